@@ -14,7 +14,7 @@ use load::{RunError, Share, Tick, TickMerger, WorkerResult};
 use record::HttpPlan;
 use serde::{Deserialize, Serialize};
 
-use crate::processes::{Output, Processes, receive_from_parent, send_to_parent};
+use processes::{Output, Processes, receive_from_parent, send_to_parent};
 
 /// Time from the start message to the start, in nanoseconds: every worker must get the message before the start.
 const START_NOTICE_NS: u64 = 20_000_000;

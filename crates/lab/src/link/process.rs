@@ -1,15 +1,15 @@
 //! The parent's side of a link, which runs in a child process and gets requests.
 
 use std::{
-    io::{self, BufRead, BufReader, Write},
+    io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc,
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
+use processes::{Output, Processes};
 use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
     thread::{CpuSet, sched_setaffinity},
@@ -31,11 +31,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A link in a child process. Dropping it ends the child.
 #[derive(Debug)]
 pub struct Link {
-    child: Child,
-    /// Becomes readable when the child ends. None only while the link is being started.
-    handle: Option<OwnedFd>,
-    input: Option<ChildStdin>,
-    answers: mpsc::Receiver<Answer>,
+    /// Only one process.
+    child: Processes<Answer>,
+    /// Becomes readable when the child ends.
+    handle: OwnedFd,
     spec: LinkSpec,
 }
 
@@ -61,38 +60,15 @@ impl Link {
         a: End,
         b: End,
     ) -> Result<Self, LinkError> {
-        use std::os::unix::process::CommandExt;
-        let mut child = Command::new(program)
-            .arg("link-worker")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            // Ctrl-C must reach only the parent, which then ends its links.
-            .process_group(0)
-            .spawn()
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => LinkError::Program(PathBuf::from(program)),
-                _ => LinkError::Start(error),
-            })?;
-        let input = child.stdin.take();
-        let output = child.stdout.take();
-        let (sender, answers) = mpsc::channel();
-        let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
-        let mut link = Self { child, handle: None, input, answers, spec: spec.clone() };
-        link.handle = Some(handle.map_err(|error| LinkError::Start(error.into()))?);
-        thread::Builder::new()
-            .name("link-answers".to_owned())
-            .spawn(move || {
-                let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
-                for line in lines.map_while(Result::ok) {
-                    // A line that is not an answer means that the child is broken, so reading stops.
-                    let Ok(answer) = serde_json::from_str(&line) else { return };
-                    if sender.send(answer).is_err() {
-                        return;
-                    }
-                }
-            })
-            .map_err(LinkError::Start)?;
+        let mut command = Command::new(program);
+        command.arg("link-worker").stderr(stderr);
+        let child = Processes::start_commands([command]).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => LinkError::Program(PathBuf::from(program)),
+            _ => LinkError::Start(error),
+        })?;
+        let handle = pidfd_open(Pid::from_child(child.child(0)), PidfdFlags::empty());
+        let handle = handle.map_err(|error| LinkError::Start(error.into()))?;
+        let mut link = Self { child, handle, spec: spec.clone() };
         let create = Request::Create { spec: Box::new(spec), a: Box::new(a), b: Box::new(b) };
         match link.request_answer(&create, ANSWER_TIMEOUT)? {
             Answer::Ready => Ok(link),
@@ -102,7 +78,7 @@ impl Link {
 
     /// Process number of the child.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.child(0).id()
     }
 
     /// Pins the thread that moves packets to these processors. Threads that measure the link are not pinned.
@@ -112,7 +88,7 @@ impl Link {
     pub(crate) fn pin_to(&self, cpus: &CpuSet) -> io::Result<()> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
-            let child = self.child.id();
+            let child = self.pid();
             for thread in kernel::threads(child) {
                 let name = kernel::read(format!("/proc/{child}/task/{thread}/comm")).unwrap_or_default();
                 // Process number 0 would mean the calling thread.
@@ -132,9 +108,8 @@ impl Link {
 
     /// Whether the child still runs.
     pub fn is_running(&self) -> bool {
-        let Some(handle) = &self.handle else { return false };
         // The handle becomes readable when the process ends.
-        undo::readable_within(handle, Duration::ZERO).is_ok_and(|has_ended| !has_ended)
+        undo::readable_within(&self.handle, Duration::ZERO).is_ok_and(|has_ended| !has_ended)
     }
 
     /// The current specification.
@@ -207,25 +182,15 @@ impl Link {
     }
 
     fn request_answer(&mut self, request: &Request, timeout: Duration) -> Result<Answer, LinkError> {
-        let input = self.input.as_mut().ok_or(LinkError::Ended)?;
-        let mut line = serde_json::to_vec(request).map_err(|error| LinkError::Start(error.into()))?;
-        line.push(b'\n');
-        let is_sent = input.write_all(&line).and_then(|()| input.flush()).is_ok();
-        let answer = if is_sent { self.answers.recv_timeout(timeout).ok() } else { None };
-        if answer.is_none() {
-            // A late answer would be taken for the answer to the next request, so no further request is sent.
-            self.input = None;
+        let is_sent = self.child.send(0, request).is_ok();
+        match is_sent.then(|| self.child.receive(timeout)).flatten() {
+            Some((_, Output::Message(answer))) => Ok(answer),
+            _ => {
+                // A late answer would be taken for the answer to the next request, so no further request is sent.
+                self.child.stop_all();
+                Err(LinkError::Ended)
+            }
         }
-        answer.ok_or(LinkError::Ended)
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.input = None;
-        // A child that is not reaped keeps its number, so no other process can be hit.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,8 +1,9 @@
 //! The process of a link: reads requests from standard input and writes answers to standard output, one JSON message per
 //! line. The process ends with its parent, and its interfaces disappear with it.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 
+use processes::send_to_parent;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +64,7 @@ pub fn work() -> io::Result<()> {
             }
             Err(error) => Answer::Failed(format!("'{line}' is not a request: {error}")),
         };
-        send(&answer)?;
+        send_to_parent(&answer)?;
     }
     Ok(())
 }
@@ -100,14 +101,6 @@ fn handle(request: Request, link: &mut Option<Emulator>) -> Result<Answer, LinkE
         Request::Certify(options) => Answer::Certificate(Box::new(certify(link, &options)?)),
         Request::Create { .. } => Answer::Failed("not now".to_owned()),
     })
-}
-
-fn send(answer: &Answer) -> io::Result<()> {
-    let mut line = serde_json::to_vec(answer)?;
-    line.push(b'\n');
-    let mut output = io::stdout().lock();
-    output.write_all(&line)?;
-    output.flush()
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use fleet::processes::{Output, Processes, receive_from_parent, send_to_parent};
 use load::raise_descriptors;
+use processes::{Output, Processes, receive_from_parent, send_to_parent};
 use serde::{Deserialize, Serialize};
 use serve::{Config, Report, Server, render};
 

@@ -6,6 +6,7 @@
 
 use std::{
     io::{self, BufRead, BufReader, Write},
+    os::unix::process::CommandExt,
     process::{Child, ChildStdin, Command, Stdio},
     sync::{
         Arc,
@@ -48,19 +49,24 @@ impl<M: DeserializeOwned + Send + 'static> Processes<M> {
     /// When a process cannot be started. Those already started are killed.
     pub fn start<'a>(arguments: impl IntoIterator<Item = &'a [String]>) -> io::Result<Self> {
         let program = std::env::current_exe()?;
+        Self::start_commands(arguments.into_iter().map(|arguments| {
+            let mut command = Command::new(&program);
+            command.args(arguments);
+            command
+        }))
+    }
+
+    /// Starts a process for each command.
+    ///
+    /// # Errors
+    /// Those of [`Processes::start`].
+    pub fn start_commands(commands: impl IntoIterator<Item = Command>) -> io::Result<Self> {
         let (sender, outputs) = mpsc::channel();
         let mut group = Self { workers: Vec::new(), outputs };
-        for (index, arguments) in arguments.into_iter().enumerate() {
-            let mut child = {
-                use std::os::unix::process::CommandExt;
-                Command::new(&program)
-                    .args(arguments)
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::piped())
-                    // Ctrl-C must reach the parent only, which then asks its workers to stop.
-                    .process_group(0)
-                    .spawn()?
-            };
+        for (index, mut command) in commands.into_iter().enumerate() {
+            // Ctrl-C must reach the parent only, which then asks its workers to stop.
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+            let mut child = command.spawn()?;
             let input = child.stdin.take();
             let output = child.stdout.take();
             group.workers.push(WorkerProcess { child, input });
@@ -78,6 +84,11 @@ impl<M: DeserializeOwned + Send + 'static> Processes<M> {
             })?;
         }
         Ok(group)
+    }
+
+    /// One of the worker processes.
+    pub fn child(&self, index: usize) -> &Child {
+        &self.workers[index].child
     }
 
     /// Number of worker processes.
