@@ -96,7 +96,16 @@ pub struct EventCounts {
 impl EventCounts {
     /// Counts `n` more events.
     pub fn add(&mut self, outcome: EventOutcome, n: u64) {
-        *match outcome {
+        *self.count(outcome) += n;
+    }
+
+    /// The number of events with this outcome.
+    pub fn of(mut self, outcome: EventOutcome) -> u64 {
+        *self.count(outcome)
+    }
+
+    fn count(&mut self, outcome: EventOutcome) -> &mut u64 {
+        match outcome {
             EventOutcome::Acknowledged => &mut self.acknowledged,
             EventOutcome::Accepted => &mut self.accepted,
             EventOutcome::Written => &mut self.written,
@@ -104,19 +113,6 @@ impl EventCounts {
             EventOutcome::Refused => &mut self.refused,
             EventOutcome::Unknown => &mut self.unknown,
             EventOutcome::Unsent => &mut self.unsent,
-        } += n;
-    }
-
-    /// The number of events with this outcome.
-    pub fn of(&self, outcome: EventOutcome) -> u64 {
-        match outcome {
-            EventOutcome::Acknowledged => self.acknowledged,
-            EventOutcome::Accepted => self.accepted,
-            EventOutcome::Written => self.written,
-            EventOutcome::Synced => self.synced,
-            EventOutcome::Refused => self.refused,
-            EventOutcome::Unknown => self.unknown,
-            EventOutcome::Unsent => self.unsent,
         }
     }
 

@@ -226,16 +226,24 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// Bytes in base64.
-pub(crate) mod encoding {
+/// Bytes in base64, as a field of serde has them `with` this.
+pub mod encoding {
     use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
-    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
+    /// Writes bytes as a text.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(&BASE64.encode(bytes))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
+    /// Reads bytes from a text.
+    ///
+    /// # Errors
+    /// When it is no text, or not of base64.
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
         BASE64.decode(String::deserialize(d)?).map_err(D::Error::custom)
     }
 }

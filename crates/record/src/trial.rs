@@ -125,38 +125,25 @@ impl<'de> Deserialize<'de> for Trial {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let Envelope {
-            schema,
-            proofload_version,
-            command,
-            started_unix_s,
-            elapsed_s,
-            interrupted,
-            validity,
-            verdict,
-            warnings,
-            quantities,
-            kind,
-        } = serde_json::from_str(raw.get()).map_err(Error::custom)?;
-        let measured = match kind {
+        let all: Envelope = serde_json::from_str(raw.get()).map_err(Error::custom)?;
+        let measured = match all.kind {
             Kind::Http => serde_json::from_str(raw.get()).map(|http| Measured::Http(Box::new(http))),
             Kind::Command => {
                 serde_json::from_str(raw.get()).map(|command| Measured::Command(Box::new(command)))
             }
         };
-        let measured = measured.map_err(Error::custom)?;
         Ok(Self {
-            schema,
-            proofload_version,
-            command,
-            started_unix_s,
-            elapsed_s,
-            interrupted,
-            validity,
-            verdict,
-            warnings,
-            quantities,
-            measured,
+            schema: all.schema,
+            proofload_version: all.proofload_version,
+            command: all.command,
+            started_unix_s: all.started_unix_s,
+            elapsed_s: all.elapsed_s,
+            interrupted: all.interrupted,
+            validity: all.validity,
+            verdict: all.verdict,
+            warnings: all.warnings,
+            quantities: all.quantities,
+            measured: measured.map_err(Error::custom)?,
         })
     }
 }

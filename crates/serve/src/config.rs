@@ -2,8 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use base64::engine::general_purpose::STANDARD as BASE64;
-use record::Distribution;
+use record::{Distribution, text::encoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -132,7 +131,7 @@ pub enum Body {
     Size(u64),
     /// These bytes, serialized as base64, because they need not be text.
     Bytes(
-        #[serde(with = "base64_bytes")]
+        #[serde(with = "encoding")]
         #[schemars(with = "String")]
         Vec<u8>,
     ),
@@ -217,21 +216,6 @@ impl Body {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-}
-
-/// Bytes as base64.
-mod base64_bytes {
-    use super::{BASE64, Deserialize};
-    use base64::Engine as _;
-    use serde::{Deserializer, Serializer, de::Error as _};
-
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&BASE64.encode(bytes))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
-        BASE64.decode(String::deserialize(d)?).map_err(D::Error::custom)
     }
 }
 

@@ -51,10 +51,4 @@ pub enum Error {
         /// Its length, in bytes.
         length: usize,
     },
-    /// The stream ended within a packet.
-    #[error("the SFTP stream ended within a packet, after {got} bytes of it")]
-    Truncated {
-        /// Bytes of the incomplete packet, with its length.
-        got: usize,
-    },
 }

@@ -85,17 +85,6 @@ impl Frames {
         &self.buffer[self.start..self.end]
     }
 
-    /// The stream ended.
-    ///
-    /// # Errors
-    /// It ended within a packet.
-    pub fn eof(&self) -> Result<(), Error> {
-        match self.end - self.start {
-            0 => Ok(()),
-            got => Err(Error::Truncated { got }),
-        }
-    }
-
     fn checked_length(&self, sent: [u8; LENGTH_BYTES]) -> Result<usize, Error> {
         let length = u32::from_be_bytes(sent);
         match usize::try_from(length) {

@@ -149,7 +149,7 @@ impl Session {
     fn end(mut self) {
         drop(self.requests);
         assert_eq!(self.replies.read(self.frames.space(1)).unwrap(), 0);
-        self.frames.eof().unwrap();
+        assert!(self.frames.unread().is_empty());
         assert!(self.child.wait().unwrap().success());
     }
 }

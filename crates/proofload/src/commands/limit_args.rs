@@ -192,7 +192,7 @@ impl LimitArgs {
             },
         };
         let study = Study {
-            title: format!("Limit of {} at {}", self.unit_words(), self.common.url()),
+            title: format!("Limit of {} at {}", unit.name(), self.common.url()),
             seed: self.common.seed(),
             budget: m.optional("--budget", self.budget.as_deref(), time),
             factors: Vec::new(),
@@ -230,14 +230,6 @@ impl LimitArgs {
     /// What a reader should know of a command line of curl.
     pub(crate) fn curl_notes(&self) -> Vec<String> {
         self.common.curl_notes()
-    }
-
-    fn unit_words(&self) -> &'static str {
-        match self.unit {
-            UnitArg::Users => "users",
-            UnitArg::Rate => "rate",
-            UnitArg::Connections => "connections",
-        }
     }
 
     fn goals(&self, m: &mut Mistakes) -> Vec<Goal> {

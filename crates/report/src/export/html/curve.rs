@@ -8,7 +8,7 @@ use record::{
 
 use super::{
     Page, Section,
-    parts::{Column, details, figure, left_out, table},
+    parts::{self, details, figure, left_out, table},
     percentiles::WHISKERS,
 };
 use crate::{
@@ -228,6 +228,8 @@ fn knees(page: &Page, curve: &Curve) -> Vec<Layer> {
 }
 
 fn numbers(page: &Page, curves: &[Curve]) -> Markup {
+    // A single curve has no name, so its column is left out.
+    let single = curves.iter().all(|curve| curve.name.is_empty());
     let all: Vec<Vec<String>> = curves
         .iter()
         .flat_map(|curve| curve.points.iter().map(move |point| (curve, point)))
@@ -235,32 +237,17 @@ fn numbers(page: &Page, curves: &[Curve]) -> Markup {
             let name = if curve.name.is_empty() { page.load(point.load) } else { page.text(&curve.name) };
             let LoadPoint { load, p50, p99, trials } = point;
             let [p50, p99] = [p50, p99].map(|time| text::value(RESPONSE_P50, *time));
-            vec![name, page.load(*load), p50, p99, trials.to_string()]
+            let load = (!single).then(|| page.load(*load));
+            [name].into_iter().chain(load).chain([p50, p99, trials.to_string()]).collect()
         })
         .collect();
     let shown = all.len().min(page.limits.settings);
-    let columns = [
-        (Column::Name, "curve"),
-        (Column::Number, "load"),
-        (Column::Number, "p50"),
-        (Column::Number, "p99"),
-        (Column::Number, "valid trials"),
-    ];
-    let rows = &all[..shown];
-    // A single curve has no name, so its column is left out.
-    let single = curves.iter().all(|curve| curve.name.is_empty());
+    let columns = match single {
+        true => parts::numbers("load", &["p50", "p99", "valid trials"]),
+        false => parts::numbers("curve", &["load", "p50", "p99", "valid trials"]),
+    };
     html! {
-        @if single {
-            @let rows: Vec<Vec<String>> = rows.iter().map(|row| {
-                let mut row = row.clone();
-                row.remove(1);
-                row
-            }).collect();
-            @let columns = [(Column::Name, "load"), columns[2], columns[3], columns[4]];
-            (table("Medians over the valid trials at each load", &columns, &rows))
-        } @else {
-            (table("Medians over the valid trials at each load", &columns, rows))
-        }
+        (table("Medians over the valid trials at each load", &columns, &all[..shown]))
         (left_out(shown, all.len(), "point"))
     }
 }

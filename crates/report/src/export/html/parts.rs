@@ -19,6 +19,12 @@ pub(super) enum Column {
     Long,
 }
 
+/// The columns of a table of numbers: that of the rows' names, and those behind it.
+pub(super) fn numbers<'h>(name: &'h str, heads: &[&'h str]) -> Vec<(Column, &'h str)> {
+    let heads = heads.iter().map(|head| (Column::Number, *head));
+    std::iter::once((Column::Name, name)).chain(heads).collect()
+}
+
 /// A table. Each row has as many cells as there are columns.
 pub(super) fn table(caption: &str, columns: &[(Column, &str)], rows: &[Vec<String>]) -> Markup {
     let class = |column: Column| match column {

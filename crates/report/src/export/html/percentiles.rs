@@ -5,7 +5,7 @@ use record::{CensoredTimes, Span, TrialEntry};
 
 use super::{
     Page, Section,
-    parts::{Column, figure, folded, table},
+    parts::{self, figure, folded, table},
 };
 use crate::{
     answer::searches_of,
@@ -167,15 +167,7 @@ fn points(times: &CensoredTimes, nines: f64, max_points: usize) -> Vec<(f64, Spa
 }
 
 fn numbers(group: &Group) -> Markup {
-    let columns = [
-        (Column::Name, ""),
-        (Column::Number, "p50"),
-        (Column::Number, "p90"),
-        (Column::Number, "p99"),
-        (Column::Number, "p99.9"),
-        (Column::Number, "max"),
-        (Column::Number, "requests"),
-    ];
+    let columns = parts::numbers("", &["p50", "p90", "p99", "p99.9", "max", "requests"]);
     let row = |name: String, times: &CensoredTimes| {
         let cell = |share| quantile(times, share).map_or_else(|| "–".to_owned(), text::time);
         let count = times.observed.count() + times.censored.count();

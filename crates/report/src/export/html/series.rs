@@ -167,16 +167,8 @@ fn connections(steps: &[TimeStep]) -> Markup {
 }
 
 fn numbers(page: &Page, steps: &[TimeStep]) -> Markup {
-    let columns = [
-        (Column::Number, "until, s"),
-        (Column::Number, "sent/s"),
-        (Column::Number, "completed/s"),
-        (Column::Number, "failed/s"),
-        (Column::Number, "p50"),
-        (Column::Number, "p99"),
-        (Column::Number, "max"),
-        (Column::Number, "open connections"),
-    ];
+    let heads = ["until, s", "sent/s", "completed/s", "failed/s", "p50", "p99", "max", "open connections"];
+    let columns = heads.map(|head| (Column::Number, head));
     let shown = steps.len().min(page.limits.lines);
     let rate = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |rate| text::number(rate.round()));
     let time = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |us| text::quantity("_us", us));

@@ -5,7 +5,7 @@ use record::{ScriptResult, TrialEntry};
 
 use super::{
     Page, Section,
-    parts::{Column, left_out, table},
+    parts::{left_out, numbers, table},
     representative::{RepresentativeTrial, section_of_trials},
 };
 use crate::plot::{short_number, short_time_us};
@@ -25,14 +25,7 @@ fn script(entry: &TrialEntry) -> Option<&ScriptResult> {
 }
 
 fn trial_table(page: &Page, selected: &RepresentativeTrial, script: &ScriptResult) -> Markup {
-    let columns = [
-        (Column::Name, "step"),
-        (Column::Number, "completed"),
-        (Column::Number, "failed"),
-        (Column::Number, "p50"),
-        (Column::Number, "p99"),
-        (Column::Number, "max"),
-    ];
+    let columns = numbers("step", &["completed", "failed", "p50", "p99", "max"]);
     let rows: Vec<Vec<String>> = script
         .steps
         .iter()
