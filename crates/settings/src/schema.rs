@@ -1,7 +1,7 @@
 //! JSON Schemas of files, which editors use for completion and checks. Any text may contain `{factor}`.
 
 use crate::options::Kind;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// A table with these keys and no others.
 pub fn table(properties: Value, required: &[&str]) -> Value {
@@ -9,13 +9,6 @@ pub fn table(properties: Value, required: &[&str]) -> Value {
     if !required.is_empty() {
         table["required"] = json!(required);
     }
-    table
-}
-
-/// A table with a description.
-pub fn described_table(what: &str, properties: Value, required: &[&str]) -> Value {
-    let mut table = table(properties, required);
-    table["description"] = json!(what);
     table
 }
 
@@ -64,13 +57,6 @@ pub fn time(what: &str, example: &str) -> Value {
     })
 }
 
-/// A time in a workload, where a bare number means seconds.
-pub fn workload_time(what: &str, example: &str) -> Value {
-    let mut time = time(what, example);
-    time["type"] = json!(["string", "number"]);
-    time
-}
-
 /// A size in bytes.
 pub fn size(what: &str, example: &str) -> Value {
     json!({
@@ -82,10 +68,4 @@ pub fn size(what: &str, example: &str) -> Value {
 /// A pattern for texts that match as a whole or contain a placeholder.
 pub fn pattern(regex: &str) -> String {
     format!("^({regex}|.*\\{{.+\\}}.*)$")
-}
-
-/// Adds keys to a table.
-pub fn add_keys(keys: &mut Value, more: Value) {
-    let more = more.as_object().cloned().unwrap_or_else(Map::new);
-    keys.as_object_mut().into_iter().for_each(|keys| keys.extend(more.clone()));
 }

@@ -5,7 +5,6 @@
 //!
 //! * [`read`]: reads a [`Study`] from text.
 //! * [`StudyFile::setup`](crate::StudyFile::setup): makes the setup of one setting at one load.
-//! * [`schema`]: makes the JSON Schema of study files, for editors.
 //! * [`unreachable`]: what a goal cannot ask for, also of command lines.
 //! * [`parse_bound`]: parses the bound of a goal, also for command lines.
 
@@ -28,10 +27,11 @@ mod placeholders;
 mod programs;
 mod resolver;
 mod routing;
-mod schema;
 mod searches;
 mod steps;
 mod targets;
+#[cfg(test)]
+mod tests;
 mod tuning;
 mod validate;
 mod workload;
@@ -51,7 +51,6 @@ use toml::{
 };
 
 pub use goals::{parse_bound, unreachable};
-pub use schema::schema;
 
 use self::{levels::Levels, outline::Outline, overrides::Overrides, resolver::Resolver};
 use crate::study::{Setup, Source, Study, StudyFile, Take, Wanted};

@@ -4,7 +4,6 @@ mod audits;
 mod broken;
 mod overrides;
 mod random;
-mod schema;
 mod settings;
 mod shipped;
 mod steps;

@@ -1,12 +1,17 @@
 //! The published schema: it is current, accepts sound studies, and rejects some broken ones.
 
-use std::{fs, path::Path};
+mod schema;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use load::{HttpOption, OPTIONS};
 use serde_json::Value;
 use settings::options::Kind;
 
-use crate::files;
+use schema::schema;
 
 /// Broken studies with mistakes that a schema can express.
 const SEEN: [&str; 15] = [
@@ -41,7 +46,7 @@ fn published(path: &str, wanted: impl FnOnce(&str) -> String) {
 
 #[test]
 fn the_published_schema_is_the_one_of_this_code() {
-    let schema = serde_json::to_string_pretty(&study::file::schema()).unwrap() + "\n";
+    let schema = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
     published("schema/study.schema.json", |_| schema);
 }
 
@@ -96,8 +101,16 @@ fn broken_studies_do_not() {
     }
 }
 
+/// The TOML files of a folder, relative to this crate's manifest.
+fn files(folder: &str) -> Vec<(PathBuf, String)> {
+    let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let paths = paths.filter(|path| path.extension().is_some_and(|end| end == "toml"));
+    paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
 fn problems(text: &str) -> Vec<String> {
-    let validator = jsonschema::validator_for(&study::file::schema()).unwrap();
+    let validator = jsonschema::validator_for(&schema()).unwrap();
     let study: Value = toml::from_str(text).unwrap();
     validator.iter_errors(&study).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }

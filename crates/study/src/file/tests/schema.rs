@@ -1,25 +1,23 @@
-//! The JSON Schema of study files, which editors use for completion and checks.
+//! The JSON Schema of study files, which editors use for completion and checks. The program does not have it: it is published in
+//! `docs/schema`.
 //!
 //! It is written by hand beside the code that reads the tables: that code reports mistakes better than a schema can,
 //! so there are no types to derive a schema from. Patterns describe what texts may hold; all of them allow `{factor}`
 //! anywhere.
 
+mod command;
+mod steps;
 mod workload;
 
 use record::units::show_number;
 use search::Preset;
-use serde_json::{Value, json};
-use settings::schema::{
-    add_keys, choice, described_table, flag, one_or_more, table, text, texts, time, whole_number,
-};
+use serde_json::{Map, Value, json};
+use settings::schema::{choice, flag, one_or_more, table, text, texts, time, whole_number};
 
-use super::{
-    command,
-    goals::{FINDINGS, PERCENTILES},
-};
+use crate::file::goals::{FINDINGS, PERCENTILES};
 
 /// The schema, in draft 7, which the TOML plugins of editors know.
-pub fn schema() -> Value {
+pub(super) fn schema() -> Value {
     let mut properties = json!({
         "title": { "type": "string", "description": "Title of the study." },
         "seed": {
@@ -75,6 +73,19 @@ pub fn schema() -> Value {
         "required": ["workload"],
         "properties": properties,
     })
+}
+
+/// A table with a description.
+fn described_table(what: &str, properties: Value, required: &[&str]) -> Value {
+    let mut table = table(properties, required);
+    table["description"] = json!(what);
+    table
+}
+
+/// Adds keys to a table.
+fn add_keys(keys: &mut Value, more: Value) {
+    let more = more.as_object().cloned().unwrap_or_else(Map::new);
+    keys.as_object_mut().into_iter().for_each(|keys| keys.extend(more.clone()));
 }
 
 fn hosts() -> Value {

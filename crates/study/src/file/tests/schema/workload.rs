@@ -4,8 +4,9 @@ use load::{HttpWorkload, OPTIONS};
 use serde_json::{Value, json};
 use settings::options::{Kind, OptionSpec};
 
-use super::super::steps;
-use settings::schema::{choice, described_table, flag, one_or_more, pattern, text, workload_time};
+use settings::schema::{choice, flag, one_or_more, pattern, text, time};
+
+use super::{described_table, steps};
 
 pub(super) fn workload() -> Value {
     let mut properties = json!({
@@ -40,7 +41,12 @@ fn property(spec: &OptionSpec<HttpWorkload>) -> Value {
         Kind::Count(least) => number(json!({ "type": ["integer", "string"], "minimum": least })),
         Kind::Size => number(json!({ "type": ["integer", "string"], "minimum": 0 })),
         Kind::Rate => number(json!({ "type": ["number", "string"], "exclusiveMinimum": 0 })),
-        Kind::Time => workload_time(&what, example),
+        Kind::Time => {
+            // A bare number means seconds.
+            let mut time = time(&what, example);
+            time["type"] = json!(["string", "number"]);
+            time
+        }
         Kind::Text => text(&what, example),
         Kind::Numbers => json!({ "type": ["string", "integer"], "description": what, "examples": [example] }),
         Kind::Choice(words) => choice(&what, words),
