@@ -79,12 +79,7 @@ pub(crate) struct Look {
     pub(crate) program: Program,
 }
 
-/// Looks at a process; none once it has ended.
-pub fn read(pid: u32) -> Option<Program> {
-    look(pid, None).map(|look| look.program)
-}
-
-/// The same. A process of which no thread has run since the last look is as it was: then nothing else of it is read.
+/// Looks at a process; none once it has ended. A process of which no thread has run since the last look is as it was: then nothing else of it is read.
 pub(crate) fn look(pid: u32, last: Option<Look>) -> Option<Look> {
     let folder = Path::new("/proc").join(pid.to_string());
     let text = |thread: u32| {
@@ -171,6 +166,10 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    fn read(pid: u32) -> Option<Program> {
+        look(pid, None).map(|look| look.program)
+    }
 
     #[test]
     fn this_process_is_in_its_namespace_and_works() {

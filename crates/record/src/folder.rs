@@ -75,14 +75,6 @@ struct SealMembers {
 }
 
 impl ResultFolder {
-    /// Makes the folder, or takes an empty one of this user.
-    ///
-    /// # Errors
-    /// Those of [`Place::of`] and [`Place::make`].
-    pub fn create(path: &Path) -> Result<Self> {
-        Place::of(path)?.make()
-    }
-
     /// Opens an existing folder, of whomever it be, to read it, and notes that its records are read.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use fixtures::{
     service::{Load, Service},
     sweeps,
 };
-use record::{BoundKind, ResultFolder, Validity, VoidReason, VoidRule};
+use record::{BoundKind, Validity, VoidReason, VoidRule, folder::Place};
 use report::{Format, Options, Results, Status, answers, render, trial_answer};
 
 fn terminal(results: &Results) -> String {
@@ -221,7 +221,7 @@ fn a_written_folder_is_read_back() {
     (1..).zip(&mut written.trials).for_each(|(number, entry)| entry.index = number);
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("folder");
     let _ = fs::remove_dir_all(&path);
-    let folder = ResultFolder::create(&path).unwrap();
+    let folder = Place::of(&path).unwrap().make().unwrap();
     folder.write_plan(&written.plan).unwrap();
     let early_end = Results::read(&folder).unwrap();
     assert_eq!((early_end.environment, early_end.trials.len()), (None, 0));

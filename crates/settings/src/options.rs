@@ -135,14 +135,6 @@ impl<T> OptionSpec<T> {
             default => format!("{} [default: {default}]", self.help),
         }
     }
-
-    /// Description of the key in a file.
-    pub fn help_in_file(&self) -> String {
-        match self.kind {
-            Kind::On => format!("If false: {}{}", self.help[..1].to_lowercase(), &self.help[1..]),
-            _ => self.help(),
-        }
-    }
 }
 
 impl Kind {

@@ -10,7 +10,7 @@
 //! * A packet is bounded by [`MAX_PACKET`]; no input makes the decoder panic, or allocate more than the packet is long.
 //!
 //! ```
-//! use sftp::{Answer, Frames, Reply, Request, write_init};
+//! use sftp::{Answer, Code, Frames, Reply, Request, write_init};
 //! let mut out = Vec::new();
 //! write_init(&mut out);
 //! Request::Close(b"h").write(7, &mut out);
@@ -20,7 +20,7 @@
 //! frames.space(received.len())[..received.len()].copy_from_slice(received);
 //! frames.filled(received.len());
 //! assert!(matches!(frames.next_reply(), Ok(Some(Reply::Version(_)))));
-//! assert!(matches!(frames.next_reply(), Ok(Some(Reply::Answer(7, Answer::Status(status)))) if status.is_ok()));
+//! assert!(matches!(frames.next_reply(), Ok(Some(Reply::Answer(7, Answer::Status(status)))) if status.code == Code::Ok));
 //! assert!(matches!(frames.next_reply(), Ok(None)));
 //! ```
 

@@ -82,11 +82,6 @@ pub struct Status<'a> {
 }
 
 impl<'a> Status<'a> {
-    /// Whether the request succeeded.
-    pub fn is_ok(&self) -> bool {
-        self.code == Code::Ok
-    }
-
     fn read(fields: &mut Fields<'a>) -> Result<Self, Error> {
         let code = Code::from_number(fields.u32("code")?);
         // Some servers, of earlier drafts, leave out the rest.

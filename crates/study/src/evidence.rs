@@ -146,7 +146,7 @@ mod tests {
     fn receipts_and_stored_files_are_kept_only_where_needed() {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("result");
-        let folder = ResultFolder::create(&path).unwrap();
+        let folder = record::folder::Place::of(&path).unwrap().make().unwrap();
         let mut evidence = Evidence::new(&folder, &[]).unwrap();
         for (trial, is_clean, keep_receipts, kept) in
             [(1, true, false, false), (2, true, true, true), (3, false, false, true)]

@@ -245,11 +245,6 @@ impl Session {
         }
     }
 
-    /// The connection of rustls, for what this type has no words for.
-    pub fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// Decrypts the first `read` bytes of the buffer, and puts the plaintext in their place; returns its number of
     /// bytes. A failure comes with the number of bytes before it.
     fn decrypt(

@@ -73,80 +73,57 @@ pub struct Wanted {
     pub is_unseen: bool,
 }
 
-const CONNECTING: &[Want] = &[
-    Want(
-        "net.ipv4.ip_local_port_range",
-        Value::Is("10240 65535"),
-        "55,296 source ports for each remote address, above the ports on which most services listen",
-    ),
-    Want(
-        "net.ipv4.tcp_tw_reuse",
-        Value::Is("1"),
-        "the connecting side may use a port again after a second in TIME_WAIT",
-    ),
-    Want("net.ipv4.tcp_timestamps", Value::Is("1"), "without them, tcp_tw_reuse does nothing"),
-];
+macro_rules! wants {
+    ($($group:ident { $($name:literal, $value:expr, $why:literal;)* })*) => {
+        $(const $group: &[Want] = &[$(Want($name, $value, $why)),*];)*
+    };
+}
 
-const LISTENING: &[Want] = &[
-    Want(
-        "net.core.somaxconn",
-        Value::AtLeast(65_535),
-        "lets a program have an accept queue for many connections at once",
-    ),
-    Want(
-        "net.ipv4.tcp_syncookies",
-        Value::Is("1"),
-        "a full SYN queue still answers, with cookies, and TcpExt.TCPReqQFullDoCookies counts this",
-    ),
-    Want("net.ipv4.tcp_abort_on_overflow", Value::Is("0"), "a client may try again at a full accept queue"),
-];
-
-const MANY: &[Want] = &[
-    Want(
-        "net.ipv4.tcp_max_tw_buckets",
-        Value::AtLeast(1_000_000),
-        "a million closed connections may wait for late packets",
-    ),
-    Want(
-        "net.netfilter.nf_conntrack_max",
-        Value::AtLeast(1_048_576),
-        "if connections are tracked, a million of them have room",
-    ),
-    Want(
-        "net.core.netdev_max_backlog",
-        Value::AtLeast(10_000),
-        "bursts on veth, lo and RPS find room for 10 ms at a million packets a second",
-    ),
-    Want("fs.file-max", Value::AtLeast(2_000_000), "each connection is an open file"),
-    Want("vm.swappiness", Value::AtMost(10), "programs stay in memory"),
-];
-
-const LONG_FAT: &[Want] = &[
-    Want("net.ipv4.tcp_rmem", Value::TwoBdp, "the receiver's window may cover the path"),
-    Want("net.ipv4.tcp_wmem", Value::TwoBdp, "the sender may keep what is on its way"),
-    Want("net.core.rmem_max", Value::TwoBdp, "programs that set their own receive buffer may cover the path"),
-    Want("net.core.wmem_max", Value::TwoBdp, "programs that set their own send buffer may cover the path"),
-    Want("net.ipv4.tcp_window_scaling", Value::Is("1"), "windows above 64 KiB"),
-    Want("net.ipv4.tcp_moderate_rcvbuf", Value::Is("1"), "the receive buffer grows by itself"),
-    Want("net.ipv4.tcp_sack", Value::Is("1"), "losses in one window are repaired in one round trip"),
-    Want("net.ipv4.tcp_timestamps", Value::Is("1"), "sequence numbers wrap within seconds at high rates"),
-    Want("net.ipv4.tcp_slow_start_after_idle", Value::Is("0"), "a pause does not cost the window"),
-    Want(
-        "net.ipv4.tcp_no_metrics_save",
-        Value::Is("1"),
-        "a trial does not begin with what an earlier one has learned",
-    ),
-];
-
-const SPREAD: &[Want] = &[
-    Want(
-        "rps_cpus",
-        Value::AllProcessors,
-        "one receive queue is served by one processor; RPS spreads its connections over all",
-    ),
-    Want("txqueuelen", Value::QueueAtLeast(10_000), "answers of many servers in one burst are not dropped"),
-    Want("kernel.numa_balancing", Value::Is("0"), "no pauses of threads while memory moves"),
-];
+wants! {
+    CONNECTING {
+        "net.ipv4.ip_local_port_range", Value::Is("10240 65535"),
+            "55,296 source ports for each remote address, above the ports on which most services listen";
+        "net.ipv4.tcp_tw_reuse", Value::Is("1"),
+            "the connecting side may use a port again after a second in TIME_WAIT";
+        "net.ipv4.tcp_timestamps", Value::Is("1"), "without them, tcp_tw_reuse does nothing";
+    }
+    LISTENING {
+        "net.core.somaxconn", Value::AtLeast(65_535),
+            "lets a program have an accept queue for many connections at once";
+        "net.ipv4.tcp_syncookies", Value::Is("1"),
+            "a full SYN queue still answers, with cookies, and TcpExt.TCPReqQFullDoCookies counts this";
+        "net.ipv4.tcp_abort_on_overflow", Value::Is("0"), "a client may try again at a full accept queue";
+    }
+    MANY {
+        "net.ipv4.tcp_max_tw_buckets", Value::AtLeast(1_000_000),
+            "a million closed connections may wait for late packets";
+        "net.netfilter.nf_conntrack_max", Value::AtLeast(1_048_576),
+            "if connections are tracked, a million of them have room";
+        "net.core.netdev_max_backlog", Value::AtLeast(10_000),
+            "bursts on veth, lo and RPS find room for 10 ms at a million packets a second";
+        "fs.file-max", Value::AtLeast(2_000_000), "each connection is an open file";
+        "vm.swappiness", Value::AtMost(10), "programs stay in memory";
+    }
+    LONG_FAT {
+        "net.ipv4.tcp_rmem", Value::TwoBdp, "the receiver's window may cover the path";
+        "net.ipv4.tcp_wmem", Value::TwoBdp, "the sender may keep what is on its way";
+        "net.core.rmem_max", Value::TwoBdp, "programs that set their own receive buffer may cover the path";
+        "net.core.wmem_max", Value::TwoBdp, "programs that set their own send buffer may cover the path";
+        "net.ipv4.tcp_window_scaling", Value::Is("1"), "windows above 64 KiB";
+        "net.ipv4.tcp_moderate_rcvbuf", Value::Is("1"), "the receive buffer grows by itself";
+        "net.ipv4.tcp_sack", Value::Is("1"), "losses in one window are repaired in one round trip";
+        "net.ipv4.tcp_timestamps", Value::Is("1"), "sequence numbers wrap within seconds at high rates";
+        "net.ipv4.tcp_slow_start_after_idle", Value::Is("0"), "a pause does not cost the window";
+        "net.ipv4.tcp_no_metrics_save", Value::Is("1"),
+            "a trial does not begin with what an earlier one has learned";
+    }
+    SPREAD {
+        "rps_cpus", Value::AllProcessors,
+            "one receive queue is served by one processor; RPS spreads its connections over all";
+        "txqueuelen", Value::QueueAtLeast(10_000), "answers of many servers in one burst are not dropped";
+        "kernel.numa_balancing", Value::Is("0"), "no pauses of threads while memory moves";
+    }
+}
 
 /// All profiles.
 pub static PROFILES: &[Profile] = &[

@@ -74,9 +74,7 @@ fn haproxy_keys() -> impl Iterator<Item = &'static Key<Haproxy>> {
 /// The schema of the table's keys.
 pub fn balancer_schema() -> Map<String, Json> {
     let mut all = keys::schema(KEYS);
-    for (name, json) in keys::schema(haproxy_keys()) {
-        all.insert(name, json);
-    }
+    all.extend(keys::schema(haproxy_keys()));
     all
 }
 

@@ -8,6 +8,10 @@ use serde_json::json;
 use super::*;
 use crate::testing::{entry, plan};
 
+fn create(path: &Path) -> Result<ResultFolder> {
+    Place::of(path)?.make()
+}
+
 /// A result folder of one test, removed at its end.
 struct Temporary(PathBuf, #[expect(dead_code, reason = "removes the folder on drop")] tempfile::TempDir);
 
@@ -20,7 +24,7 @@ impl Temporary {
     /// A folder with a plan, an environment and this number of trials.
     fn with_trials(trials: u64) -> (Self, ResultFolder) {
         let temporary = Self::new();
-        let folder = ResultFolder::create(&temporary.0).unwrap();
+        let folder = create(&temporary.0).unwrap();
         let environment = Environment { schema: environment::SCHEMA.to_owned(), ..Environment::default() };
         folder.write_environment(&environment, &plan("one")).unwrap();
         folder.write_plan(&plan("one")).unwrap();
@@ -75,7 +79,7 @@ fn what_was_written_is_read() {
 #[test]
 fn a_folder_holds_one_study() {
     let (temporary, _) = Temporary::with_trials(0);
-    let is_taken = |path| matches!(ResultFolder::create(path), Err(FolderError::AlreadyHoldsResult { .. }));
+    let is_taken = |path| matches!(create(path), Err(FolderError::AlreadyHoldsResult { .. }));
     assert!(is_taken(&temporary.0), "it has a plan");
     fs::remove_file(temporary.0.join(PLAN)).unwrap();
     assert!(!is_taken(&temporary.0), "it has no plan and no trial");
@@ -90,10 +94,10 @@ fn a_folder_with_other_files_is_left_alone() {
     let temporary = Temporary::new();
     fs::create_dir_all(&temporary.0).unwrap();
     temporary.write("notes.txt", "mine");
-    let refused = ResultFolder::create(&temporary.0).unwrap_err().to_string();
+    let refused = create(&temporary.0).unwrap_err().to_string();
     assert!(refused.contains("is not empty: notes.txt is in it"), "{refused}");
     fs::remove_file(temporary.0.join("notes.txt")).unwrap();
-    assert!(ResultFolder::create(&temporary.0).is_ok());
+    assert!(create(&temporary.0).is_ok());
 }
 
 #[test]
@@ -148,7 +152,7 @@ fn a_folder_is_made_only_where_nobody_else_can_replace_it() {
     fs::create_dir(&place).unwrap();
     for (bits, is_sound) in [(0o755, true), (0o775, true), (0o1777, true), (0o777, false)] {
         mode(&place, bits);
-        let made = ResultFolder::create(&place.join(format!("{bits:o}/deep/result")));
+        let made = create(&place.join(format!("{bits:o}/deep/result")));
         assert_eq!(made.is_ok(), is_sound, "{bits:o}: {made:?}");
         let refused = made.err().map_or(String::new(), |error| error.to_string());
         assert!(is_sound || refused.contains("could rename") && refused.contains("--out"), "{refused}");
@@ -159,7 +163,7 @@ fn a_folder_is_made_only_where_nobody_else_can_replace_it() {
     fs::create_dir(&own).unwrap();
     mode(&own, 0o775);
     symlink(&own, place.join("link")).unwrap();
-    let folder = ResultFolder::create(&place.join("link")).unwrap();
+    let folder = create(&place.join("link")).unwrap();
     assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o755);
     folder.write_plan(&plan("one")).unwrap();
     // A run that umask 002 opened to a group goes on.
@@ -191,7 +195,7 @@ fn as_root_a_folder_of_another_user_is_neither_taken_nor_made_in() {
     fs::create_dir(&theirs).unwrap();
     std::os::unix::fs::chown(&theirs, Some(61_234), None).unwrap();
     for path in [theirs.clone(), theirs.join("result")] {
-        let refused = ResultFolder::create(&path).unwrap_err().to_string();
+        let refused = create(&path).unwrap_err().to_string();
         assert!(refused.contains("belongs to user 61234"), "{refused}");
     }
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
@@ -225,13 +229,13 @@ fn two_runs_cannot_write_to_one_folder() {
 #[test]
 fn of_those_who_are_given_one_empty_folder_one_begins() {
     let temporary = Temporary::new();
-    let [first, second, third] = [(); 3].map(|()| ResultFolder::create(&temporary.0).unwrap());
+    let [first, second, third] = [(); 3].map(|()| create(&temporary.0).unwrap());
     let journal = first.begin().unwrap();
     let refused = second.begin().unwrap_err().to_string();
     assert!(refused.contains("another run writes to it"), "{refused}");
     // Nothing has been written: it may be begun again.
     drop(journal);
-    let mut journal = ResultFolder::create(&temporary.0).and_then(|folder| folder.begin()).unwrap();
+    let mut journal = create(&temporary.0).and_then(|folder| folder.begin()).unwrap();
     first.write_plan(&plan("one")).unwrap();
     journal.append(&entry(1)).unwrap();
     drop(journal);

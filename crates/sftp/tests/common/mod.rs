@@ -97,7 +97,6 @@ impl Owned {
         };
         match answer {
             Answer::Status(status) => {
-                assert_eq!(status.is_ok(), status.code == Code::Ok);
                 Owned::Status(id, status.code, status.message.to_vec(), status.language.to_vec())
             }
             Answer::Handle(handle) => Owned::Handle(id, handle.to_vec()),

@@ -7,9 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use load::{HttpOption, OPTIONS};
+use load::{HttpOption, HttpWorkload, OPTIONS};
 use serde_json::Value;
-use settings::options::Kind;
+use settings::options::{Kind, OptionSpec};
 
 use schema::schema;
 
@@ -70,9 +70,17 @@ fn keys() -> String {
             _ if spec.example.parse::<u64>().is_ok() => spec.example.to_owned(),
             _ => format!("\"{}\"", spec.example),
         };
-        format!("| `{0}` | {1} | `{0} = {example}` |\n", spec.key, spec.help_in_file())
+        format!("| `{0}` | {1} | `{0} = {example}` |\n", spec.key, help_in_file(spec))
     });
     format!("\n| key | | example |\n|---|---|---|\n{}\n", rows.collect::<String>())
+}
+
+/// Description of an option as a key of a file.
+fn help_in_file(spec: &OptionSpec<HttpWorkload>) -> String {
+    match spec.kind {
+        Kind::On => format!("If false: {}{}", spec.help[..1].to_lowercase(), &spec.help[1..]),
+        _ => spec.help(),
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use settings::options::{Kind, OptionSpec};
 
 use settings::schema::{choice, flag, one_or_more, pattern, text, time};
 
-use super::{described_table, steps};
+use super::{super::help_in_file, described_table, steps};
 
 pub(super) fn workload() -> Value {
     let mut properties = json!({
@@ -27,7 +27,7 @@ pub(super) fn workload() -> Value {
 }
 
 fn property(spec: &OptionSpec<HttpWorkload>) -> Value {
-    let what = format!("{}.", spec.help_in_file());
+    let what = format!("{}.", help_in_file(spec));
     let OptionSpec { kind, example, .. } = *spec;
     let number = |mut described: Value| {
         described["pattern"] = json!(pattern(kind.pattern().unwrap_or_default()));
