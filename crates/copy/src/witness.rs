@@ -15,9 +15,10 @@ use crate::hasher::next_line;
 use kernel::{
     programs::sockets,
     senders::Senders,
+    ssh::ends,
     tcp::{self, Connection},
 };
-use look::{Look, SOCKETS, client, look_at, program};
+use look::{Look, SOCKETS, look_at, program};
 use record::counters::SenderUse;
 use serde::Serialize;
 use tokio::{
@@ -265,7 +266,7 @@ impl Witness {
                 }
                 if number == 0 {
                     shell = text.lines().find_map(program);
-                    connection = text.lines().find_map(client);
+                    connection = text.lines().find_map(ends).map(|(client, _)| client);
                     let is_own = |client: SocketAddr| {
                         self.own.borrow().iter().any(|ends| ends.0.port() == client.port())
                     };

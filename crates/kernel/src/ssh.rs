@@ -1,6 +1,11 @@
 //! The system's `ssh`: who is logged in to, and every command line of it.
 
-use std::{ffi::OsString, fmt, process::Command};
+use std::{
+    ffi::OsString,
+    fmt,
+    net::{IpAddr, SocketAddr},
+    process::Command,
+};
 
 /// What every `ssh` is told, so that nothing of the user's configuration makes more of a login than what it is for: no tunnel, no agent
 /// for whoever is root there, no command of its own. What stands first is what counts.
@@ -98,9 +103,26 @@ impl fmt::Display for Login {
     }
 }
 
+/// The ends in `SSH_CONNECTION`: the client's address and port, the server's address and port.
+pub fn ends(connection: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let words: Vec<&str> = connection.split_whitespace().collect();
+    let end = |at: usize| -> Option<SocketAddr> {
+        let address: IpAddr = words.get(at)?.split('%').next()?.parse().ok()?;
+        Some(SocketAddr::new(address, words.get(at + 1)?.parse().ok()?))
+    };
+    Some((end(0)?, end(2)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_ends_of_the_own_connection_are_those_that_sshd_tells() {
+        let connection = ends("10.0.0.1 4711 fe80::1%eth0 22").unwrap();
+        assert_eq!(connection, ("10.0.0.1:4711".parse().unwrap(), "[fe80::1]:22".parse().unwrap()));
+        assert_eq!(ends(""), None);
+    }
 
     #[test]
     fn names_are_those_that_openssh_takes() {

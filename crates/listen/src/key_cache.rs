@@ -44,13 +44,15 @@ impl KeyCache {
         seconds: i64,
         fields: &dyn Fn(&str) -> Option<Cow<'r, str>>,
     ) -> Result<Arc<Key>, KeyError> {
-        if !self.members.is_empty() {
-            return self.key_by_members(store, tag, seconds, fields);
-        }
-        if let Some(key) = self.known.get(tag).filter(|key| self.is_valid_for(key, seconds)) {
+        if let Some(key) = self.fitting(tag, seconds, fields) {
             return Ok(Arc::clone(key));
         }
         let key = store.key(tag, seconds, fields)?;
+        if !self.members.is_empty() {
+            let values = self.members.iter().map(|name| fields(name).map(Cow::into_owned)).collect();
+            self.last = Some(LastKey { tag: tag.into(), values, key: Arc::clone(&key) });
+            return Ok(key);
+        }
         if self.known.len() >= MAX_TAGS {
             self.known.clear();
         }
@@ -58,30 +60,22 @@ impl KeyCache {
         Ok(key)
     }
 
-    /// Reuses the last key if it fits: making a key takes most of the time of a small event, and the events of a body
-    /// often have the same file.
-    fn key_by_members<'r>(
-        &mut self,
-        store: &Store,
+    /// A known key that fits. With members, that is at most the last one: making a key takes most of the time of a small event, and
+    /// the events of a body often have the same file.
+    fn fitting<'r>(
+        &self,
         tag: &str,
         seconds: i64,
         fields: &dyn Fn(&str) -> Option<Cow<'r, str>>,
-    ) -> Result<Arc<Key>, KeyError> {
-        if let Some(LastKey { tag: last_tag, values, key }) = &self.last
-            && **last_tag == *tag
-            && covers_time(key, seconds)
-            && self
-                .members
-                .iter()
-                .zip(values)
-                .all(|(name, value)| fields(name).as_deref() == value.as_deref())
-        {
-            return Ok(Arc::clone(key));
+    ) -> Option<&Arc<Key>> {
+        if self.members.is_empty() {
+            return self.known.get(tag).filter(|key| covers_time(key, seconds));
         }
-        let key = store.key(tag, seconds, fields)?;
-        let values = self.members.iter().map(|name| fields(name).map(Cow::into_owned)).collect();
-        self.last = Some(LastKey { tag: tag.into(), values, key: Arc::clone(&key) });
-        Ok(key)
+        let LastKey { tag: last_tag, values, key } = self.last.as_ref()?;
+        let is_same = |(name, value): (&String, &Option<String>)| fields(name).as_deref() == value.as_deref();
+        let fits =
+            **last_tag == *tag && covers_time(key, seconds) && self.members.iter().zip(values).all(is_same);
+        fits.then_some(key)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A look at a machine: what it shows at a moment.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::collections::BTreeMap;
 
 use kernel::{remote::ss, tcp::Connection};
 
@@ -90,15 +90,6 @@ pub(super) fn program(line: &str) -> Option<(u32, Working)> {
     Some((pid.parse().ok()?, program))
 }
 
-/// The client's end in `SSH_CONNECTION`.
-pub(super) fn client(line: &str) -> Option<SocketAddr> {
-    let words: Vec<&str> = line.split(' ').collect();
-    if words.len() != 4 {
-        return None;
-    }
-    Some(SocketAddr::new(words[0].split('%').next()?.parse().ok()?, words[1].parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -130,13 +121,12 @@ mod tests {
         );
         look.keep_siblings(30, 9);
         assert_eq!(look.programs.into_keys().collect::<Vec<_>>(), [30, 31, 40]);
-        assert_eq!(client("10.0.0.2 4711 10.0.0.1 22"), Some("10.0.0.2:4711".parse().unwrap()));
     }
 
     proptest! {
         #[test]
         fn no_text_makes_the_reader_fail(text in "(cpu |some |total=|7 \\(a\\) D |[0-9]{1,22} |[^\n]{0,5}|\n){0,40}") {
-            let _ = (look_at(&text), client(&text));
+            let _ = (look_at(&text), kernel::ssh::ends(&text));
         }
     }
 }

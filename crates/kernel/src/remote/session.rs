@@ -3,7 +3,6 @@
 use std::{
     ffi::OsString,
     io::{self, Read, Write},
-    net::{IpAddr, SocketAddr},
     os::{fd::AsRawFd, unix::process::CommandExt},
     process::{Child, ChildStdin, Stdio},
     sync::{
@@ -17,6 +16,7 @@ use std::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{ANSWER_WAIT, Destination, Own, lock};
+use crate::ssh::ends;
 
 /// What the shell is told first. `e` ends a part of an answer, `f` prints files below `/proc`, `b` those that can be read with one
 /// program, `n` the counters of network cards, `s` what `ss` says, and `t` the threads of processes, whether one of them waits for
@@ -182,16 +182,6 @@ fn shown_id(child: &Child) -> Option<u32> {
     crate::number(&info, "Pid:")?.try_into().ok()
 }
 
-/// The ends in `SSH_CONNECTION`: the client's address and port, the server's address and port.
-fn ends(connection: &str) -> Option<(SocketAddr, SocketAddr)> {
-    let words: Vec<&str> = connection.split_whitespace().collect();
-    let end = |at: usize| -> Option<SocketAddr> {
-        let address: IpAddr = words.get(at)?.split('%').next()?.parse().ok()?;
-        Some(SocketAddr::new(address, words.get(at + 1)?.parse().ok()?))
-    };
-    Some((end(0)?, end(2)?))
-}
-
 /// What comes from `ssh`, until it ends: so much at a time as is taken.
 fn received(mut from: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<Vec<u8>>> {
     let (sender, receiver) = mpsc::sync_channel(MAX_PIECES);
@@ -351,13 +341,6 @@ mod tests {
         let blocked: Vec<u8> =
             all.iter().filter(|part| part.name.ends_with("/blocked")).map(|part| part.status).collect();
         assert_eq!(blocked, [0, 1]);
-    }
-
-    #[test]
-    fn the_ends_of_the_own_connection_are_those_that_sshd_tells() {
-        let connection = ends("10.0.0.1 4711 fe80::1%eth0 22").unwrap();
-        assert_eq!(connection, ("10.0.0.1:4711".parse().unwrap(), "[fe80::1]:22".parse().unwrap()));
-        assert_eq!(ends(""), None);
     }
 
     proptest! {
