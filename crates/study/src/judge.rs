@@ -10,6 +10,7 @@ use crate::{
     growth::{Growth, growth_of},
     kernels::is_processor_time,
     observer::Observation,
+    sending::is_sent_late,
 };
 
 /// What a trial means for its goals.
@@ -26,9 +27,6 @@ pub(crate) struct Judgement {
 /// Smallest growth of response times, in seconds per second, that a trial shows which explores: an overload by a tenth. Its bins of
 /// tenths of a second follow the queue of a noisy target.
 const STEEP_GROWTH: f64 = 0.1;
-
-/// The lateness of the median request at 0.9 of the rate, relative to the time of sending.
-const MAX_LATE_SHARE: f64 = 0.05;
 
 /// Judges a trial by its measurements, its goals and what the observers report, and sets its validity. In a trial that `explores`,
 /// only [steep](STEEP_GROWTH) growth counts.
@@ -171,14 +169,6 @@ fn is_harder_over_late_link(quantity: &GoalQuantity) -> bool {
     let is_processor = is_processor_time(quantity) || ["user_s", "system_s"].contains(&quantity.as_str());
     let is_time = quantity.ends_with("_s") && !is_rate && !is_processor;
     is_rate && at_least.is_some() && at_most.is_none() || is_time && at_most.is_some() && at_least.is_none()
-}
-
-/// Whether the generator sent an open load so late that it made a smaller one: half of the requests left later than they would at 0.9
-/// of the rate.
-pub(crate) fn is_sent_late(http: &HttpTrial) -> bool {
-    let sending_ns = http.plan.sending_ns().filter(|_| http.plan.load.is_open());
-    let late_ns = http.own_lateness.quantile_ns(0.5) as f64;
-    sending_ns.is_some_and(|sending_ns| late_ns > MAX_LATE_SHARE * sending_ns as f64)
 }
 
 /// Whether the generator lengthened enough response times to move the medians of single seconds.

@@ -28,6 +28,7 @@ mod remotes;
 mod run;
 mod runner;
 mod running_search;
+mod sending;
 pub mod single;
 mod steadiness;
 mod stop_reason;

@@ -5,7 +5,7 @@ mod planning;
 use record::{CurrentBounds, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning};
 use search::{TrialOutcome, steadiness::Unsteady};
 
-use crate::{judge::is_sent_late, steadiness};
+use crate::{sending::is_sent_late, steadiness};
 
 pub(crate) use planning::plan;
 

@@ -1,0 +1,14 @@
+//! Whether the generator sent the load that was planned.
+
+use record::HttpTrial;
+
+/// The lateness of the median request at 0.9 of the rate, relative to the time of sending.
+const MAX_LATE_SHARE: f64 = 0.05;
+
+/// Whether the generator sent an open load so late that it made a smaller one: half of the requests left later than they would at 0.9
+/// of the rate.
+pub(crate) fn is_sent_late(http: &HttpTrial) -> bool {
+    let sending_ns = http.plan.sending_ns().filter(|_| http.plan.load.is_open());
+    let late_ns = http.own_lateness.quantile_ns(0.5) as f64;
+    sending_ns.is_some_and(|sending_ns| late_ns > MAX_LATE_SHARE * sending_ns as f64)
+}
