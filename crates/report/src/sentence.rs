@@ -176,7 +176,8 @@ impl SearchAnswer<'_> {
     fn only_short_trials(&self, bounds: [&Option<Bound>; 2]) -> Option<String> {
         let found = bounds.into_iter().flatten();
         let short = found.filter(|bound| self.decisive(bound.load).next().is_none());
-        let lengths = short.flat_map(|bound| self.at(bound.load)).filter_map(|entry| entry.asked_s);
+        let trials = short.flat_map(|bound| self.at(bound.load)).filter(|entry| entry.is_decided());
+        let lengths = trials.filter_map(|entry| entry.asked_s);
         Some(format!(", in trials of {}", text::seconds(lengths.reduce(f64::max)?)))
     }
 

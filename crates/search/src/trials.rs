@@ -217,13 +217,16 @@ impl Trials {
     }
 
     /// The bounds of an unfinished goal by its own rules, for the lower and for the upper one; for each that is missing, what trials of
-    /// any length agree on.
+    /// any length agree on, below what the generator could not make.
     pub(crate) fn so_far(&self, rules: [&BoundRule; 2]) -> [Option<Bound>; 2] {
         let index = rules[0].goal_index;
         let [of_lower, of_upper] =
             rules.map(|rule| self.relevant_bounds(index, &Requirement::from(&rule.goal)));
         let mut agreed = Bounds::default();
         for (position, is_bad) in self.unanimous(index, rules[0].goal.loss_ratio) {
+            if !self.is_available(position, f64::INFINITY) {
+                break;
+            }
             if is_bad {
                 agreed.upper = Some(position);
                 break;

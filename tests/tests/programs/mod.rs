@@ -122,7 +122,8 @@ settle = "5m"
 #[test]
 fn traffic_of_others_does_not_lengthen_a_trial() -> Result<()> {
     let _shared = beside_others();
-    // Another program of the same host fills a slow link, whose queue never empties.
+    // Another program of the same host fills a slow link, whose queue never empties. Connected after the trial's beginning, it would be
+    // taken for a part of it.
     let study = r#"
 title = "beside others"
 [hosts]
@@ -147,7 +148,8 @@ ready = "tcp:5001"
 [[processes]]
 ready_timeout = "10m"
 on = "client"
-command = ["socat", "-u", "OPEN:/dev/zero", "TCP:{other}:5001"]
+command = ["socat", "-d", "-d", "-u", "OPEN:/dev/zero", "TCP:{other}:5001"]
+ready = "log:data transfer loop"
 [targets.sink]
 ready_timeout = "10m"
 on = "far"
