@@ -64,6 +64,22 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
         .then(|| Growth { per_s: slope, may_be_own: !passes(last - own_s, slope - own_s / sending_s) })
 }
 
+/// What was unanswered when sending ended, beyond what answers as long as the first ones leave, as growth of the time that they take.
+/// None if too little was answered to tell, or the goal does not depend on growth.
+///
+/// Unlike the medians, it sees a target that answers a part of the load at once and lets the rest wait, such as one whose accept queue is
+/// full. A stall at the end looks the same: it is for trials that explore.
+pub(crate) fn backlog_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth> {
+    let depends = matches!(goal, GoalQuantity::ResponseTime { .. } | GoalQuantity::Errors);
+    let sending_s = trial.plan.sending_ns().filter(|_| depends && trial.plan.load.is_open())? as f64 / 1e9;
+    let medians = trial.medians_over_time()?;
+    let first_s = medians[..medians.len() / 3].iter().map(|&(_, median_s)| median_s).fold(0.0, f64::max);
+    let due = trial.counts.scheduled as f64;
+    let unanswered = due - trial.throughput_per_s * trial.measured_s;
+    let per_s = unanswered / due.max(1.0) - first_s / sending_s;
+    Some(Growth { per_s, may_be_own: trial.away.total_s >= per_s * sending_s })
+}
+
 #[cfg(test)]
 mod tests {
     use record::Interval;
@@ -116,6 +132,24 @@ mod tests {
     fn a_single_stall_is_no_growth() {
         assert_eq!(growth_of(&trial(&[0.5, 0.5, 30.0, 12.0, 0.5]), &GOAL), None);
         assert_eq!(growth_of(&trial(&[0.5, 0.5, 0.5, 0.5, 80.0]), &GOAL), None);
+    }
+
+    #[test]
+    fn what_is_unanswered_at_the_end_is_a_backlog_beyond_what_long_answers_leave() {
+        let mut one = every(0.1, &[10.0; 10]);
+        (one.counts.scheduled, one.measured_s) = (1_000, 1.0);
+        let backlog = |trial: &HttpTrial| backlog_of(trial, &GoalQuantity::Errors).unwrap();
+        for (answered, first_ms, per_s) in [(990.0, 10.0, 0.0), (700.0, 10.0, 0.29), (700.0, 300.0, 0.0)] {
+            one.throughput_per_s = answered;
+            one.series.iter_mut().for_each(|tenth| tenth.p50_us = Some(first_ms * 1e3));
+            assert!((backlog(&one).per_s - per_s).abs() < 1e-9, "{answered} {first_ms}");
+        }
+        one.series.iter_mut().for_each(|tenth| tenth.p50_us = Some(1e4));
+        for (away_s, may_be_own) in [(0.0, false), (0.28, false), (0.3, true)] {
+            one.away.total_s = away_s;
+            assert_eq!(backlog(&one).may_be_own, may_be_own, "{away_s} s");
+        }
+        assert_eq!(backlog_of(&one, &GoalQuantity::ConnectTime { bound_ns: 1 }), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use record::{
 };
 
 use crate::{
-    growth::{Growth, growth_of},
+    growth::{Growth, backlog_of, growth_of},
     kernels::is_processor_time,
     observer::Observation,
     sending::is_sent_late,
@@ -36,9 +36,12 @@ pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], e
     let growth: Vec<Option<Growth>> = match &trial.measured {
         Measured::Http(http) => {
             let is_coarse = explores && http.plan.interval_ns() < 1_000_000_000;
-            let least_per_s = if is_coarse { STEEP_GROWTH } else { 0.0 };
-            let growth = goals.iter().map(|goal| growth_of(http, &goal.quantity));
-            growth.map(|growth| growth.filter(|growth| growth.per_s >= least_per_s)).collect()
+            let steep = |growth: Option<Growth>| growth.filter(|growth| growth.per_s >= STEEP_GROWTH);
+            let of_goal = |goal: &Goal| match growth_of(http, &goal.quantity) {
+                growth if !is_coarse => growth,
+                growth => steep(growth).or_else(|| steep(backlog_of(http, &goal.quantity))),
+            };
+            goals.iter().map(of_goal).collect()
         }
         _ => vec![None; goals.len()],
     };

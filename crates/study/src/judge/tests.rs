@@ -210,6 +210,7 @@ fn short_trials_that_explore_show_steep_growth_alone() {
             ..record::Interval::default()
         };
         http.series = (0..10).map(tenth).collect();
+        (http.throughput_per_s, http.measured_s) = (98.0, 1.0);
         judge(&mut trial, &Observation::default(), &[Goal::errors(0.0)], explores).loss_ratios
     };
     assert_eq!([losses(8.0, true), losses(12.0, true)], [[0.0], [1.0]]);
