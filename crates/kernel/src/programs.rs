@@ -79,7 +79,8 @@ pub(crate) struct Look {
     pub(crate) program: Program,
 }
 
-/// Looks at a process; none once it has ended. A process of which no thread has run since the last look is as it was: then nothing else of it is read.
+/// Looks at a process; none once it has ended. A process of which no thread has run since the last look is as it was: then nothing
+/// else of it is read.
 pub(crate) fn look(pid: u32, last: Option<Look>) -> Option<Look> {
     let folder = Path::new("/proc").join(pid.to_string());
     let text = |thread: u32| {

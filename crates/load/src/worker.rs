@@ -309,6 +309,17 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
+    /// Counts the time by which the generator delayed a slot's connection as its share of the requests that wait for it.
+    fn delayed_opening(&mut self, id: SlotId, by_ns: u64) {
+        let is_users = by_ns >= MIN_ABSENCE_NS && !self.source.is_open();
+        for request in &mut self.slots[id as usize].requests {
+            request.own_ns += by_ns;
+            if is_users {
+                self.recorder.user_delayed(by_ns);
+            }
+        }
+    }
+
     #[inline]
     fn record_absence(&mut self, now_ns: u64, by_ns: u64) {
         if by_ns >= MIN_ABSENCE_NS {

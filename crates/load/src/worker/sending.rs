@@ -5,7 +5,6 @@ use rustix::io::Errno;
 
 use super::Worker;
 use crate::{
-    absence::MIN_ABSENCE_NS,
     exchange::Exchange,
     failure::{connect_failure, stream_failure},
     slot::Phase,
@@ -104,17 +103,6 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             index += 1;
         }
         slot.sent_bytes = progress as u32;
-    }
-
-    /// Counts the time by which the generator delayed a slot's connection as its share of the requests that wait for it.
-    pub(super) fn delayed_opening(&mut self, id: SlotId, by_ns: u64) {
-        let is_users = by_ns >= MIN_ABSENCE_NS && !self.source.is_open();
-        for request in &mut self.slots[id as usize].requests {
-            request.own_ns += by_ns;
-            if is_users {
-                self.recorder.user_delayed(by_ns);
-            }
-        }
     }
 
     /// Reads what the peer sent before it closed, then ends the connection.
