@@ -6,18 +6,18 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{
+    limit_rate,
     services::{BOUND_S, Change, Goal, LOADS, Measured, Running, Second, Service, drawn},
     splitmix, uniform,
 };
 use search::{
-    BoundKind, Preset, Search, SearchGoal, SearchPlan, Step, TrialOutcome, Unit, UpperBoundRule,
+    BoundKind, Search, SearchPlan, Step, TrialOutcome,
     steadiness::{Part, Timed},
 };
 
 /// Beside each trial.
 const OVERHEAD_S: f64 = 0.3;
 const WIDTH: f64 = 0.05;
-const TRIAL_S: f64 = 5.0;
 const SEED: u64 = 2_026;
 const ROUNDS: u64 = 5;
 /// As `proofload limit` allows.
@@ -33,19 +33,8 @@ struct Answer {
 
 /// Without a seed, trials follow each other at once, and stay as long as they are.
 fn plan(goal: Goal, gaps_seed: Option<u64>) -> SearchPlan {
-    let goal = SearchGoal {
-        exceed_ratio: 0.0,
-        width: WIDTH,
-        upper_bound_rule: Some(UpperBoundRule { exceed_ratio: 0.9, duration_sum_s: 3.0 * TRIAL_S }),
-        ..Preset::Mlrsearch.goal("goal", goal.allowed())
-    };
-    let plan = SearchPlan::new(Unit::Continuous, LOADS.0, LOADS.1, vec![goal]);
-    SearchPlan {
-        method: Preset::Mlrsearch.method(),
-        gaps_seed,
-        longer_max: gaps_seed.map(|_| LONGER_MAX),
-        ..plan
-    }
+    let plan = limit_rate(LOADS, goal.allowed());
+    SearchPlan { gaps_seed, longer_max: gaps_seed.map(|_| LONGER_MAX), ..plan }
 }
 
 fn timed(service: &Service, start_s: f64, load: f64, duration_s: f64, measured: &Measured) -> Timed {

@@ -5,10 +5,8 @@
 
 mod common;
 
-use common::{lost, splitmix, uniform};
-use search::{
-    NextTrial, Preset, Search, SearchGoal, SearchPlan, Step, TrialOutcome, Unit, UpperBoundRule, VoidPolicy,
-};
+use common::{limit_rate, lost, splitmix, uniform};
+use search::{NextTrial, Search, SearchPlan, Step, TrialOutcome, VoidPolicy};
 
 const BUDGET_S: f64 = 60.0;
 /// Beside each trial: setting up, draining, settling.
@@ -47,20 +45,12 @@ impl Machine {
 
 /// What a search with a look knows after a minute.
 fn search(machine: &mut Machine) -> (Option<f64>, Option<f64>) {
-    let goal = SearchGoal {
-        exceed_ratio: 0.0,
-        width: 0.05,
-        upper_bound_rule: Some(UpperBoundRule { exceed_ratio: 0.9, duration_sum_s: 15.0 }),
-        ..Preset::Mlrsearch.goal("no errors", 0.0)
-    };
-    let plan = SearchPlan::new(Unit::Continuous, 10.0, 1e6, vec![goal]);
     let carried = machine.capacity.min(machine.most) * (0.8 + 0.3 * machine.draw());
     let plan = SearchPlan {
-        method: Preset::Mlrsearch.method(),
         gaps_seed: Some(machine.state),
         expected_load: Some(carried / 4.0),
         void: VoidPolicy { attempts: 5, ..VoidPolicy::default() },
-        ..plan
+        ..limit_rate((10.0, 1e6), 0.0)
     };
     let (mut search, mut now_s) = (Search::new(plan).unwrap(), 0.75);
     while let Step::Measure(trial) = search.next_step()

@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{splitmix, uniform};
+use common::{limit_rate, splitmix, uniform};
 use search::{
-    BoundKind, Preset, Search, SearchGoal, SearchPlan, Step, TrialOutcome, Unit, UpperBoundRule,
+    BoundKind, Search, SearchPlan, Step, TrialOutcome,
     steadiness::{Part, Timed, Unsteady},
 };
 
@@ -234,14 +234,7 @@ struct Answer {
 }
 
 fn plan(allowed: f64, gaps_seed: Option<u64>, longer_max: Option<f64>) -> SearchPlan {
-    let goal = SearchGoal {
-        exceed_ratio: 0.0,
-        width: WIDTH,
-        upper_bound_rule: Some(UpperBoundRule { exceed_ratio: 0.9, duration_sum_s: 15.0 }),
-        ..Preset::Mlrsearch.goal("goal", allowed)
-    };
-    let plan = SearchPlan::new(Unit::Continuous, LOADS.0, LOADS.1, vec![goal]);
-    SearchPlan { method: Preset::Mlrsearch.method(), gaps_seed, longer_max, ..plan }
+    SearchPlan { gaps_seed, longer_max, ..limit_rate(LOADS, allowed) }
 }
 
 /// Searches a service that is at this phase when the search begins. `draws`: arrivals and service are random.

@@ -4,10 +4,24 @@
 
 pub(crate) mod services;
 
-use search::{NextTrial, Outcome, Search, SearchPlan, Step, TrialOutcome};
+use search::{
+    NextTrial, Outcome, Preset, Search, SearchGoal, SearchPlan, Step, TrialOutcome, Unit, UpperBoundRule,
+};
 
 /// Largest number of steps of any search in these tests.
 pub(crate) const MAX_STEPS: usize = 20_000;
+
+/// A search for a rate as `proofload limit rate` plans it: trials of 5 s, and bounds 5 % apart.
+pub(crate) fn limit_rate((least, most): (f64, f64), allowed: f64) -> SearchPlan {
+    let goal = SearchGoal {
+        exceed_ratio: 0.0,
+        width: 0.05,
+        upper_bound_rule: Some(UpperBoundRule { exceed_ratio: 0.9, duration_sum_s: 15.0 }),
+        ..Preset::Mlrsearch.goal("goal", allowed)
+    };
+    let plan = SearchPlan::new(Unit::Continuous, least, most, vec![goal]);
+    SearchPlan { method: Preset::Mlrsearch.method(), ..plan }
+}
 
 /// Runs a search to its end. Returns its outcome and the trials that it asked for.
 pub(crate) fn run(
