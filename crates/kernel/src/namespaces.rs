@@ -53,16 +53,19 @@ pub fn own_identity(kind: Kind) -> io::Result<(u64, u64)> {
     identity(&own(kind)?)
 }
 
-/// The outermost of the processes that this one comes from whose mounts this one may enter: the first process, unless that may do more
-/// than this one. None if there is no such process.
+/// The outermost of the processes that this one comes from whose mounts this one may enter, and whose root folder is the same: the first
+/// process, unless that may do more than this one, or lives outside of a root of its own (`chroot`). None if there is no such process.
 pub fn outermost_ancestor() -> Option<u32> {
     let parent = |process: &str| -> Option<u32> {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
         status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
     };
+    let root_of = |path: &str| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let own_root = root_of("/")?;
     let ancestors = std::iter::successors(parent("self"), |process| parent(&process.to_string()));
     ancestors
         .take_while(|process| *process > 0)
+        .filter(|process| root_of(&format!("/proc/{process}/root/")) == Some(own_root))
         .filter(|process| File::open(path_of(*process, Kind::Mount)).is_ok())
         .last()
 }
