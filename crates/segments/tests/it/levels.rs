@@ -27,7 +27,9 @@ fn every_level_is_answered_once_with_where_the_lines_are() {
     assert_eq!(rig.store.state(), StorageState::Ok);
     let statistics = rig.store.statistics();
     assert_eq!(statistics.syncs, 1);
-    assert_eq!((statistics.open_segments, statistics.queued_bytes), (1, 0));
+    assert_eq!(statistics.open_segments, 1);
+    // The answer comes before its bytes are given back.
+    testing::until("the queue is empty", || rig.store.queued_bytes() == 0);
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn closing_writes_everything_and_later_parts_fail_as_closed() {
     assert!(answers(&mut rig.ports[0], 1000).iter().all(|done| done.result.is_ok()));
     assert_eq!(rig.text("x.log").lines().count(), 1000);
     assert_eq!(rig.put(&key, Level::Written, "late\n"), Err(Failure::Closed));
-    assert_eq!(rig.store.queued_bytes(), 0);
+    testing::until("the queue is empty", || rig.store.queued_bytes() == 0);
     rig.store.close().unwrap();
     assert!(fs::read_to_string(folder.path().join(".proofload/journal")).unwrap().lines().count() < 10);
 }
