@@ -83,14 +83,14 @@ impl Absences {
         }
     }
 
-    /// Records an absence of `by_ns` that ends now. Time that was counted before is not counted again.
-    pub(crate) fn record(&mut self, now_ns: u64, by_ns: u64, load_state: LoadState) {
+    /// Records an absence of `by_ns` that ends now. Time that was counted before is not counted again: false if all of it was.
+    pub(crate) fn record(&mut self, now_ns: u64, by_ns: u64, load_state: LoadState) -> bool {
         // An absence may be noticed in parts, the last part first.
         let from_ns = now_ns.saturating_sub(by_ns).max(self.free_from_ns);
         let fresh_ns = now_ns.saturating_sub(from_ns.max(self.counted_until_ns))
             + self.counted_from_ns.saturating_sub(from_ns);
         if by_ns < MIN_ABSENCE_NS || fresh_ns == 0 {
-            return;
+            return false;
         }
         self.away.times += u64::from(from_ns > self.counted_until_ns || fresh_ns >= MIN_ABSENCE_NS);
         self.away.total_s += fresh_ns as f64 / 1e9;
@@ -101,7 +101,7 @@ impl Absences {
         self.counted_from_ns = self.counted_from_ns.min(from_ns);
         self.counted_until_ns = now_ns;
         if by_ns < MIN_DISTURBING_NS {
-            return;
+            return true;
         }
         if self.delay_ns == 0 {
             self.baseline.add(now_ns, load_state);
@@ -109,6 +109,7 @@ impl Absences {
         self.delay_ns += fresh_ns;
         // What leaves right after the absence is late itself.
         (self.recovers_at, self.sent_before) = (None, u64::MAX);
+        true
     }
 
     /// End of the last absence.

@@ -21,6 +21,9 @@ const MAX_SILENT_AWAY_SHARE: f64 = 0.001;
 /// The code of the warning of a trial that the target's own refusals decide.
 pub const DECIDED_BY_REFUSALS: &str = "decided_by_refusals";
 
+/// The code of the line that says how far the figures of a disturbed trial are to be trusted.
+pub const GENERATOR_AWAY: &str = "generator_away";
+
 /// The name of response times in [`OwnPercentile::times`].
 const RESPONSE_TIME: &str = "response_time";
 
@@ -131,16 +134,13 @@ fn own_percentiles(name: &str, times: &CensoredTimes) -> Vec<OwnPercentile> {
     percentiles.collect()
 }
 
-/// The percentiles whose intervals are told.
-const TOLD: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
-
 /// One line that says how far the figures are to be trusted, if the generator was away for long or a figure is an interval.
 fn away_warning(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercentile]) -> Option<Warning> {
     let share = result.http.away.total_s
         / (result.elapsed_ns.max(1) as f64 / 1e9)
         / f64::from(result.http.cpu.threads.max(1));
     let is_wide = percentiles.iter().any(|affected| affected.times == RESPONSE_TIME);
-    let times = TOLD.map(|(quantile, name)| (name, result.http.response_time.percentile(quantile)));
+    let times = validity::TOLD.map(|(quantile, name)| (name, result.http.response_time.percentile(quantile)));
     let mut wide: Vec<String> = times
         .iter()
         .filter(|(_, time)| time.is_wide())
@@ -157,7 +157,7 @@ fn away_warning(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercen
         (true, false) => return None,
     };
     Some(Warning::new(
-        "generator_away",
+        GENERATOR_AWAY,
         format!("{}: {figures}", validity::soundness_in_words(&result.http, result.elapsed_ns as f64 / 1e9)),
     ))
 }
@@ -270,6 +270,12 @@ fn connections_busy(plan: &HttpPlan, result: &WorkerResult) -> String {
             show_count(counts.never_sent_busy)
         ),
     };
+    if result.opened_no_more {
+        return format!(
+            "{waiting}: once more was lost than any goal allows, no connections were opened beyond {}",
+            show_count(peak)
+        );
+    }
     if peak < planned {
         let failed = result.http.errors.connect_failures()
             + result.http.retried_errors.connect_failures()

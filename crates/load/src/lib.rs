@@ -39,7 +39,7 @@ mod workload;
 #[cfg(test)]
 use ::testing::plans as testing;
 
-pub use conclude::{DECIDED_BY_REFUSALS, TrialContext, conclude};
+pub use conclude::{DECIDED_BY_REFUSALS, GENERATOR_AWAY, TrialContext, conclude};
 pub use machine_limits::{MachineLimits, raise_descriptors};
 pub use mistake::FieldMistake;
 pub use run::{RunError, run};
@@ -47,7 +47,7 @@ pub use script::Script;
 pub use script::without_dots;
 pub use share::Share;
 pub use tick::{Tick, TickMerger};
-pub use validity::soundness_in_words;
+pub use validity::{sound_time_in_words, soundness_in_words};
 pub use worker_result::WorkerResult;
 pub use workload::{
     DEFAULT_TIMEOUT_NS, FixedByUser, HttpOption, HttpWorkload, OPTIONS, StepText, split_port,

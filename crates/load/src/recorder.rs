@@ -1,8 +1,10 @@
 //! Counts and times of one worker, recorded as requests run.
 
-mod handshakes;
+mod connections;
+mod missed;
 mod times;
 mod unanswered;
+mod windows;
 
 use std::{net::SocketAddr, sync::mpsc};
 
@@ -14,7 +16,9 @@ use crate::{
     tick::Tick,
     worker_result::{SourceTotals, WorkerResult},
 };
+use missed::Loss;
 pub use times::{InFlight, PendingRetry, ReceiveTime};
+use windows::Windows;
 
 /// Builds a worker's [`WorkerResult`] and sends a [`Tick`] for each interval. All times are of the wire's clock.
 pub struct Recorder {
@@ -40,6 +44,10 @@ pub struct Recorder {
     sent_on_time: u64,
     fault: Option<Fault>,
     since_fault: u64,
+    windows: Windows,
+    loss: Loss,
+    /// Whether answers are noted for one of these.
+    is_watched: bool,
 }
 
 impl Recorder {
@@ -70,6 +78,9 @@ impl Recorder {
             sent_on_time: 0,
             fault: plan.fault,
             since_fault: 0,
+            windows: Windows::of(plan),
+            loss: Loss::of(plan),
+            is_watched: plan.decides.is_some(),
         }
     }
 
@@ -104,25 +115,6 @@ impl Recorder {
         self.next_tick += 1;
         // The receiver is gone when the trial is cancelled.
         let _ = self.ticks.send(tick);
-    }
-
-    /// Counts a connection attempt that ended and had begun while requests may have been delayed.
-    pub(crate) fn connect_delayed(&mut self) {
-        self.result.http.counts.connects_delayed += 1;
-    }
-
-    /// Records an opened connection. `is_reconnect`: the slot had a connection before.
-    pub(crate) fn connected(&mut self, took_ns: u64, is_reconnect: bool) {
-        self.result.http.connect_time.record_ns(took_ns);
-        self.result.http.counts.connections_opened += 1;
-        self.result.http.counts.reconnects += u64::from(is_reconnect);
-        self.open += 1;
-        self.result.http.counts.connections_peak = self.result.http.counts.connections_peak.max(self.open);
-    }
-
-    /// Records that an open connection was closed.
-    pub(crate) fn disconnected(&mut self) {
-        self.open -= 1;
     }
 
     /// Records an assignment. `own_lateness_ns`: how long after the request was due and a connection was free.
@@ -200,10 +192,22 @@ impl Recorder {
             self.result.http.service_time.record_ns(service_ns, request.own_queue_ns + own_service_ns);
             self.result.http.first_byte_time.record_ns(first_byte_ns.saturating_sub(request.sent_ns));
         }
+        if self.is_watched {
+            self.note_answer(request, time);
+        }
+    }
+
+    /// Notes an answer for the sound windows and for what the goals allow to be lost.
+    #[inline(never)]
+    fn note_answer(&mut self, request: &InFlight, time: ReceiveTime) {
+        let response_ns = time.received_ns.saturating_sub(request.intended_ns);
+        self.windows.ended(request.intended_ns, Some(response_ns));
+        self.loss.answered(response_ns, request.own_ns + request.own_service_ns + time.uncertainty_ns);
     }
 
     /// Records a failed request. An unsent request that fails through this machine counts as never sent.
     pub(crate) fn failed(&mut self, request: &InFlight, class: ErrorClass, now_ns: u64) {
+        self.windows.ended(request.intended_ns, None);
         let sent = request.sent_ns != 0;
         if class.origin() == Origin::Local && !sent {
             self.result.http.counts.never_sent += 1;
@@ -211,6 +215,7 @@ impl Recorder {
         }
         self.result.http.errors.add(class, 1);
         self.result.http.counts.failed += 1;
+        self.loss.failed(request, class);
         self.result.http.counts.failed_unsent += u64::from(!sent);
         self.result.http.counts.lost_delayed += u64::from(request.own_ns >= MIN_ABSENCE_NS);
         let censored = class.is_timeout();
@@ -270,6 +275,7 @@ impl Recorder {
 
     /// Records the failure of a request whose pending retry is dropped.
     pub(crate) fn given_up(&mut self, retry: &PendingRetry, now_ns: u64) {
+        self.windows.ended(retry.intended_ns, None);
         self.result.http.errors.add(retry.class, 1);
         self.result.http.counts.failed += 1;
         self.result.http.counts.failed_unsent += u64::from(!retry.was_sent);
@@ -290,12 +296,6 @@ impl Recorder {
     /// Notes the cause of the first failure of a class.
     pub(crate) fn caused(&mut self, class: ErrorClass, cause: impl FnOnce() -> String) {
         self.result.http.causes.entry(class).or_insert_with(cause);
-    }
-
-    /// Counts a planned connection that this machine could not open.
-    pub(crate) fn unopened(&mut self, class: ErrorClass) {
-        self.result.http.counts.connections_unopened += 1;
-        self.connection_error(class);
     }
 
     /// Adds the time by which the generator began a user's next request late.
@@ -351,6 +351,8 @@ impl Recorder {
         self.result.planned = totals.planned;
         self.result.interrupted = interrupted;
         self.result.http.away = away;
+        self.result.opened_no_more = self.has_missed_all_goals();
+        self.result.http.sound = self.windows.total();
         self.result.elapsed_ns = now_ns - self.t0_ns;
         self.result
     }

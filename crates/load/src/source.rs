@@ -100,6 +100,7 @@ impl RequestSource {
                     pipelinable: VecDeque::new(),
                     vacant: Vec::new(),
                     unused: initial,
+                    is_full: false,
                     holds: false,
                     last_held_ns: 0,
                     held_at: None,

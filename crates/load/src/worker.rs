@@ -239,11 +239,15 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 }
                 self.check_caught_up();
             }
+            if now_ns >= self.recorder.windows_due_ns() {
+                self.settle_windows(now_ns);
+            }
             if self.sending && (end_ns.is_some_and(|end| now_ns >= end) || self.source_is_exhausted(now_ns)) {
                 self.sending_ended(now_ns);
             }
             if now_ns >= self.recorder.tick_due_ns() {
                 self.recorder.tick(now_ns);
+                self.keep_from_growing();
             }
             if self.stop.load(Ordering::Relaxed) {
                 interrupted = true;
@@ -258,6 +262,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     }
 
     /// Accounts for a wait that has ended.
+    #[inline]
     fn wait_ended(&mut self, waited: Waited) {
         self.detect_gap(waited.began_ns);
         self.clock_read_ns = waited.ended_ns;
@@ -301,21 +306,11 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         });
         if are_apart && self.next_arrival_ns().is_none_or(|due_ns| due_ns > now_ns) {
             self.absences.caught_up(now_ns, self.load_state());
-            if self.absences.delay_ns() == 0
-                && let Some(pool) = self.source.pool()
-            {
-                pool.held_at = None;
-            }
-        }
-    }
-
-    /// Counts the time by which the generator delayed a slot's connection as its share of the requests that wait for it.
-    fn delayed_opening(&mut self, id: SlotId, by_ns: u64) {
-        let is_users = by_ns >= MIN_ABSENCE_NS && !self.source.is_open();
-        for request in &mut self.slots[id as usize].requests {
-            request.own_ns += by_ns;
-            if is_users {
-                self.recorder.user_delayed(by_ns);
+            if self.absences.delay_ns() == 0 {
+                self.recorder.recovered(now_ns);
+                if let Some(pool) = self.source.pool() {
+                    pool.held_at = None;
+                }
             }
         }
     }
@@ -323,8 +318,20 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     #[inline]
     fn record_absence(&mut self, now_ns: u64, by_ns: u64) {
         if by_ns >= MIN_ABSENCE_NS {
-            self.absences.record(now_ns, by_ns, self.load_state());
+            self.was_away(now_ns, by_ns);
         }
+    }
+
+    #[inline(never)]
+    fn was_away(&mut self, now_ns: u64, by_ns: u64) {
+        if self.absences.record(now_ns, by_ns, self.load_state()) {
+            self.recorder.was_away(now_ns, self.absences.delay_ns() == 0);
+        }
+    }
+
+    #[cold]
+    fn settle_windows(&mut self, now_ns: u64) {
+        self.recorder.settle_windows(now_ns, self.next_arrival_ns());
     }
 
     /// The load state; requests whose connections are still being opened count as in flight.

@@ -39,6 +39,9 @@ pub struct WorkerResult {
     pub users_delayed_ns: f64,
     /// By how much requests may have been delayed when sending ended, in nanoseconds.
     pub delay_at_end_ns: u64,
+    /// Every goal was missed before the end: no further connections were opened.
+    #[serde(default)]
+    pub opened_no_more: bool,
     /// For each worker that could not write its receipts of events: why.
     pub lost_receipts: Vec<String>,
     /// Why the log of requests could not be written.
@@ -74,6 +77,7 @@ impl WorkerResult {
         self.unread_ns += other.unread_ns;
         self.users_delayed_ns += other.users_delayed_ns;
         self.delay_at_end_ns = self.delay_at_end_ns.max(other.delay_at_end_ns);
+        self.opened_no_more |= other.opened_no_more;
         self.lost_receipts.extend_from_slice(&other.lost_receipts);
         self.lost_log = self.lost_log.take().or_else(|| other.lost_log.clone());
     }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::{plan::LoadModel, validity::Validity, verdict::Verdict};
 
 pub use command::{ByteSource, CommandPlan, CommandRun, CommandTrial, Flow, OutputNumber};
-pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile};
+pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile, SoundTime};
 pub use script::{Iterations, ScriptResult, StepResult};
 
 /// The schema of trials that this version writes.

@@ -7,7 +7,8 @@ use kernel::{
     netlink::Netlink,
     watch::{Watch, WatchedHost},
 };
-use record::{Trial, TrialCounters, Verdict, Warning};
+use load::GENERATOR_AWAY;
+use record::{Trial, TrialCounters, Warning};
 use verdict::{LinkUse, Observed, Role};
 
 use crate::remotes::RemoteHosts;
@@ -29,10 +30,26 @@ pub(crate) fn watch_this_machine<T>(
     (done, watch.and_then(Watch::stop))
 }
 
-/// Says what bounded a trial that has been judged.
-pub(crate) fn verdict(trial: &Trial, goals_met: bool, counted: &Counted, links: &[LinkUse]) -> Verdict {
-    let Counted { counters, roles } = counted;
-    verdict::judge(&Observed { trial, goals_met, counters, roles, links })
+/// Says what bounded a trial that has been judged, and keeps the time in which its generator was sound only if the target cannot
+/// have chosen it. Without counters nobody knows either.
+pub(crate) fn conclude(trial: &mut Trial, goals_met: bool, counted: Option<&Counted>, links: &[LinkUse]) {
+    let verdict = counted.map(|Counted { counters, roles }| {
+        let observed = Observed { trial, goals_met, counters, roles, links };
+        (verdict::judge(&observed), verdict::is_disturbed_by_others(&observed))
+    });
+    let is_independent = verdict.as_ref().is_some_and(|(_, is_independent)| *is_independent);
+    if let Some(http) = trial.http_mut()
+        && !is_independent
+    {
+        http.sound = None;
+    }
+    trial.verdict = verdict.map(|(verdict, _)| verdict);
+    let sound = trial.http().and_then(|http| Some((http.sound.as_ref()?, trial.elapsed_s)));
+    let words = sound.and_then(|(sound, elapsed_s)| load::sound_time_in_words(sound, elapsed_s));
+    let line = trial.warnings.iter_mut().find(|warning| warning.code == GENERATOR_AWAY);
+    if let Some((line, words)) = line.zip(words) {
+        line.message += &words;
+    }
 }
 
 /// The warning that no kernel could be looked at.

@@ -123,10 +123,12 @@ pub fn run_watched(
             let mut roles = vec![counted::role_of_this_machine(&trial)];
             roles.extend(remotes.0.iter().map(|_| Role::Target));
             trial.warnings.extend(counted::lost_hosts(&counters));
-            let counted = Counted { counters, roles };
-            trial.verdict = Some(counted::verdict(&trial, true, &counted, &[]));
+            counted::conclude(&mut trial, true, Some(&Counted { counters, roles }), &[]);
         }
-        Err(error) => trial.warnings.push(counted::no_counters(&error)),
+        Err(error) => {
+            trial.warnings.push(counted::no_counters(&error));
+            counted::conclude(&mut trial, true, None, &[]);
+        }
     }
     Ok(trial)
 }

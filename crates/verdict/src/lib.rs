@@ -4,8 +4,10 @@
 //! it, this did not, or a counter is missing. The rules stand in the order in which causes hide each other: what
 //! is named first can make the later ones appear, and not the other way round.
 
+mod independence;
 mod rules;
 
+pub use independence::is_disturbed_by_others;
 use record::{Bottleneck, Cause, Certainty, Excluded, Trial, TrialCounters, Verdict};
 
 /// Everything that is known of a trial.

@@ -170,7 +170,9 @@ fn hidden_programs<'a>(observed: &'a Observed<'_>, sampled: bool) -> Option<&'a 
 }
 
 /// The processes of the targets with their hosts.
-fn programs<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a HostCounters, &'a ProgramUse)> {
+pub(crate) fn target_programs<'a>(
+    observed: &'a Observed<'_>,
+) -> impl Iterator<Item = (&'a HostCounters, &'a ProgramUse)> {
     target_hosts(observed).flat_map(move |(host, is_both)| {
         let is_target = move |program: &&ProgramUse| {
             !is_both || program.listens.iter().any(|address| is_asked(observed, address))

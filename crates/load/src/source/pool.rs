@@ -21,6 +21,8 @@ pub(crate) struct Pool {
     pub vacant: Vec<SlotId>,
     /// The first slot that was never used. No later slot was used either.
     pub unused: SlotId,
+    /// No slot is used for the first time any more: every goal is missed, and more connections would be a load without a question.
+    pub is_full: bool,
     /// The next arrival is overdue because the generator was away: it takes no further slot.
     pub holds: bool,
     /// When an arrival was held and every connection was busy, for the last time.
@@ -73,7 +75,7 @@ impl Pool {
     #[inline]
     pub(crate) fn may_grow(&self, slots: usize) -> bool {
         let most = if self.holds { self.held_at.map_or(0, |most| most as usize).min(slots) } else { slots };
-        (self.unused as usize) < most
+        !self.is_full && (self.unused as usize) < most
     }
 
     /// Holds the next arrival, or does not. The share of slots that it may add is so small that a target does not notice, and as

@@ -17,6 +17,7 @@ fn exactly_the_retired_slots_share_of_the_schedule_is_lost() {
         pipelinable: VecDeque::new(),
         vacant: Vec::new(),
         unused: 400,
+        is_full: false,
         holds: false,
         last_held_ns: 0,
         held_at: None,

@@ -7,6 +7,7 @@ mod events;
 mod failures;
 mod handshakes;
 mod loads;
+mod windows;
 
 use std::sync::{
     Arc,
@@ -174,6 +175,7 @@ fn run_exchange<W: Wire, X: Exchange>(
 }
 
 /// Answers every request with success after a fixed time.
+#[derive(Clone)]
 pub(crate) struct Steady {
     pub after_ns: u64,
 }

@@ -1,5 +1,7 @@
 //! The measurements of a trial with HTTP requests.
 
+mod away;
+
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use schemars::JsonSchema;
@@ -12,6 +14,7 @@ use crate::{
     plan::HttpPlan,
     span::Span,
 };
+pub use away::{Away, OwnPercentile, SoundTime};
 
 /// The measurements of a trial with HTTP requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -73,6 +76,9 @@ pub struct HttpTrial {
     /// Absences of the generator's threads.
     #[serde(default)]
     pub away: Away,
+    /// The time in which no absence touched the load, judged alone; none if there was no absence, or no such time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sound: Option<SoundTime>,
     /// The percentiles of `response_time` and `service_time` that are known as intervals only, because the generator may have
     /// lengthened them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -153,6 +159,7 @@ impl HttpTrial {
         self.failure_time.merge(&other.failure_time);
         self.cpu.merge(&other.cpu);
         self.away.merge(&other.away);
+        self.sound = self.sound.take().or_else(|| other.sound.clone());
         match (&mut self.script, &other.script) {
             (Some(script), Some(other)) => script.merge(other),
             (none, other) => *none = other.clone(),
@@ -169,6 +176,7 @@ impl HttpTrial {
         self.lateness.pack();
         self.own_lateness.pack();
         self.failure_time.pack();
+        self.sound.iter_mut().for_each(|sound| sound.response_time.pack());
         self.script
             .iter_mut()
             .flat_map(|script| &mut script.steps)
@@ -348,41 +356,6 @@ impl CpuUse {
         self.max_resident_bytes += other.max_resident_bytes;
         self.threads += other.threads;
     }
-}
-
-/// Absences: times of at least 250 µs in which a worker thread had work but did not do it, because it was stopped, waited
-/// for a processor, or was busy with other responses.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Away {
-    /// Number of absences of all worker threads.
-    pub times: u64,
-    /// Sum of the absences of all worker threads, in seconds.
-    pub total_s: f64,
-    /// The longest absence, in seconds.
-    pub longest_s: f64,
-}
-
-impl Away {
-    /// Adds the absences of another worker.
-    pub fn merge(&mut self, other: &Self) {
-        self.times += other.times;
-        self.total_s += other.total_s;
-        self.longest_s = self.longest_s.max(other.longest_s);
-    }
-}
-
-/// A percentile that the generator may have lengthened, as an interval.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct OwnPercentile {
-    /// The times: `response_time` or `service_time`.
-    pub times: String,
-    /// The percentile: `p99`, `max`.
-    pub percentile: String,
-    /// The measured value, in microseconds.
-    pub measured_us: f64,
-    /// The value without the largest possible share of the generator, in microseconds. The target's own value lies between
-    /// the two.
-    pub less_own_us: f64,
 }
 
 /// Little's law, L = λ · W, with both sides measured independently: L as the integral of the requests in flight over time,

@@ -98,12 +98,10 @@ impl<'a> Runner<'a> {
             &self.plan.goals,
             self.plan.is_exploratory(planned.setting, asked_s),
         );
-        if let Some(seen) = &observed.counted {
-            // Of an undecided goal, the worse end misses it.
-            let goals_met =
-                judged.loss_ratios.iter().zip(&self.plan.goals).all(|(lost, goal)| *lost <= goal.loss_ratio);
-            trial.verdict = Some(counted::verdict(&trial, goals_met, seen, &observed.links));
-        }
+        // Of an undecided goal, the worse end misses it.
+        let goals_met =
+            judged.loss_ratios.iter().zip(&self.plan.goals).all(|(lost, goal)| *lost <= goal.loss_ratio);
+        counted::conclude(&mut trial, goals_met, observed.counted.as_ref(), &observed.links);
         self.backlog = backlog(&trial);
         let mut entry = TrialEntry {
             schema: ENTRY_SCHEMA.to_owned(),

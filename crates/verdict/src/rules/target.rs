@@ -11,7 +11,7 @@ use super::{
     load::{MIN_REQUESTS_PER_FAILURE, answers_shortly, at_host, carried},
     machines,
     network::is_a_link_full,
-    percent, programs, share_at, stolen_share, targets,
+    percent, share_at, stolen_share, target_programs, targets,
     work::Work,
 };
 use crate::{Finding, Observed};
@@ -40,7 +40,7 @@ const MIN_SAMPLES: u32 = 3;
 /// A process had as many descriptors open as it may.
 pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
     // What does not listen serves nobody.
-    let servers = programs(observed).filter(|(_, program)| !program.listens.is_empty());
+    let servers = target_programs(observed).filter(|(_, program)| !program.listens.is_empty());
     let used = servers.filter_map(|(host, program)| {
         let (most, max) = (program.most_descriptors?, program.max_descriptors?);
         // A program that has many more than its limit has lowered it itself, to shut its own process in, as sshd does.
@@ -80,7 +80,7 @@ pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
     let elapsed_s = |host: &HostCounters| observed.counters.elapsed_s_at(&host.host);
     let hosts = targets(observed).map(|host| (host.stopped_share(elapsed_s(host)), host));
     let of_programs =
-        programs(observed).map(|(host, program)| (program.stopped_share(elapsed_s(host)), host));
+        target_programs(observed).map(|(host, program)| (program.stopped_share(elapsed_s(host)), host));
     let stopped = hosts.chain(of_programs).filter_map(|(share, host)| Some((share?, host)));
     let Some((share, host)) = stopped.max_by(|a, b| a.0.total_cmp(&b.0)) else { return Finding::Irrelevant };
     let evidence =
@@ -266,13 +266,14 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     let share = share_at(observed, place, us as f64 / 1e6);
     let evidence = format!("some process waited for a disk {} of the time", percent(share));
     // The kernel does not count those who wait for the journal of a file system.
-    let stood = programs(observed).find(|(_, program)| {
+    let stood = target_programs(observed).find(|(_, program)| {
         program.samples >= MIN_SAMPLES && program.samples_blocked * 2 >= program.samples
     });
     // If none of the target's processes was ever seen to wait, another program did.
     let never_waited =
         |(_, program): (_, &ProgramUse)| program.samples >= MIN_SAMPLES && program.samples_blocked == 0;
-    let is_of_another = programs(observed).next().is_some() && programs(observed).all(never_waited);
+    let is_of_another =
+        target_programs(observed).next().is_some() && target_programs(observed).all(never_waited);
     match stood {
         Some((_, program)) if share >= STOOD_DISK_SHARE => {
             let (of, stood) = (program.samples, program.samples_blocked);

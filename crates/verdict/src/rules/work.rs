@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use record::units::parse_cpus;
 
-use super::{percent, programs, share_at};
+use super::{percent, share_at, target_programs};
 use crate::Observed;
 
 /// Least work of a thread, or of all on their processors, that have no time left, as a share of the trial.
@@ -73,7 +73,7 @@ impl Work<'_> {
 /// By host and the processors that are shared.
 fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>), Work<'a>> {
     let mut works = BTreeMap::new();
-    for (host, program) in programs(observed) {
+    for (host, program) in target_programs(observed) {
         let share = |time_s| share_at(observed, &host.host, time_s);
         let (thread, running) = (program.busiest_thread_s.map(share), share(program.running_s));
         let machine = host.machine.as_ref().unwrap_or(&observed.counters.machine);

@@ -1,6 +1,6 @@
 //! The loop on virtual time against targets that fail or stall, each in its own way.
 
-use record::{ErrorClass, HttpPlan, VoidRule};
+use record::{Connections, Decision, ErrorClass, HttpPlan, LoadModel, VoidRule};
 use rustix::io::Errno;
 
 use crate::{
@@ -344,7 +344,7 @@ fn what_closes_kept_connections_is_told_apart() {
         }
     }
     let mut thinking = with_loops(2, 50);
-    if let record::LoadModel::Closed { think_time, .. } = &mut thinking.load {
+    if let LoadModel::Closed { think_time, .. } = &mut thinking.load {
         *think_time = record::Distribution::Fixed { ns: 100 * MS };
     }
     let (result, _) = run(thinking, Idle);
@@ -353,4 +353,40 @@ fn what_closes_kept_connections_is_told_apart() {
     assert!(counts.closed_idle >= 98, "{counts:?}");
     let (result, _) = run(with_loops(1, 200), Last { answers: 10, announced: true, given: 0 });
     assert_eq!((result.http.counts.reconnects, result.http.counts.closed_idle), (19, 0));
+}
+
+/// Answers after a time that grows, and after a second one request in a thousand fails.
+struct Overloaded {
+    failing: bool,
+    asked: u64,
+}
+
+impl Target for Overloaded {
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+        self.asked += 1;
+        let fails = self.failing && now_ns >= S && self.asked.is_multiple_of(1_000);
+        let answer: &[u8] = if fails { b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n" } else { OK };
+        vec![(now_ns + MS + now_ns / 20, Action::Send(answer.to_vec()))]
+    }
+}
+
+#[test]
+fn a_load_that_has_missed_every_goal_opens_no_more_connections() {
+    let opened = |failing, loss_ratio| {
+        let mut plan = testing::open(5_000.0, 4, 10_000);
+        plan.decides = Some(Decision { response_time_ns: 10 * S, longest_ns: 10 * S, loss_ratio });
+        if let LoadModel::Open { connections, .. } = &mut plan.load {
+            *connections = Connections { initial: 0, most: connections.most };
+        }
+        let (result, rules) = run(plan, Overloaded { failing, asked: 0 });
+        assert_eq!(rules, [], "it is missed, not void");
+        (result.http.counts.connections_opened, result.opened_no_more)
+    };
+    // 5,000 requests a second that take up to 200 ms.
+    let (needed, missed) = opened(false, 0.0);
+    assert!(needed > 900 && !missed, "{needed}");
+    let (in_use, missed) = opened(true, 0.0);
+    assert!(in_use < 350 && missed, "{in_use}: as many as at the first failure, after a second");
+    let (allowed, missed) = opened(true, 0.01);
+    assert!(allowed > 900 && !missed, "{allowed}: the goal allows so many failures");
 }

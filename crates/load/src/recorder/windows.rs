@@ -1,0 +1,205 @@
+//! Sound windows: stretches of a trial in which the generator was there and the load was the planned one, judged alone.
+//!
+//! A request belongs to the window in which it was due. A window counts only if the generator was not away from its begin until a
+//! whole window after its end, which its last requests have for their answers; after an absence, the first window begins a window
+//! after the load has recovered. So absences alone choose windows, and never by how long their requests took. If an answer takes
+//! longer than that, windows are too short: all are dropped, and longer ones begin.
+
+use std::collections::VecDeque;
+
+use record::{Histogram, HttpPlan, LoadModel, SoundTime};
+
+use super::Recorder;
+
+/// Length of a window at first, in nanoseconds: short, so that enough of them lie between frequent absences.
+const FIRST_LENGTH_NS: u64 = 10_000_000;
+/// The longest window, in nanoseconds.
+const MAX_LENGTH_NS: u64 = 1_000_000_000;
+/// A trial has at least as many windows.
+const MIN_WINDOWS: u64 = 16;
+
+/// The windows of a load's only worker. Until it is away for the first time, they cost nothing: all of the trial is sound.
+#[derive(Debug)]
+pub(super) struct Windows {
+    length_ns: u64,
+    max_length_ns: u64,
+    /// When the oldest open window begins, or the next one will; `u64::MAX` while none may.
+    first_ns: u64,
+    /// When the oldest open window is over, with the time for its answers; `u64::MAX` if there is none.
+    due_ns: u64,
+    /// Windows that are not over, one after the other.
+    open: VecDeque<Window>,
+    spare: Vec<Window>,
+    sound: u64,
+    times: Histogram,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    begun: u64,
+    ended: u64,
+    times_ns: Vec<u64>,
+}
+
+impl Windows {
+    /// The windows of this plan's load. A load that changes with time, or is of several workers, has none.
+    pub(super) fn of(plan: &HttpPlan) -> Self {
+        let is_steady = match &plan.load {
+            LoadModel::Closed { ramp_up_ns, .. } => *ramp_up_ns == 0,
+            LoadModel::Open { stages, .. } => stages
+                .iter()
+                .all(|s| s.from_rate_per_s == s.to_rate_per_s && s.to_rate_per_s == stages[0].to_rate_per_s),
+        };
+        let has_windows = is_steady && plan.threads <= 1 && plan.processes <= 1;
+        let max_length_ns =
+            plan.duration_ns.map_or(MAX_LENGTH_NS, |ns| (ns / MIN_WINDOWS).min(MAX_LENGTH_NS));
+        Self {
+            length_ns: FIRST_LENGTH_NS,
+            max_length_ns: if has_windows { max_length_ns } else { 0 },
+            first_ns: u64::MAX,
+            due_ns: u64::MAX,
+            open: VecDeque::new(),
+            spare: Vec::new(),
+            sound: 0,
+            times: Histogram::empty(),
+        }
+    }
+
+    /// Notes a request that was due at `intended_ns`.
+    #[inline]
+    pub(super) fn begun(&mut self, intended_ns: u64) {
+        if self.has(intended_ns) {
+            self.begin(intended_ns);
+        }
+    }
+
+    /// Notes the end of such a request, with its response time if it succeeded.
+    pub(super) fn ended(&mut self, intended_ns: u64, response_ns: Option<u64>) {
+        if self.has(intended_ns) {
+            let index = (intended_ns - self.first_ns) / self.length_ns;
+            if let Some(window) = self.open.get_mut(index as usize) {
+                window.ended += 1;
+                window.times_ns.extend(response_ns);
+            }
+        }
+    }
+
+    /// Whether a request that was due at `intended_ns` may be in an open window.
+    #[inline]
+    pub(super) fn has(&self, intended_ns: u64) -> bool {
+        intended_ns >= self.first_ns
+    }
+
+    /// Counts the windows that are over by `now_ns`. `waiting_since_ns`: when the oldest request was due that was not begun.
+    #[inline(never)]
+    pub(super) fn settle(&mut self, now_ns: u64, waiting_since_ns: Option<u64>) {
+        while self.due_ns <= now_ns {
+            let end_ns = self.first_ns + self.length_ns;
+            let is_over = self.open.front().is_some_and(|window| window.ended == window.begun);
+            if !is_over || waiting_since_ns.is_some_and(|since_ns| since_ns < end_ns) {
+                return self.lengthen(now_ns);
+            }
+            let mut window = self.open.pop_front().unwrap_or_default();
+            window.times_ns.drain(..).for_each(|ns| self.times.record_ns(ns));
+            self.spare.push(Window { begun: 0, ended: 0, ..window });
+            self.sound += 1;
+            self.first_ns = end_ns;
+            self.set_due();
+        }
+    }
+
+    /// Drops the open windows: the generator was away. The next one begins when it is told to.
+    #[inline(never)]
+    pub(super) fn disturbed(&mut self) {
+        self.drop_open();
+        self.first_ns = u64::MAX;
+    }
+
+    /// The load has recovered from absences.
+    pub(super) fn recovered(&mut self, now_ns: u64) {
+        if self.first_ns == u64::MAX && self.length_ns <= self.max_length_ns {
+            self.first_ns = now_ns + self.length_ns;
+        }
+    }
+
+    /// The sound time; none if there is no window.
+    pub(super) fn total(self) -> Option<SoundTime> {
+        let window_s = self.length_ns as f64 / 1e9;
+        (self.sound > 0).then_some(SoundTime {
+            window_s,
+            total_s: self.sound as f64 * window_s,
+            response_time: self.times,
+        })
+    }
+
+    #[inline(never)]
+    fn begin(&mut self, intended_ns: u64) {
+        let mut index = (intended_ns - self.first_ns) / self.length_ns;
+        if self.open.is_empty() {
+            // Nothing was due in the windows before.
+            self.sound += index;
+            self.first_ns += index * self.length_ns;
+            index = 0;
+        }
+        while self.open.len() as u64 <= index {
+            self.open.push_back(self.spare.pop().unwrap_or_default());
+        }
+        self.open[index as usize].begun += 1;
+        self.set_due();
+    }
+
+    /// Begins anew with longer windows, if the trial is long enough for them.
+    fn lengthen(&mut self, now_ns: u64) {
+        self.length_ns *= 2;
+        self.sound = 0;
+        self.times.clear();
+        self.disturbed();
+        self.recovered(now_ns);
+    }
+
+    fn drop_open(&mut self) {
+        self.spare.extend(self.open.drain(..).map(|window| {
+            let mut times_ns = window.times_ns;
+            times_ns.clear();
+            Window { times_ns, ..Window::default() }
+        }));
+        self.set_due();
+    }
+
+    fn set_due(&mut self) {
+        self.due_ns = if self.open.is_empty() { u64::MAX } else { self.first_ns + 2 * self.length_ns };
+    }
+}
+
+impl Recorder {
+    /// Notes a request that was due at `intended_ns`, for the sound windows.
+    #[inline]
+    pub(crate) fn begun(&mut self, intended_ns: u64) {
+        self.windows.begun(intended_ns);
+    }
+
+    /// When [`Self::settle_windows`] is to be called next.
+    #[inline]
+    pub(crate) fn windows_due_ns(&self) -> u64 {
+        self.windows.due_ns
+    }
+
+    /// Counts the sound windows that are over. `waiting_since_ns`: when the oldest request was due that was not begun.
+    pub(crate) fn settle_windows(&mut self, now_ns: u64, waiting_since_ns: Option<u64>) {
+        self.windows.settle(now_ns, waiting_since_ns);
+    }
+
+    /// Ends the sound windows: the generator was away. `is_over`: what is sent now is not delayed.
+    pub(crate) fn was_away(&mut self, now_ns: u64, is_over: bool) {
+        self.is_watched = true;
+        self.windows.disturbed();
+        if is_over {
+            self.windows.recovered(now_ns);
+        }
+    }
+
+    /// Begins sound windows again after an absence.
+    pub(crate) fn recovered(&mut self, now_ns: u64) {
+        self.windows.recovered(now_ns);
+    }
+}

@@ -1,0 +1,135 @@
+//! Sound windows on virtual time: figures of a disturbed load against those of the same load without stops.
+
+use record::{Connections, HttpPlan, HttpTrial, LoadModel};
+
+use crate::{
+    testing,
+    wire::simulated::{Action, Target},
+    worker::tests::{OK, Steady, run_stopped},
+};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+const LASTS_S: u64 = 40;
+
+/// One server that takes drawn times, and pauses for a part of each second.
+#[derive(Clone)]
+struct Server {
+    mean_ns: f64,
+    /// One answer in a hundred takes so much longer.
+    slow_ns: u64,
+    pause_ns: u64,
+    free_ns: u64,
+    drawn: u64,
+}
+
+impl Server {
+    fn new(mean_ns: u64, slow_ns: u64, pause_ns: u64) -> Self {
+        Self { mean_ns: mean_ns as f64, slow_ns, pause_ns, free_ns: 0, drawn: 7 }
+    }
+
+    /// A number from 0 to 1 (Steele et al. 2014, SplitMix64).
+    fn draw(&mut self) -> f64 {
+        self.drawn = self.drawn.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.drawn;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+impl Target for Server {
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+        let mut begins_ns = self.free_ns.max(now_ns);
+        if begins_ns % S < self.pause_ns {
+            begins_ns += self.pause_ns - begins_ns % S;
+        }
+        self.free_ns = begins_ns + (-self.mean_ns * (1.0 - self.draw()).ln()) as u64;
+        let slow_ns = if self.draw() < 0.01 { self.slow_ns } else { 0 };
+        vec![(self.free_ns + slow_ns, Action::Send(OK.to_vec()))]
+    }
+}
+
+fn open(rate_per_s: f64, initial: u64) -> HttpPlan {
+    let mut plan = testing::open(rate_per_s, LASTS_S, 400);
+    if let LoadModel::Open { connections, .. } = &mut plan.load {
+        *connections = Connections { initial, most: connections.most };
+    }
+    HttpPlan { threads: 1, processes: 1, ..plan }
+}
+
+fn users(n: u64) -> HttpPlan {
+    HttpPlan { duration_ns: Some(LASTS_S * S), threads: 1, processes: 1, ..testing::closed(n) }
+}
+
+/// Stops of `by_ns`, at drawn distances around `every_ns`.
+fn stops(every_ns: u64, by_ns: u64) -> Vec<(u64, u64)> {
+    let mut draws = Server::new(0, 0, 0);
+    let mut at_ns = S;
+    std::iter::from_fn(|| {
+        at_ns += by_ns + (-(every_ns as f64) * (1.0 - draws.draw()).ln()) as u64;
+        (at_ns < LASTS_S * S).then_some((at_ns, by_ns))
+    })
+    .collect()
+}
+
+fn run(plan: &HttpPlan, target: &(impl Target + Clone), stops: &[(u64, u64)]) -> HttpTrial {
+    run_stopped(plan.clone(), target.clone(), stops, false).0.http
+}
+
+/// The share of the time that was sound, after checking its percentiles against those without stops.
+fn sound_share(plan: &HttpPlan, target: &(impl Target + Clone), stops: &[(u64, u64)]) -> f64 {
+    let truth = run(plan, target, &[]);
+    assert_eq!(truth.sound, None, "all of it is sound");
+    let sound = run(plan, target, stops).sound.expect("there are sound windows");
+    for quantile in [0.5, 0.9, 0.99] {
+        let of = |ns: u64| ns as f64 / 1e6;
+        let (own, true_ms) = (
+            of(sound.response_time.quantile_ns(quantile)),
+            truth.response_time.percentile(quantile).value / 1e6,
+        );
+        let off = (own - true_ms).abs();
+        assert!(off <= 0.1 * true_ms + 0.1, "{quantile}: {own} ms and not {true_ms} ms");
+    }
+    sound.total_s / LASTS_S as f64
+}
+
+#[test]
+fn sound_windows_have_the_percentiles_of_the_load_without_stops() {
+    let quick = Server::new(250_000, 0, 0);
+    for (plan, target) in [
+        (open(2_000.0, 400), quick.clone()),
+        (open(2_000.0, 0), quick.clone()),
+        (users(16), quick),
+        (open(1_000.0, 400), Server::new(200_000, 50 * MS, 0)),
+    ] {
+        let share = sound_share(&plan, &target, &stops(150 * MS, 5 * MS));
+        assert!(share > 0.25, "{share}");
+        let share = sound_share(&plan, &target, &stops(S, 40 * MS));
+        assert!(share > 0.6, "{share}");
+    }
+}
+
+#[test]
+fn what_a_target_does_by_itself_is_not_cut_out() {
+    // It pauses for 60 ms of each second: longer than the first windows are, and with a queue after it.
+    let pauses = Server::new(200_000, 0, 60 * MS);
+    let share = sound_share(&open(1_000.0, 400), &pauses, &stops(S, 10 * MS));
+    assert!(share > 0.3, "{share}");
+    // Answers that take as long as a sixteenth of the trial leave no window.
+    let hangs = Server::new(200_000, 3 * S, 0);
+    assert_eq!(run(&open(1_000.0, 400), &hangs, &stops(S, 10 * MS)).sound, None);
+}
+
+#[test]
+fn loads_that_change_or_have_several_workers_have_no_sound_windows() {
+    let stops = stops(S, 10 * MS);
+    let mut rising = open(1_000.0, 400);
+    if let LoadModel::Open { stages, .. } = &mut rising.load {
+        stages[0].from_rate_per_s = 10.0;
+    }
+    let of_two = HttpPlan { threads: 2, ..open(1_000.0, 400) };
+    for plan in [rising, of_two] {
+        assert_eq!(run(&plan, &Steady { after_ns: MS }, &stops).sound, None);
+    }
+}

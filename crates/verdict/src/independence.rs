@@ -1,0 +1,111 @@
+//! Whether what kept the generator from its work was independent of the target.
+
+use crate::{MIN_ELAPSED_S, Observed, Role, rules::target_programs};
+
+/// A smaller share of the trial for which the generator waited for a processor needs no cause.
+const MAX_UNEXPLAINED_SHARE: f64 = 0.005;
+
+/// Whether the generator's absences cannot have followed the target, so that a trial may be judged by the time between them.
+///
+/// A stop, a quota and a hypervisor know nothing of a target. Another thread does, if it is the target's: then the generator was
+/// away just while the target worked, and what is left of the trial is what the target does at its ease. So where the target runs on
+/// this machine, all waits for a processor must be explained by the processor time of others: neither the generator's nor the
+/// target's, and no work of the kernel for their packets.
+pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
+    let Some(http) = observed.trial.http().filter(|_| observed.links.is_empty()) else { return false };
+    if !observed.roles.iter().any(|role| *role != Role::Load) || !runs_here(observed) {
+        return true;
+    }
+    let counters = observed.counters;
+    let targets_s: Vec<f64> = target_programs(observed).map(|(_, program)| program.running_s).collect();
+    let elapsed_s = counters.elapsed_s;
+    let (Some(waited_s), false) =
+        (http.cpu.runqueue_wait_s, targets_s.is_empty() || elapsed_s < MIN_ELAPSED_S)
+    else {
+        return false;
+    };
+    let worked_s = |what: &str| {
+        let cores = counters.machine.online_cpus();
+        let of = |core: &u32| counters.machine.get(&format!("cpu{core}.{what}_ms")).unwrap_or(0);
+        cores.iter().map(of).sum::<u64>() as f64 / 1e3
+    };
+    let own_s = http.cpu.user_s + http.cpu.system_s;
+    let others_s = worked_s("user") + worked_s("system") - own_s - targets_s.iter().sum::<f64>();
+    waited_s.min(http.away.total_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s
+}
+
+/// Whether a target is on this machine, whose processors it may share with the generator.
+fn runs_here(observed: &Observed<'_>) -> bool {
+    let hosts = observed.roles.iter().zip(&observed.counters.hosts);
+    hosts
+        .into_iter()
+        .any(|(role, host)| *role != Role::Load && host.machine.is_none() && host.elapsed_s.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use record::{
+        Away, Counters, CpuUse, HostCounters, HttpPlan, HttpTrial, ProgramUse, Trial, TrialCounters,
+    };
+    use testing::plans;
+
+    use super::*;
+    use crate::LinkUse;
+
+    /// Ten seconds in which the generator waited for so long, and the target and all on this machine worked for so long.
+    fn is_independent(waited_s: f64, target_s: f64, worked_s: f64, role: Role) -> bool {
+        let target = ProgramUse {
+            running_s: target_s,
+            listens: vec!["127.0.0.1:80".to_owned()],
+            ..ProgramUse::default()
+        };
+        let values =
+            [("cpu0.user_ms".to_owned(), (worked_s * 1e3) as u64), ("cpu0.idle_ms".to_owned(), 1)].into();
+        let counters = TrialCounters {
+            elapsed_s: 10.0,
+            machine: Counters { values, ..Counters::default() },
+            hosts: vec![HostCounters { programs: vec![target], ..HostCounters::default() }],
+            ..TrialCounters::default()
+        };
+        let cpu = CpuUse { user_s: 2.0, runqueue_wait_s: Some(waited_s), ..CpuUse::default() };
+        let away = Away { total_s: waited_s, ..Away::default() };
+        let plan = HttpPlan { targets: vec!["127.0.0.1:80".parse().unwrap()], ..plans::closed(1) };
+        let trial: Trial = plans::trial(HttpTrial { plan, cpu, away, ..HttpTrial::default() });
+        is_disturbed_by_others(&Observed {
+            trial: &trial,
+            goals_met: true,
+            counters: &counters,
+            roles: &[role],
+            links: &[],
+        })
+    }
+
+    #[test]
+    fn a_hog_explains_waits_and_the_targets_own_work_does_not() {
+        assert!(is_independent(1.0, 3.0, 6.2, Role::Both), "a hog worked for 1.2 s");
+        assert!(!is_independent(1.0, 4.2, 6.2, Role::Both), "only the target did");
+        assert!(is_independent(0.0, 4.2, 6.2, Role::Both), "it was stopped, or the host took the processor");
+        assert!(is_independent(1.0, 4.2, 6.2, Role::Load), "the target is elsewhere");
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_link_or_a_target_that_cannot_be_seen() {
+        let trial = plans::trial(HttpTrial::default());
+        let counters = TrialCounters {
+            elapsed_s: 10.0,
+            hosts: vec![HostCounters::default()],
+            ..TrialCounters::default()
+        };
+        let of = |roles: &[Role], links: &[LinkUse]| {
+            is_disturbed_by_others(&Observed {
+                trial: &trial,
+                goals_met: true,
+                counters: &counters,
+                roles,
+                links,
+            })
+        };
+        assert!(of(&[Role::Load], &[]));
+        assert!(!of(&[Role::Load], &[LinkUse::default()]) && !of(&[Role::Both], &[]));
+    }
+}
