@@ -1,11 +1,9 @@
 //! What this machine has, and how busy its processors are.
 
 use std::{
-    fmt, fs,
+    fs,
     process::Command,
     sync::{Mutex, MutexGuard, PoisonError},
-    thread,
-    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
@@ -13,8 +11,6 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
     thread::{CpuSet, sched_getaffinity},
 };
-
-use crate::disturbance::{Gaps, Witness};
 
 /// Processors that this process may use: one for the server, one for the generator, one for what is beside them. The
 /// last one again where there are fewer.
@@ -103,60 +99,6 @@ impl CoreTime {
     pub fn busy_s(self) -> f64 {
         self.busy as f64 / TICKS_PER_S
     }
-}
-
-/// What this machine does to a program that wants to be in time.
-#[derive(Debug)]
-pub struct Timing {
-    /// By how much a thread of ordinary priority wakes late, in microseconds: median, 99th percentile and largest.
-    late_us: [f64; 3],
-    /// How long a thread of real-time priority had no processor.
-    gaps: Gaps,
-    /// The share of the processors' time that the hypervisor gave to others (0 to 1).
-    stolen: f64,
-}
-
-impl Timing {
-    /// Looks for two seconds.
-    ///
-    /// # Errors
-    /// When a witness cannot watch, or the kernel does not tell.
-    pub fn measure() -> Result<Self> {
-        let pause = Duration::from_millis(1);
-        let before = stolen_and_passed()?;
-        let (mut late_us, gaps) = Witness::of_all(|| {
-            let late = (0..2_000).map(|_| {
-                let begun = Instant::now();
-                thread::sleep(pause);
-                begun.elapsed().saturating_sub(pause).as_secs_f64() * 1e6
-            });
-            Ok(late.collect::<Vec<_>>())
-        })?;
-        late_us.sort_by(f64::total_cmp);
-        let after = stolen_and_passed()?;
-        let stolen = (after.0 - before.0) as f64 / (after.1 - before.1).max(1) as f64;
-        Ok(Self { late_us: [999, 1_979, 1_999].map(|at: usize| late_us[at]), gaps, stolen })
-    }
-}
-
-impl fmt::Display for Timing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { late_us: [median, p99, most], gaps, stolen } = self;
-        write!(
-            f,
-            "this machine: a sleep ends {median:.0} us late (p99 {p99:.0} us, at most {most:.0} us); real-time priority waited for a \
-             processor {gaps}; the hypervisor took {:.1} %",
-            stolen * 100.0
-        )
-    }
-}
-
-/// Ticks of all processors together: those that the hypervisor took, and all.
-fn stolen_and_passed() -> Result<(u64, u64)> {
-    let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-    let line = stat.lines().next().context("/proc/stat is empty")?;
-    let ticks: Vec<u64> = line.split_whitespace().skip(1).take(8).flat_map(str::parse).collect();
-    Ok((*ticks.get(7).context("/proc/stat does not tell what was stolen")?, ticks.iter().sum()))
 }
 
 /// Processor time that a process has used so far, all its threads together, in seconds, to a hundredth.

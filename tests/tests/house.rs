@@ -74,7 +74,7 @@ const MAY_USE: [(&str, &[&str]); 34] = [
     ("bench", &["proofload-tests", "record", "testing"]),
     ("fuzz", &["events", "http1", "load", "record", "script", "sftp", "study"]),
     ("loop-cost", &["load", "record", "testing"]),
-    ("proofload-tests", &["record", "testing", "tls"]),
+    ("proofload-tests", &["kernel", "record", "testing", "tls"]),
     ("testing", &["record"]),
 ];
 

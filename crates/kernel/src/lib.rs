@@ -9,6 +9,7 @@ pub mod hardware;
 pub mod leftovers;
 pub mod namespaces;
 pub mod netlink;
+pub mod noise;
 mod processor_time;
 pub mod programs;
 pub mod remote;

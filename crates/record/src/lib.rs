@@ -14,6 +14,7 @@ mod goal;
 mod histogram;
 pub mod input;
 mod named;
+mod noise;
 pub mod plan;
 pub mod printable;
 pub mod quantity;
@@ -36,6 +37,7 @@ pub use errors::{ErrorClass, ErrorCounts, Origin};
 pub use folder::ResultFolder;
 pub use goal::{Goal, GoalQuantity};
 pub use histogram::{CensoredTimes, Histogram, Summary};
+pub use noise::Noise;
 pub use plan::{
     AbortRule, Arrivals, ConnectionPlan, Connections, Decision, Fault, FeederPlan, HttpPlan, LoadModel,
     LogPlan, NamePlan, Request, RequestPlan, RowOrder, ScriptPlan, Stage, StatusSet, StepAction, StepPlan,

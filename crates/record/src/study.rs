@@ -37,7 +37,7 @@ pub use outcome::{
     Proof, ProofFigure, Proven, QuantitySummary, SearchOutcome, SettingOutcome, StudyResult,
 };
 
-use crate::{goal::Goal, quantity::DeclaredQuantity, trial::Kind};
+use crate::{goal::Goal, noise::Noise, quantity::DeclaredQuantity, trial::Kind};
 
 /// The schema of plans that this version writes.
 pub const PLAN_SCHEMA: &str = "proofload/plan/2";
@@ -92,6 +92,9 @@ pub struct StudyPlan {
     /// Fingerprints of the secrets in its requests, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretFingerprints>,
+    /// What a look at this machine saw before the first trial; none if there was no look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<Noise>,
 }
 
 /// Fingerprints of secrets that are sent but never stored.

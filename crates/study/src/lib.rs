@@ -19,6 +19,7 @@ mod guard;
 mod judge;
 mod kernels;
 mod links;
+pub mod noise;
 mod observer;
 mod observers;
 pub mod outcome;

@@ -53,6 +53,7 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
         workload: in_words(&first, study.search.as_ref().map(|search| &search.unit)),
         inputs: fingerprint_inputs(study),
         secrets: None,
+        noise: study.noise.clone(),
     })
 }
 

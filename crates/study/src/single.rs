@@ -170,6 +170,7 @@ impl SingleTrial {
             workload,
             inputs: String::new(),
             secrets: None,
+            noise: trial.http().and_then(|http| http.noise.clone()),
         };
         let entry = TrialEntry::alone(1, trial.clone());
         let outcomes = outcome::outcomes(&plan, std::slice::from_ref(&entry)).map_err(io::Error::other)?;

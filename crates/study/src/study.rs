@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use kernel::remote::Destination;
-use record::{Factor, Goal, LoadUnit, Setting};
+use record::{Factor, Goal, LoadUnit, Noise, Setting};
 use settings::Mistake;
 
 use crate::workload::Workload;
@@ -31,6 +31,8 @@ pub struct Study {
     pub search: Option<Search>,
     /// The same search with other presets, for the settings that name one.
     pub other_searches: Vec<Search>,
+    /// What a look at this machine saw before the first trial; none if there was no look.
+    pub noise: Option<Noise>,
     /// Warnings that the result repeats, such as settings that were left out.
     pub warnings: Vec<record::Warning>,
     /// Where setups come from.

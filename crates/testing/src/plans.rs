@@ -107,6 +107,7 @@ pub fn study(title: &str, goals: Vec<Goal>) -> StudyPlan {
         workload: "GET http://127.0.0.1:8080/, keep-alive, constant arrivals".to_owned(),
         inputs: String::new(),
         secrets: None,
+        noise: None,
     }
 }
 

@@ -11,7 +11,7 @@ use clap::Parser;
 use proofload_tests::{
     Bar, Scale,
     bars::{ALL, By, Checked, Verdict},
-    machine::{Timing, description, raise_descriptor_limit},
+    machine::{description, raise_descriptor_limit},
 };
 
 /// Runs the bars that proofload must clear, or lists them.
@@ -57,8 +57,8 @@ fn main() -> Result<ExitCode> {
     println!("{}, open files {limit}", description());
     let scale = if arguments.sample || is_report { Scale::Sample } else { Scale::Full };
     // Before the load of the bars themselves.
-    let timing = Timing::measure()?;
-    println!("{timing}");
+    let noise = kernel::noise::look(Duration::from_secs(1), &[])?;
+    println!("this machine: {noise}");
     let first_began = Instant::now();
     let mut checked: Vec<(&Bar, f64, Checked)> = Vec::new();
     let mut left_out: Vec<&str> = Vec::new();
@@ -72,7 +72,7 @@ fn main() -> Result<ExitCode> {
         checked.push((bar, begun.elapsed().as_secs_f64(), outcome));
     }
     if scale == Scale::Sample {
-        print!("\n{timing}\n{}", table(&checked));
+        print!("\nthis machine: {noise}\n{}", table(&checked));
     }
     let worst = checked.iter().map(|(.., checked)| checked.verdict).max().unwrap_or(Verdict::Reached);
     let is_proven = match is_report {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use fleet::FleetError;
 use load::{MachineLimits, RunError, addresses, preflight, raise_descriptors};
 use record::{HttpPlan, Trial, VoidRule};
-use study::{RemoteHosts, single};
+use study::{RemoteHosts, noise, single};
 
 use super::{http_args::HttpArgs, http_outputs::Outputs, workload_args::option_mistake};
 use crate::{
@@ -16,11 +16,15 @@ use crate::{
 /// Runs the trial and shows the result.
 pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit> {
     standard::note(arguments.time_note());
-    run_shown(arguments, trial_text::render)
+    run_shown(arguments, true, trial_text::render)
 }
 
-/// Runs the trial and shows the result as `render` writes it.
-pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> String) -> Result<Exit> {
+/// Runs the trial and shows the result as `render` writes it. If it `looks`, it looks at this machine before.
+pub(crate) fn run_shown(
+    arguments: &HttpArgs,
+    looks: bool,
+    render: impl FnOnce(&Trial) -> String,
+) -> Result<Exit> {
     let host = MachineLimits::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
     // Before the plan is fitted to the machine: the hint is about the options as given.
@@ -35,12 +39,14 @@ pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> Str
     raise_descriptors();
     let stop = crate::stop::on_signal()?;
 
+    let noise = if looks { noise::before_trial(&plan) } else { None };
+    standard::note(noise.as_ref().filter(|_| !arguments.quiet).and_then(noise::in_words));
     let mut progress = Progress::new(&plan, arguments.quiet);
     let worker = ["worker".to_owned()];
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let outcome = single::run_watched(plan, &worker, &remotes, &stop, &command, |tick| progress.show(tick));
     progress.end();
-    let trial = match outcome {
+    let mut trial = match outcome {
         Ok(trial) => trial,
         Err((FleetError::Run(RunError::Cancelled), _)) if stop.load(Ordering::Relaxed) => {
             standard::print_to_stderr("proofload: interrupted before the start; nothing was measured");
@@ -48,6 +54,7 @@ pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> Str
         }
         Err((error, _)) => return Err(Refusal::one(error)),
     };
+    trial.http_mut().into_iter().for_each(|http| http.noise = noise.clone());
     let is_shown = !outputs.json_on_stdout();
     let written = outputs.write(&trial, &arguments.workload());
     let reasons = trial.validity.reasons();

@@ -214,6 +214,7 @@ impl LimitArgs {
             observe: self.observe.observe.clone(),
             search: Some(search),
             other_searches: Vec::new(),
+            noise: None,
             warnings: Vec::new(),
             source: Source::Fixed(Box::new(self.setup(&mut m))),
         };

@@ -81,7 +81,7 @@ pub(crate) fn run<P: Peer>(arguments: &PeerArgs<P>) -> Result<Exit> {
     let (words, translated, layout) = arguments.http_words().map_err(Refusal::new)?;
     let read = HttpLine::try_parse_from(&words).map_err(Refusal::one)?;
     let line = same_line(&[&["http".to_owned()][..], &words].concat());
-    http::run_shown(&read.http, |trial| peer_text::render(trial, &layout, &translated.notes, &line))
+    http::run_shown(&read.http, false, |trial| peer_text::render(trial, &layout, &translated.notes, &line))
 }
 
 impl<P: Peer> PeerArgs<P> {

@@ -13,7 +13,7 @@ use record::{
     study::UNDECIDED,
 };
 use report::{Format, Results};
-use study::{RemoteHosts, Study};
+use study::{RemoteHosts, Study, noise};
 
 use super::clean;
 use crate::{
@@ -87,12 +87,21 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
         resume: run.resume,
         remotes: RemoteHosts::connect(&run.study.observe).map_err(Refusal::new)?,
     };
-    // The reports of a finished study are not written again.
-    let is_finished = run.resume && !run.prove && {
-        let result = resumed(&place)?.read().map_err(Refusal::one)?.result;
-        result.is_some_and(|result| result.ending == Ending::Finished)
+    let earlier = match run.resume {
+        true => Some(resumed(&place)?.read().map_err(Refusal::one)?),
+        false => None,
     };
+    let result = earlier.as_ref().and_then(|earlier| earlier.result.as_ref());
+    // The reports of a finished study are not written again.
+    let is_finished = !run.prove && result.is_some_and(|result| result.ending == Ending::Finished);
     study::probe_targets(&run.study, &options).map_err(Refusal::one)?;
+    match earlier {
+        Some(earlier) => earlier.plan.noise.into_iter().for_each(|noise| noise::heed(&mut run.study, noise)),
+        None => {
+            let noise = noise::before_study(&mut run.study).filter(|_| !run.quiet);
+            standard::note(noise.and_then(noise::in_words));
+        }
+    }
     let look = if run.resume { None } else { study::look(&mut run.study, &options) };
     if let Some(words) = look.filter(|_| !run.quiet) {
         standard::print_to_stderr(format_args!("proofload: {words}"));

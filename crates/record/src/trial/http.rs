@@ -11,6 +11,7 @@ use super::script::ScriptResult;
 use crate::{
     errors::{ErrorClass, ErrorCounts},
     histogram::{CensoredTimes, Histogram},
+    noise::Noise,
     plan::HttpPlan,
     span::Span,
 };
@@ -73,6 +74,9 @@ pub struct HttpTrial {
     pub series: Vec<Interval>,
     /// The generator's CPU and memory use.
     pub cpu: CpuUse,
+    /// What a look at this machine saw before the trial; none if there was no look, and in trials of studies, whose plan has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<Noise>,
     /// Absences of the generator's threads.
     #[serde(default)]
     pub away: Away,
@@ -130,8 +134,7 @@ impl HttpTrial {
         (medians.len() >= min_intervals).then_some(medians)
     }
 
-    /// Adds the counts and times of another worker of the same trial. The plan and the figures derived from all workers
-    /// stay unchanged.
+    /// Adds the counts and times of another worker of the same trial. The plan and derived figures stay unchanged.
     pub fn merge(&mut self, other: &Self) {
         self.counts.merge(&other.counts);
         self.errors.merge(&other.errors);
@@ -177,10 +180,8 @@ impl HttpTrial {
         self.own_lateness.pack();
         self.failure_time.pack();
         self.sound.iter_mut().for_each(|sound| sound.response_time.pack());
-        self.script
-            .iter_mut()
-            .flat_map(|script| &mut script.steps)
-            .for_each(|step| step.response_time.pack());
+        let steps = self.script.iter_mut().flat_map(|script| &mut script.steps);
+        steps.for_each(|step| step.response_time.pack());
     }
 }
 

@@ -102,6 +102,7 @@ pub(super) fn study<'d>(
         observe: outline.observe.clone(),
         search: searches.next(),
         other_searches: searches.collect(),
+        noise: None,
         source,
         warnings,
     })
