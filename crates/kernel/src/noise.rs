@@ -118,6 +118,7 @@ fn noise_of(before: &Account, after: &Account, seen: Vec<Seen>) -> Noise {
         stolen_ratio: share(stolen_s),
         others_ratio: share(busy_s - (after.own_s - before.own_s)),
         runqueue_wait_ratio: waits.map(|waits| share(waits.iter().sum())),
+        waited_s: 0.0,
     }
 }
 

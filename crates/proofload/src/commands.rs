@@ -19,6 +19,7 @@ pub(crate) mod link_args;
 pub(crate) mod listen;
 mod logs;
 mod mistakes;
+mod noise_args;
 mod observe_args;
 mod options;
 pub(crate) mod peers;

@@ -37,7 +37,7 @@ pub use errors::{ErrorClass, ErrorCounts, Origin};
 pub use folder::ResultFolder;
 pub use goal::{Goal, GoalQuantity};
 pub use histogram::{CensoredTimes, Histogram, Summary};
-pub use noise::Noise;
+pub use noise::{Noise, OnNoise};
 pub use plan::{
     AbortRule, Arrivals, ConnectionPlan, Connections, Decision, Fault, FeederPlan, HttpPlan, LoadModel,
     LogPlan, NamePlan, Request, RequestPlan, RowOrder, ScriptPlan, Stage, StatusSet, StepAction, StepPlan,

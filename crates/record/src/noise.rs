@@ -1,11 +1,11 @@
 //! What a machine does to a program that wants to be in time, before its trials begin.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::units::show_time_ns;
+use crate::units::{UnitError, show_time_ns};
 
 /// A machine is noisy beyond any of these: shares of its processors' time (0 to 1), and a stall in microseconds.
 const MAX_STOLEN_RATIO: f64 = 0.02;
@@ -31,6 +31,38 @@ pub struct Noise {
     /// Share of the look for which a thread was ready to run and had no processor (0 to 1); none if the kernel does not count it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runqueue_wait_ratio: Option<f64>,
+    /// For how long trials waited for a quieter machine before this look, in seconds (0 to 10).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waited_s: f64,
+}
+
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
+}
+
+crate::named_enum! {
+    /// What is done about the noise of a machine.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum OnNoise {
+        /// Figures that it may have changed are intervals.
+        #[default]
+        Widen "widen",
+        /// A trial with such a figure is void.
+        Void "void",
+        /// The first trial waits for a quieter machine; then as [`OnNoise::Widen`].
+        Wait "wait",
+    }
+    /// Its word in options and study files.
+    pub fn word;
+}
+
+impl FromStr for OnNoise {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.into_iter().find(|known| known.word() == text);
+        known.ok_or_else(|| UnitError::new(text, "what to do about noise: widen, void or wait"))
+    }
 }
 
 impl Noise {
@@ -75,6 +107,7 @@ mod tests {
             stolen_ratio: 0.01,
             others_ratio: 0.05,
             runqueue_wait_ratio: Some(0.01),
+            waited_s: 0.0,
         };
         assert!(!quiet.is_noisy() && !Noise::default().is_noisy());
         for noisy in [

@@ -35,6 +35,7 @@ mod steadiness;
 mod stop_reason;
 mod study;
 mod testbed;
+mod widened;
 mod workload;
 
 pub use event::{Event, Options};

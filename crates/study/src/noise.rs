@@ -1,8 +1,11 @@
 //! The look at this machine before the first trial.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
-use record::{HttpPlan, LoadModel, Noise};
+use record::{HttpPlan, LoadModel, Noise, OnNoise};
 
 use crate::study::Study;
 
@@ -11,21 +14,33 @@ const SHORTEST_TRIAL_S: f64 = 5.0;
 /// The longest look, and the largest share of the planned time that it may take.
 const LONGEST_S: f64 = 1.0;
 const LARGEST_SHARE: f64 = 0.05;
+/// The longest wait for a quieter machine, in seconds.
+const LONGEST_WAIT_S: f64 = 10.0;
 
-/// Looks at this machine before a trial, at the processors that its load is to have; none if the trial is shorter than 5 s or
-/// ends by itself, and if the kernel does not tell.
-pub fn before_trial(plan: &HttpPlan) -> Option<Noise> {
+/// Looks at this machine before a trial, at the processors that its load is to have, and waits for a quieter one if `on_noise`
+/// says so; none if the trial is shorter than 5 s or ends by itself, and if the kernel does not tell. Says to `tell` what the user
+/// should know: nothing of a quiet machine.
+pub fn before_trial(
+    plan: &HttpPlan,
+    on_noise: OnNoise,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&str),
+) -> Option<Noise> {
     let has_loops = matches!(plan.load, LoadModel::Closed { loops: Some(_), .. });
-    let length_s = plan.sending_ns().filter(|_| !has_loops && plan.requests.is_none())? as f64 / 1e9;
-    kernel::noise::look(length(length_s, length_s)?, &plan.cpus).ok()
+    let sending_ns = plan.sending_ns().filter(|_| !has_loops && plan.requests.is_none());
+    let length = sending_ns.map(|ns| ns as f64 / 1e9).and_then(|length_s| length(length_s, length_s));
+    let look =
+        &mut |length| kernel::noise::look(length, &plan.cpus).ok().filter(|_| !stop.load(Ordering::Relaxed));
+    look_and_wait(length, on_noise, look, tell)
 }
 
-/// Looks at this machine before the first trial of a study, which gets what is seen into its plan. The look takes its time from
-/// the study's budget. Returns whether there was a look: as before a trial, and not if the study is resumed.
-pub fn before_study(study: &mut Study) -> Option<&Noise> {
-    let noise = kernel::noise::look(length_before(study)?, &[]).ok()?;
-    heed(study, noise);
-    study.noise.as_ref()
+/// Looks at this machine before the first trial of a study, and waits, as before a trial. What is seen goes into its plan. The
+/// look takes its time from the study's budget, the wait does not.
+pub fn before_study(study: &mut Study, stop: &AtomicBool, tell: &mut dyn FnMut(&str)) {
+    let look = &mut |length| kernel::noise::look(length, &[]).ok().filter(|_| !stop.load(Ordering::Relaxed));
+    if let Some(noise) = look_and_wait(length_before(study), study.trial.on_noise, look, tell) {
+        heed(study, noise);
+    }
 }
 
 /// Gives a study what was seen of this machine before it, also when it is resumed.
@@ -34,9 +49,44 @@ pub fn heed(study: &mut Study, noise: Noise) {
     study.noise = Some(noise);
 }
 
-/// What is to be told of a machine; nothing of a quiet one.
-pub fn in_words(noise: &Noise) -> Option<String> {
-    noise.is_noisy().then(|| format!("this machine is noisy: {noise}"))
+/// Looks once; then, if it is to wait, again and again while the machine is noisy, for at most 10 s in all. No look before trials
+/// that have no `length`. `look` gives none if nothing can be seen, or nobody wants to know any more.
+fn look_and_wait(
+    length: Option<Duration>,
+    on_noise: OnNoise,
+    look: &mut dyn FnMut(Duration) -> Option<Noise>,
+    tell: &mut dyn FnMut(&str),
+) -> Option<Noise> {
+    let waits = on_noise == OnNoise::Wait;
+    let Some(length) = length else {
+        if waits {
+            tell(
+                "nothing waits for a quieter machine: there is no look at it before trials below 5 s, and before those that loops, \
+                 requests or programs end",
+            );
+        }
+        return None;
+    };
+    let mut noise = look(length)?;
+    if !noise.is_noisy() {
+        return Some(noise);
+    }
+    tell(&format!("this machine is noisy: {noise}"));
+    if !waits {
+        return Some(noise);
+    }
+    tell("waiting for a quieter machine, for at most 10 s");
+    let mut waited_s = 0.0;
+    while noise.is_noisy()
+        && waited_s + LONGEST_S <= LONGEST_WAIT_S
+        && let Some(next) = look(Duration::from_secs_f64(LONGEST_S))
+    {
+        waited_s += next.looked_s;
+        noise = Noise { waited_s, ..next };
+    }
+    let is = if noise.is_noisy() { "still noisy" } else { "quiet" };
+    tell(&format!("waited {waited_s:.0} s; this machine is {is}: {noise}"));
+    Some(noise)
 }
 
 /// How long to look before the first trial of a study.
@@ -64,6 +114,7 @@ fn length(trial_s: f64, planned_s: f64) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use load::MachineLimits;
     use testing::plans;
 
     use super::*;
@@ -76,22 +127,76 @@ mod tests {
         assert_eq!((ms(20.0, 20.0), ms(5.0, 3_600.0)), (Some(1_000), Some(1_000)));
     }
 
+    /// What is seen and told where a look sees these shares of other programs, one after the other.
+    fn waited(length_ms: Option<u64>, on_noise: OnNoise, others: &[f64]) -> (Option<Noise>, Vec<String>) {
+        let (mut looks, mut told) = (others.iter(), Vec::new());
+        let look = &mut |length: Duration| {
+            let others_ratio = *looks.next()?;
+            Some(Noise { looked_s: length.as_secs_f64(), others_ratio, ..Noise::default() })
+        };
+        let noise = look_and_wait(length_ms.map(Duration::from_millis), on_noise, look, &mut |words| {
+            told.push(words.to_owned());
+        });
+        (noise, told)
+    }
+
+    #[test]
+    fn a_wait_ends_with_the_noise_and_after_ten_seconds() {
+        let (noise, told) = waited(Some(250), OnNoise::Wait, &[0.3, 0.2, 0.02, 0.9]);
+        let noise = noise.unwrap();
+        assert_eq!((noise.waited_s, noise.others_ratio, noise.looked_s), (2.0, 0.02, 1.0));
+        assert!(told[0].contains("noisy") && told[0].contains("programs 30.0 %"), "{told:?}");
+        assert!(told[2].starts_with("waited 2 s; this machine is quiet"), "{told:?}");
+        let (noise, told) = waited(Some(250), OnNoise::Wait, &[0.3; 100]);
+        assert_eq!(noise.unwrap().waited_s, 10.0);
+        assert!(told[2].starts_with("waited 10 s; this machine is still noisy"), "{told:?}");
+        let (noise, _) = waited(Some(250), OnNoise::Wait, &[0.3, 0.3]);
+        assert_eq!(noise.unwrap().waited_s, 1.0, "interrupted");
+    }
+
+    #[test]
+    fn nothing_waits_unless_it_is_asked_to_and_the_machine_is_noisy() {
+        let (noise, told) = waited(Some(250), OnNoise::Wait, &[0.0, 0.3]);
+        assert_eq!((noise.unwrap().waited_s, told.len()), (0.0, 0));
+        for on_noise in [OnNoise::Widen, OnNoise::Void] {
+            let (noise, told) = waited(Some(250), on_noise, &[0.3, 0.0]);
+            assert_eq!((noise.unwrap().others_ratio, told.len()), (0.3, 1), "{told:?}");
+        }
+        let (noise, told) = waited(None, OnNoise::Wait, &[0.3]);
+        assert!(noise.is_none() && told[0].starts_with("nothing waits"), "{told:?}");
+        assert_eq!(waited(None, OnNoise::Widen, &[0.3]), (None, Vec::new()));
+    }
+
+    #[test]
+    fn the_plan_of_a_study_keeps_what_was_seen_and_so_does_its_resumption() {
+        let read = |words: &str| {
+            let text = format!(
+                "{words}[targets.web]\nurl = \"http://127.0.0.1:1/\"\n[workload.http]\nusers = 1\nduration = \"5s\"\n"
+            );
+            crate::file::read("f", &text, &[], &MachineLimits::EXAMPLE).unwrap()
+        };
+        let mut study = read("budget = \"4s\"\n");
+        before_study(&mut study, &AtomicBool::new(false), &mut |_| ());
+        let plan = crate::plan(&study, Vec::new()).unwrap();
+        let noise = plan.noise.clone().unwrap();
+        let left_s = study.budget.unwrap().as_secs_f64();
+        assert!(noise.looked_s >= 0.2 && (left_s + noise.looked_s - 4.0).abs() < 1e-6, "{noise:?} {left_s}");
+        let mut resumed = read("budget = \"4s\"\n");
+        heed(&mut resumed, noise);
+        assert_eq!((crate::plan(&resumed, Vec::new()).unwrap(), resumed.budget), (plan, study.budget));
+        assert_eq!(length_before(&read("")), Some(Duration::from_millis(250)));
+        assert_eq!(length_before(&read("[trial]\nrepeats = 100\n")), Some(Duration::from_secs(1)));
+    }
+
     #[test]
     fn trials_that_end_by_themselves_have_no_look() {
-        let seconds = |plan: &HttpPlan| before_trial(plan).map(|noise| noise.looked_s);
+        let seconds = |plan: &HttpPlan| {
+            let noise = before_trial(plan, OnNoise::Widen, &AtomicBool::new(false), &mut |_| ());
+            noise.map(|noise| noise.looked_s)
+        };
         let plan = plans::open(50.0, 5, 8);
         assert!(seconds(&plan).is_some_and(|looked_s| looked_s >= 0.25), "{plan:?}");
         assert_eq!(seconds(&plans::open(50.0, 4, 8)), None);
         assert_eq!(seconds(&HttpPlan { requests: Some(9), ..plan }), None);
-    }
-
-    #[test]
-    fn only_a_noisy_machine_is_told_of() {
-        assert_eq!(in_words(&Noise::default()), None);
-        let words = in_words(&Noise { others_ratio: 0.3, ..Noise::default() }).unwrap();
-        assert!(
-            words.starts_with("this machine is noisy: ") && words.contains("other programs 30.0 %"),
-            "{words}"
-        );
     }
 }

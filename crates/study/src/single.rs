@@ -11,8 +11,8 @@ use std::{
 use fleet::{FleetError, Workers};
 use load::{MachineLimits, Tick, TrialContext, conclude};
 use record::{
-    Ending, Environment, HttpPlan, Kind, Setting, StudyPlan, StudyResult, Trial, TrialEntry, Validity,
-    VoidReason, VoidRule,
+    Ending, Environment, HttpPlan, Kind, OnNoise, Setting, StudyPlan, StudyResult, Trial, TrialEntry,
+    Validity, VoidReason, VoidRule,
     folder::{FolderError, TrialJournal},
     study::{PLAN_SCHEMA, RESULT_SCHEMA},
 };
@@ -24,6 +24,7 @@ use crate::{
     guard::Guard,
     outcome,
     remotes::RemoteHosts,
+    widened::widened,
 };
 
 /// A trial that a number of requests ends is ended after this time if nothing took a single one, in nanoseconds.
@@ -80,7 +81,7 @@ pub fn run(
 }
 
 /// Runs a plan on workers of this machine, and says what bounded the trial by what the kernels of this machine and of remote
-/// hosts counted. A trial that nothing answered is void, and nothing bounded it.
+/// hosts counted. A trial that nothing answered is void, and nothing bounded it; so is one that `on_noise` makes void.
 ///
 /// # Errors
 /// Those of [`run`].
@@ -90,6 +91,7 @@ pub fn run_watched(
     remotes: &RemoteHosts,
     stop: &Arc<AtomicBool>,
     command: &[String],
+    on_noise: OnNoise,
     mut on_tick: impl FnMut(&Tick),
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
     // Requests that nobody takes are tried again more and more seldom: a number of them would take hours.
@@ -118,6 +120,9 @@ pub fn run_watched(
         trial.validity = Validity::from_reasons(reasons);
         return Ok(trial);
     }
+    let mut reasons = trial.validity.reasons().to_vec();
+    reasons.extend(widened(&trial, on_noise));
+    trial.validity = Validity::from_reasons(reasons);
     match seen {
         Ok(counters) => {
             let mut roles = vec![counted::role_of_this_machine(&trial)];

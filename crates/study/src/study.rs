@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use kernel::remote::Destination;
-use record::{Factor, Goal, LoadUnit, Noise, Setting};
+use record::{Factor, Goal, LoadUnit, Noise, OnNoise, Setting};
 use settings::Mistake;
 
 use crate::workload::Workload;
@@ -84,6 +84,8 @@ pub struct TrialShape {
     pub fresh: Fresh,
     /// How often a void trial is repeated.
     pub void_attempts: u32,
+    /// What is done about the noise of this machine.
+    pub on_noise: OnNoise,
 }
 
 /// When hosts and targets are set up anew.

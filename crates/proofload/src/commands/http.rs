@@ -39,12 +39,14 @@ pub(crate) fn run_shown(
     raise_descriptors();
     let stop = crate::stop::on_signal()?;
 
-    let noise = if looks { noise::before_trial(&plan) } else { None };
-    standard::note(noise.as_ref().filter(|_| !arguments.quiet).and_then(noise::in_words));
+    let on_noise = arguments.noise.on_noise.unwrap_or_default();
+    let mut tell = standard::telling(arguments.quiet);
+    let noise = if looks { noise::before_trial(&plan, on_noise, &stop, &mut tell) } else { None };
     let mut progress = Progress::new(&plan, arguments.quiet);
     let worker = ["worker".to_owned()];
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let outcome = single::run_watched(plan, &worker, &remotes, &stop, &command, |tick| progress.show(tick));
+    let outcome =
+        single::run_watched(plan, &worker, &remotes, &stop, &command, on_noise, |tick| progress.show(tick));
     progress.end();
     let mut trial = match outcome {
         Ok(trial) => trial,

@@ -7,6 +7,7 @@ use load::{HttpWorkload, MachineLimits};
 use record::HttpPlan;
 
 use super::{
+    noise_args::NoiseArgs,
     observe_args::ObserveArgs,
     workload_args::{WorkloadArgs, option_mistake},
 };
@@ -23,6 +24,8 @@ pub(crate) struct HttpArgs {
     common: WorkloadArgs<false>,
     #[command(flatten)]
     pub observe: ObserveArgs,
+    #[command(flatten)]
+    pub noise: NoiseArgs,
 
     /// Write the result as JSON; - writes it, and nothing else, to standard output
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]

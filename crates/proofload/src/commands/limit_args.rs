@@ -12,6 +12,7 @@ use study::{Begin, Fresh, Search, Setup, Source, Study, Target, TrialShape, Work
 
 use super::{
     mistakes::Mistakes,
+    noise_args::NoiseArgs,
     observe_args::ObserveArgs,
     workload_args::{WorkloadArgs, option_mistake},
 };
@@ -40,6 +41,8 @@ pub(crate) struct LimitArgs {
     common: WorkloadArgs<true>,
     #[command(flatten)]
     observe: ObserveArgs,
+    #[command(flatten)]
+    noise: NoiseArgs,
     /// Option of other commands; a search has --trial instead
     #[arg(short, long, value_name = "TIME", hide = true)]
     duration: Option<String>,
@@ -210,6 +213,7 @@ impl LimitArgs {
                 void_attempts: m
                     .optional("--void-attempts", Some(&self.void_attempts), count)
                     .map_or(4, |attempts| attempts.saturating_sub(1)),
+                on_noise: self.noise.on_noise.unwrap_or_default(),
             },
             observe: self.observe.observe.clone(),
             search: Some(search),

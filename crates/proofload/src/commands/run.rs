@@ -8,6 +8,7 @@ use record::input;
 use study::Study;
 
 use super::{
+    noise_args::NoiseArgs,
     observe_args::ObserveArgs,
     study::{StudyRun, run_study},
 };
@@ -51,6 +52,8 @@ pub(crate) struct RunArgs {
     quiet: bool,
     #[command(flatten)]
     observe: ObserveArgs,
+    #[command(flatten)]
+    noise: NoiseArgs,
 }
 
 /// Reads the study file, then runs the study or shows its plan.
@@ -60,6 +63,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Exit> {
     let workload = setup.as_ref().and_then(|setup| setup.workload.http());
     standard::note(workload.and_then(load::HttpWorkload::times_without_unit));
     study.observe.extend(arguments.observe.observe.iter().cloned());
+    study.trial.on_noise = arguments.noise.on_noise.unwrap_or(study.trial.on_noise);
     if arguments.dry_run {
         standard::print_wrapped(&study.describe())?;
         return Ok(Exit::GoalsMet);

@@ -97,10 +97,7 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
     study::probe_targets(&run.study, &options).map_err(Refusal::one)?;
     match earlier {
         Some(earlier) => earlier.plan.noise.into_iter().for_each(|noise| noise::heed(&mut run.study, noise)),
-        None => {
-            let noise = noise::before_study(&mut run.study).filter(|_| !run.quiet);
-            standard::note(noise.and_then(noise::in_words));
-        }
+        None => noise::before_study(&mut run.study, &options.stop, &mut standard::telling(run.quiet)),
     }
     let look = if run.resume { None } else { study::look(&mut run.study, &options) };
     if let Some(words) = look.filter(|_| !run.quiet) {

@@ -65,6 +65,11 @@ pub(crate) fn note(notes: impl IntoIterator<Item = String>) {
     notes.into_iter().for_each(|note| print_to_stderr(format_args!("proofload: {note}")));
 }
 
+/// Writes lines of the program's to standard error as they come; none if it is to be quiet.
+pub(crate) fn telling(is_quiet: bool) -> impl FnMut(&str) {
+    move |words| note((!is_quiet).then(|| words.to_owned()))
+}
+
 /// Prepares a line for standard error: masks secrets, makes control characters visible and wraps at the width of the terminal.
 pub(crate) fn for_stderr(line: &str) -> String {
     let line = printable_lines(&without_workflow_commands(&secrets::mask(line))).into_owned();

@@ -3,7 +3,7 @@
 use std::{ops::Range, time::Duration};
 
 use kernel::remote::Destination;
-use record::GoalQuantity;
+use record::{GoalQuantity, OnNoise};
 use settings::{Reader, Table, Value};
 use toml::de::DeTable;
 
@@ -125,6 +125,7 @@ fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialS
         settle: None,
         fresh: Fresh::Setting,
         void_attempts: 3,
+        on_noise: OnNoise::Widen,
     };
     let Some(value) = table.take("trial") else { return (shape, None, false) };
     let mut table = reader.table(value, "a table [trial]");
@@ -156,6 +157,11 @@ fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialS
     }
     if let Some(attempts) = table.take("void_attempts").and_then(|value| reader.whole(value, 0..101)) {
         shape.void_attempts = attempts as u32;
+    }
+    if let Some(value) = table.take("on_noise")
+        && let Some(text) = reader.text(value)
+    {
+        shape.on_noise = reader.checked(value, text.parse()).unwrap_or_default();
     }
     let has_time_key = table.take("processor_time").and_then(|value| reader.flag(value)).unwrap_or(false);
     table.finish(reader);

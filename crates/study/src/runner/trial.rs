@@ -21,6 +21,7 @@ use crate::{
     stop_reason::{Result, StopReason},
     study::{Fresh, Setup},
     testbed::{Hook, Kept, Testbed, TestbedError},
+    widened::widened,
     workload::{GOODPUT, Workload},
 };
 
@@ -89,6 +90,7 @@ impl<'a> Runner<'a> {
         let gone = self.is_gone(&setup, planned.setting, &trial)?;
         let reason = |evidence| VoidReason { rule: VoidRule::TargetGone, evidence };
         observed.void_reasons.extend(gone.clone().map(reason));
+        observed.void_reasons.extend(widened(&trial, self.study.trial.on_noise));
         trial.quantities.append(&mut observed.quantities);
         trial.warnings.extend(observed.warning.take());
         let asked_s = duration.map(|duration| duration.as_secs_f64());

@@ -204,6 +204,7 @@ fn trial() -> Value {
         "settle": time("Longest wait before a trial until closed connections have released ports, sockets and conntrack entries; unless given 10s for open connections, 65s for TIME_WAIT, 125s for tracked connections. 0s does not wait.", "10s"),
         "fresh": choice("When hosts and targets are set up anew.", &["setting", "trial", "hosts"]),
         "void_attempts": whole_number(0, "How often a void trial is repeated.", 3),
+        "on_noise": choice("What is done about other programs and a hypervisor that disturb this machine: figures become intervals, trials with such figures are void, or the first trial waits up to 10 s for a quieter machine.", &["widen", "void", "wait"]),
         "processor_time": flag("Whether processor time is measured for each host, which costs some.", false),
     });
     described_table("How trials are run.", properties, &[])
