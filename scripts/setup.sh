@@ -95,6 +95,9 @@ find_missing() {
         # Whose command lines are taken: what they send is compared.
         has wrk || packages+=(wrk)
         has ab || packages+=(apache2-utils)
+        # Services as a user has them, beside nginx.
+        has node || packages+=(nodejs)
+        has go || packages+=(golang-go)
         # What the BPF programs are built with.
         has clang || packages+=(clang)
         has llvm-strip || packages+=(llvm)

@@ -79,7 +79,7 @@ pub fn stop_for(process: &mut Process, time: Duration) {
 }
 
 /// Moves the calling thread to a processor, and gives it a scheduling class and priority as `chrt` names them.
-fn become_on(core: u32, [class, priority]: [&str; 2]) -> Result<()> {
+pub(crate) fn become_on(core: u32, [class, priority]: [&str; 2]) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(core as usize);
     sched_setaffinity(None, &set)?;

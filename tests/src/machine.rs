@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
-    thread::{CpuSet, sched_getaffinity},
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
 /// Processors that this process may use: one for the server, one for the generator, one for what is beside them. The
@@ -44,6 +44,33 @@ impl Cores {
 pub fn allowed_cores() -> Result<Vec<u32>> {
     let allowed = sched_getaffinity(None).context("cannot read the allowed processors")?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32).collect())
+}
+
+/// Keeps the calling thread, and every program that it starts meanwhile, on some processors until this is dropped.
+#[derive(Debug)]
+pub struct Confined {
+    before: CpuSet,
+}
+
+impl Confined {
+    /// Moves the thread to these processors.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn to(cores: &[u32]) -> Result<Self> {
+        let before = sched_getaffinity(None).context("cannot read the allowed processors")?;
+        let mut set = CpuSet::new();
+        cores.iter().for_each(|&core| set.set(core as usize));
+        sched_setaffinity(None, &set).with_context(|| format!("cannot keep to the processors {cores:?}"))?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Confined {
+    fn drop(&mut self) {
+        // Allowed before, so refused only if the processor is gone.
+        let _ = sched_setaffinity(None, &self.before);
+    }
 }
 
 /// Time that one processor was busy and time that passed on it, in ticks of `/proc/stat`.
@@ -189,6 +216,15 @@ mod tests {
         let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu1 10 1 20 60 3 2 4 50 5 0\nintr 1\n";
         assert_eq!(CoreTime::parse(stat, 1), Some(CoreTime { busy: 37, passed: 150 }));
         assert_eq!(CoreTime::parse(stat, 10), None);
+    }
+
+    #[test]
+    fn who_is_confined_and_free_again_has_the_same_processors() {
+        let before = allowed_cores().unwrap();
+        let confined = Confined::to(&before[..1]).unwrap();
+        assert_eq!(allowed_cores().unwrap(), before[..1]);
+        drop(confined);
+        assert_eq!(allowed_cores().unwrap(), before);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use record::{ErrorClass, HttpTrial, Validity, VoidReason, VoidRule, Warning};
+use record::{ErrorClass, HttpTrial, Validity, Verdict, VoidReason, VoidRule, Warning};
 use testing::PATIENCE;
 
 use crate::{
@@ -226,6 +226,8 @@ pub struct Trial {
     pub validity: Validity,
     /// What a careful reader should know.
     pub warnings: Vec<Warning>,
+    /// What bounded it; none if nothing may be concluded.
+    pub verdict: Option<Verdict>,
     http: HttpTrial,
 }
 
@@ -282,6 +284,6 @@ pub fn read_trial(path: &Path) -> Result<Option<Trial>> {
 pub fn parse_trial(text: &str) -> Result<Trial> {
     let trial: record::Trial = serde_json::from_str(text).context("the JSON is not a trial")?;
     let http = trial.http().context("it is no trial of HTTP requests")?.clone();
-    let record::Trial { elapsed_s, interrupted, validity, warnings, .. } = trial;
-    Ok(Trial { elapsed_s, interrupted, validity, warnings, http })
+    let record::Trial { elapsed_s, interrupted, validity, warnings, verdict, .. } = trial;
+    Ok(Trial { elapsed_s, interrupted, validity, warnings, verdict, http })
 }

@@ -26,6 +26,16 @@ impl Random {
         self.any() % bound
     }
 
+    /// A number from 0 to 1, without 1.
+    pub fn ratio(&mut self) -> f64 {
+        (self.any() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A number from `least` to `most`: each ratio of two numbers is as likely wherever it lies.
+    pub fn log_uniform(&mut self, least: f64, most: f64) -> f64 {
+        least * (most / least).powf(self.ratio())
+    }
+
     /// A time from `least` to `most`.
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
         let span_ns = most.saturating_sub(least).as_nanos() as u64;
@@ -46,5 +56,8 @@ mod tests {
         };
         assert!(draw().iter().all(|time| (least..=most).contains(time)));
         assert_eq!(draw(), draw());
+        let mut random = Random::new(2);
+        assert!((0..100).all(|_| (0.0..1.0).contains(&random.ratio())));
+        assert!((0..100).all(|_| (0.2..=50.0).contains(&random.log_uniform(0.2, 50.0))));
     }
 }

@@ -99,6 +99,7 @@ samples! {
         sample_of_command_figures "command-figures",
         sample_of_copy_faults "copy-faults",
         sample_of_descriptors "descriptors",
+        sample_of_first_contact "first-contact",
         sample_of_foreign_grammar "foreign-grammar",
         sample_of_host_settings "host-settings",
         sample_of_hostile_text "hostile-text",

@@ -28,6 +28,7 @@ mod copy_manners;
 mod copy_ocean;
 mod copy_paths;
 mod descriptors;
+mod first_contact;
 mod foreign_grammar;
 mod fuzz;
 mod generator_away;
@@ -129,6 +130,7 @@ pub const ALL: &[Bar] = &[
     limit_generator_bound::BAR,
     limit_short_trials::BAR,
     limit_away::BAR,
+    first_contact::BAR,
     study_resume::BAR,
     study_files::BAR,
     study_folders::BAR,
