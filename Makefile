@@ -22,7 +22,7 @@ help:
 	@echo "  try     a first look: the rate our own target sustains        90 s after the build"
 	@echo "  test    format, lints, all tests; no machine can change it    20 min at first, then 5"
 	@echo "  check   format, lints, unit tests and oracles; no samples     2 min once built"
-	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   8 h for all"
+	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   10 h for all"
 	@echo "          NAME=samples reports a little of what time can turn   6 min"
 	@echo "  bench   beside other generators and copiers                   35 min"
 	@echo "  fuzz    the parsers of untrusted input; FUZZ_SECONDS=600 each         55 min"

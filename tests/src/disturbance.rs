@@ -36,23 +36,57 @@ impl Quota {
     /// # Errors
     /// When this machine has no control group of processors that may be used.
     pub fn half(pid: u32) -> Result<Self> {
+        Self::of(pid, [Duration::from_millis(50), Duration::from_millis(100)])
+    }
+
+    /// Lets a process run for the first of these times in every period of the second.
+    ///
+    /// # Errors
+    /// When this machine has no control group of processors that may be used.
+    pub fn of(pid: u32, times: [Duration; 2]) -> Result<Self> {
         let name = format!("proofload-test-{}-{pid}", std::process::id());
         let v1 = PathBuf::from("/sys/fs/cgroup/cpu");
         let is_v1 = v1.is_dir();
         let folder = if is_v1 { v1 } else { PathBuf::from("/sys/fs/cgroup") }.join(name);
         fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let quota = Self(folder);
-        let write = |file: &str, text: &str| {
-            fs::write(quota.0.join(file), text).with_context(|| format!("cannot write {file}"))
-        };
+        let [time_us, period_us] = times.map(|time| time.as_micros());
         if is_v1 {
-            write("cpu.cfs_period_us", "100000")?;
-            write("cpu.cfs_quota_us", "50000")?;
+            quota.write("cpu.cfs_period_us", &period_us.to_string())?;
+            quota.write("cpu.cfs_quota_us", &time_us.to_string())?;
         } else {
-            write("cpu.max", "50000 100000")?;
+            quota.write("cpu.max", &format!("{time_us} {period_us}"))?;
         }
-        write("cgroup.procs", &pid.to_string())?;
+        quota.write("cgroup.procs", &pid.to_string())?;
         Ok(quota)
+    }
+
+    /// How long the process was kept from its processors so far.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn throttled(&self) -> Result<Duration> {
+        let stat = fs::read_to_string(self.0.join("cpu.stat"))?;
+        // The older version counts nanoseconds, the newer one microseconds.
+        let field =
+            |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let ns = field("throttled_time ").or_else(|| field("throttled_usec ").map(|us| us * 1_000));
+        ns.map(Duration::from_nanos).context("cpu.stat does not tell what was throttled")
+    }
+
+    /// Lets the process run again as it wants.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn lift(&self) -> Result<()> {
+        match self.0.join("cpu.max").exists() {
+            true => self.write("cpu.max", "max"),
+            false => self.write("cpu.cfs_quota_us", "-1"),
+        }
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<()> {
+        fs::write(self.0.join(file), text).with_context(|| format!("cannot write {file}"))
     }
 }
 

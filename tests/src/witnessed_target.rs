@@ -1,7 +1,8 @@
 //! A target without a queue that keeps its own log: when the kernel received each request, and when its answer left.
 //!
-//! It answers every request the same time after the kernel received it, on a processor of its own. What the log says of a
-//! trial is the truth that the trial's times are held against: nothing of the generator is in it.
+//! It answers every request a known time after the kernel received it, on a processor of its own. What the log says of a
+//! trial is the truth that the trial's times are held against: nothing of the generator is in it. What disturbs the target
+//! itself is.
 
 use std::{
     cmp::Reverse,
@@ -29,18 +30,62 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
+use crate::random::Random;
+
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\nHello, World\n";
 /// The listener's mark among the events.
 const LISTENER: u64 = u64::MAX;
 /// How often the wish to stop is looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// How long after a request its answer is due.
+#[derive(Debug, Clone)]
+pub enum Delay {
+    /// Always the same.
+    Fixed(Duration),
+    /// Exponential, with this mean.
+    Exponential(Duration, Random),
+}
+
+impl From<Duration> for Delay {
+    fn from(delay: Duration) -> Self {
+        Self::Fixed(delay)
+    }
+}
+
+impl Delay {
+    fn draw_ns(&mut self) -> i64 {
+        let ns = match self {
+            Self::Fixed(delay) => delay.as_nanos() as f64,
+            Self::Exponential(mean, random) => -(1.0 - random.ratio()).ln() * mean.as_nanos() as f64,
+        };
+        ns as i64
+    }
+}
+
+/// A request as the target saw it, in nanoseconds of CLOCK_REALTIME.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    /// When the kernel received it.
+    pub came_ns: i64,
+    /// Just before and just after its answer was written: if the target lost its processor meanwhile, the answer left at an
+    /// unknown moment between them.
+    pub left_ns: [i64; 2],
+}
+
+impl Served {
+    /// The least and the most time that it was with the target.
+    pub fn times_ns(&self) -> [u64; 2] {
+        self.left_ns.map(|left_ns| (left_ns - self.came_ns).max(0) as u64)
+    }
+}
+
 /// A running target.
 #[derive(Debug)]
 pub struct WitnessedTarget {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<Vec<u64>>>>,
+    thread: Option<JoinHandle<Result<Vec<Served>>>>,
 }
 
 impl WitnessedTarget {
@@ -48,11 +93,14 @@ impl WitnessedTarget {
     ///
     /// # Errors
     /// When it cannot listen.
-    pub fn start(delay: Duration, core: u32) -> Result<Self> {
+    pub fn start(delay: impl Into<Delay>, core: u32) -> Result<Self> {
+        let delay = delay.into();
         let listener = TcpListener::bind("127.0.0.1:0").context("the target cannot listen")?;
         // The standard library's queue of 128 is short for pools that are opened at once.
         rustix::net::listen(&listener, 4_096)?;
         listener.set_nonblocking(true)?;
+        // Connections inherit it, so that their first segments have a stamp, too.
+        setsockopt(&listener, ReceiveTimestampns, &true)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
@@ -71,12 +119,11 @@ impl WitnessedTarget {
         format!("http://{}/", self.address)
     }
 
-    /// Ends it; gives how long each request was with it, in nanoseconds: from its last byte's receipt to the moment its
-    /// answer left.
+    /// Ends it; gives its log, in the order of the answers.
     ///
     /// # Errors
     /// When it broke down.
-    pub fn stop(mut self) -> Result<Vec<u64>> {
+    pub fn stop(mut self) -> Result<Vec<Served>> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("it was stopped already")?;
         thread.join().map_err(|_| anyhow!("the target panicked"))?
@@ -92,22 +139,22 @@ impl Drop for WitnessedTarget {
 struct Loop {
     listener: TcpListener,
     epoll: rustix::fd::OwnedFd,
-    delay_ns: i64,
+    delay: Delay,
     connections: Vec<Option<TcpStream>>,
     /// When answers are due and when their requests came, by CLOCK_REALTIME, and on which connection.
     due: BinaryHeap<Reverse<(i64, i64, usize)>>,
-    log: Vec<u64>,
+    log: Vec<Served>,
     control: Vec<u8>,
 }
 
 impl Loop {
-    fn new(listener: TcpListener, delay: Duration) -> Result<Self> {
+    fn new(listener: TcpListener, delay: Delay) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
         Ok(Self {
             listener,
             epoll,
-            delay_ns: delay.as_nanos() as i64,
+            delay,
             connections: Vec::new(),
             due: BinaryHeap::new(),
             log: Vec::new(),
@@ -115,7 +162,7 @@ impl Loop {
         })
     }
 
-    fn run(mut self, stop: &AtomicBool) -> Result<Vec<u64>> {
+    fn run(mut self, stop: &AtomicBool) -> Result<Vec<Served>> {
         let mut events = Vec::with_capacity(256);
         while !stop.load(Ordering::Relaxed) {
             let next_ns = self.due.peek().map_or(i64::MAX, |Reverse((due_ns, ..))| due_ns - real_ns());
@@ -180,7 +227,7 @@ impl Loop {
         // The generator sends heads without a body, each in one piece.
         let requests = bytes[..length].windows(4).filter(|window| window == b"\r\n\r\n").count();
         for _ in 0..requests {
-            self.due.push(Reverse((came_ns + self.delay_ns, came_ns, index)));
+            self.due.push(Reverse((came_ns + self.delay.draw_ns(), came_ns, index)));
         }
     }
 
@@ -188,7 +235,7 @@ impl Loop {
         let Some(connection) = &mut self.connections[index] else { return };
         let leaves_ns = real_ns();
         if connection.write_all(ANSWER).is_ok() {
-            self.log.push((leaves_ns - came_ns).max(0) as u64);
+            self.log.push(Served { came_ns, left_ns: [leaves_ns, real_ns()] });
         }
     }
 }

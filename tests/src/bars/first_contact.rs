@@ -137,7 +137,10 @@ fn contacts(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     }
     // 18 of 20.
     let least = (9 * made).div_ceil(10);
-    outcome.time().figure("useful", format!("{useful} of {made}"), format!(">= {least}"), useful >= least);
+    if made > 0 {
+        let bound = format!(">= {least}");
+        outcome.time().figure("useful", format!("{useful} of {made}"), bound, useful >= least);
+    }
     if !left_out.is_empty() {
         let bound = format!("{} services", services.len());
         outcome.undecided("left_out", bound, left_out.join("; "));

@@ -13,7 +13,7 @@ use crate::{
     machine::Cores,
     process::Process,
     random::Random,
-    witnessed_target::WitnessedTarget,
+    witnessed_target::{Served, WitnessedTarget},
 };
 
 /// The bar.
@@ -94,7 +94,8 @@ impl Case {
         let mut running = Proofload::http(&target.url(), &words)?.start()?;
         let _taken = take(self.trouble, &mut running.process, cores)?;
         let output = running.finish()?;
-        Ok((output.trial()?.clone(), target.stop()?))
+        let with_target = |served: &Served| served.times_ns()[0];
+        Ok((output.trial()?.clone(), target.stop()?.iter().map(with_target).collect()))
     }
 
     fn shown(&self, seed: u64) -> String {

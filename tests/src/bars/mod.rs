@@ -28,6 +28,7 @@ mod copy_manners;
 mod copy_ocean;
 mod copy_paths;
 mod descriptors;
+mod disturbances;
 mod first_contact;
 mod foreign_grammar;
 mod fuzz;
@@ -109,6 +110,7 @@ pub const ALL: &[Bar] = &[
     remote_verdict::BAR,
     processor_by_host::BAR,
     generator_away::BAR,
+    disturbances::BAR,
     interrupt::BAR,
     connections_18k::BAR,
     connections_200k::BAR,
