@@ -132,11 +132,11 @@ impl Absences {
     /// Ends the delay if no more requests are in flight than usual. To be called when every due request has been sent.
     ///
     /// Just after an answer, the last request of a queue is in flight alone. So only a request that has just been sent tells that it
-    /// found no queue.
+    /// found no queue: beside itself, as many as usual.
     pub(crate) fn caught_up(&mut self, now_ns: u64, load_state: LoadState) {
         let has_sent = load_state.sent > std::mem::replace(&mut self.sent_before, load_state.sent);
         let is_over = match self.baseline.usual_in_flight() {
-            Some(usual) => load_state.in_flight == 0 || has_sent && load_state.in_flight <= usual,
+            Some(usual) => load_state.in_flight == 0 || has_sent && load_state.in_flight <= usual + 1,
             None => {
                 let at = *self.recovers_at.get_or_insert(load_state.sent);
                 load_state.sent - load_state.in_flight.min(load_state.sent) >= at

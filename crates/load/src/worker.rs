@@ -10,6 +10,7 @@ mod reading;
 mod retries;
 mod sending;
 mod waiting;
+mod watching;
 
 use std::{
     cmp::Reverse,
@@ -313,25 +314,6 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 }
             }
         }
-    }
-
-    #[inline]
-    fn record_absence(&mut self, now_ns: u64, by_ns: u64) {
-        if by_ns >= MIN_ABSENCE_NS {
-            self.was_away(now_ns, by_ns);
-        }
-    }
-
-    #[inline(never)]
-    fn was_away(&mut self, now_ns: u64, by_ns: u64) {
-        if self.absences.record(now_ns, by_ns, self.load_state()) {
-            self.recorder.was_away(now_ns, self.absences.delay_ns() == 0);
-        }
-    }
-
-    #[cold]
-    fn settle_windows(&mut self, now_ns: u64) {
-        self.recorder.settle_windows(now_ns, self.next_arrival_ns());
     }
 
     /// The load state; requests whose connections are still being opened count as in flight.

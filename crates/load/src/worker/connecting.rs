@@ -29,17 +29,6 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         Route { target: target.map(|at| self.plan.targets[at as usize]), source: pick(&self.plan.sources) }
     }
 
-    /// Counts failures by the address of a slot's connection, if there are several.
-    pub(super) fn note_failures_at(&mut self, id: SlotId, class: ErrorClass, n: u32) {
-        if n > 0
-            && self.plan.targets.len() > 1
-            && class.origin() != Origin::Local
-            && let Some(address) = self.route(id).target
-        {
-            self.recorder.failed_at(address, class, n.into());
-        }
-    }
-
     /// Opens a slot's connection. Requests that wait on the slot are sent as soon as it is open.
     pub(super) fn open(&mut self, id: SlotId, now_ns: u64) {
         let route = self.route(id);

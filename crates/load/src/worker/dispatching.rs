@@ -208,26 +208,6 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.assigned += 1;
     }
 
-    /// Counts the time by which the generator delayed a slot's connection as its share of the requests that wait for it.
-    pub(super) fn delayed_opening(&mut self, id: SlotId, by_ns: u64) {
-        let is_users = by_ns >= MIN_ABSENCE_NS && !self.source.is_open();
-        for request in &mut self.slots[id as usize].requests {
-            request.own_ns += by_ns;
-            if is_users {
-                self.recorder.user_delayed(by_ns);
-            }
-        }
-    }
-
-    /// Opens no further connections once every goal is missed.
-    #[cold]
-    pub(super) fn keep_from_growing(&mut self) {
-        let is_full = self.recorder.has_missed_all_goals();
-        if let Some(pool) = self.source.pool() {
-            pool.is_full = is_full;
-        }
-    }
-
     fn skipped_by_fault(&mut self) -> bool {
         let Some(Fault::NeverSend { every }) = self.plan.fault else { return false };
         self.fault_counter += 1;
@@ -251,12 +231,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             self.slots[id as usize].in_iteration = false;
         }
         match self.source.after_requests() {
-            AfterRequests::Returns => {
-                if failed > 0 {
-                    self.keep_from_growing();
-                }
-                self.return_to_pool(id);
-            }
+            AfterRequests::Returns => self.return_to_pool(id),
             AfterRequests::Pauses => {
                 for number in 0..requests {
                     let pause_ns = own_pause_ns.unwrap_or_else(|| self.think_ns());

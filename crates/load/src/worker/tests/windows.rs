@@ -133,3 +133,13 @@ fn loads_that_change_or_have_several_workers_have_no_sound_windows() {
         assert_eq!(run(&plan, &Steady { after_ns: MS }, &stops).sound, None);
     }
 }
+
+#[test]
+fn a_steady_load_recovers_soon_after_each_absence() {
+    // Stops for 4 % of the time, and a few requests in flight: 2, 8, 10 and 30 of them.
+    for (rate_per_s, delay_ns) in [(433.0, 4 * MS), (500.0, 15 * MS), (2_000.0, 5 * MS), (1_500.0, 20 * MS)] {
+        let http = run(&open(rate_per_s, 400), &Steady { after_ns: delay_ns }, &stops(200 * MS, 8 * MS));
+        let delayed = http.response_time.lengthened.count() as f64 / http.counts.completed as f64;
+        assert!(delayed < 0.15, "{rate_per_s}: {delayed} of the requests");
+    }
+}
