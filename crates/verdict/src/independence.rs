@@ -5,6 +5,10 @@ use crate::{MIN_ELAPSED_S, Observed, Role, rules::target_programs};
 /// A smaller share of the trial for which the generator waited for a processor needs no cause.
 const MAX_UNEXPLAINED_SHARE: f64 = 0.005;
 
+/// Others' processor time explains a wait if it is as long as this share of it: the accounts of the kernel, the generator and the target
+/// begin and end at different moments.
+const MIN_EXPLAINED: f64 = 0.75;
+
 /// Whether the generator's absences cannot have followed the target, so that a trial may be judged by the time between them.
 ///
 /// A stop, a quota and a hypervisor know nothing of a target. Another thread does, if it is the target's: then the generator was
@@ -24,14 +28,16 @@ pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
     else {
         return false;
     };
-    let worked_s = |what: &str| {
-        let cores = counters.machine.online_cpus();
+    let cores = counters.machine.online_cpus();
+    let spent_s = |what: &str| {
         let of = |core: &u32| counters.machine.get(&format!("cpu{core}.{what}_ms")).unwrap_or(0);
         cores.iter().map(of).sum::<u64>() as f64 / 1e3
     };
+    // The time without work is exact, that at work is only sampled.
+    let busy_s = elapsed_s * cores.len() as f64 - spent_s("idle") - spent_s("steal");
     let own_s = http.cpu.user_s + http.cpu.system_s;
-    let others_s = worked_s("user") + worked_s("system") - own_s - targets_s.iter().sum::<f64>();
-    waited_s.min(http.away.total_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s
+    let others_s = busy_s - own_s - targets_s.iter().sum::<f64>();
+    MIN_EXPLAINED * waited_s.min(http.away.total_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s
 }
 
 /// Whether a target is on this machine, whose processors it may share with the generator.

@@ -125,7 +125,7 @@ impl Windows {
     /// The sound time; none if there is no window.
     pub(super) fn total(self) -> Option<SoundTime> {
         let window_s = self.length_ns as f64 / 1e9;
-        (self.sound > 0).then_some(SoundTime {
+        (!self.times.is_empty()).then_some(SoundTime {
             window_s,
             total_s: self.sound as f64 * window_s,
             response_time: self.times,
