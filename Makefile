@@ -6,7 +6,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build try test check bench prove fuzz fmt docs mutants audit release count clean setup-build setup-test setup-bench setup-mutants setup-audit
+.PHONY: help build try test check bench prove fuzz fmt docs mutants audit release count clean setup-build setup-test setup-services setup-bench setup-mutants setup-audit
 
 SHELL := /bin/bash
 
@@ -39,6 +39,8 @@ setup-build:
 	@scripts/setup.sh build
 setup-test:
 	@scripts/setup.sh test
+setup-services:
+	@scripts/setup.sh services
 setup-bench:
 	@scripts/setup.sh bench
 setup-mutants:
@@ -63,7 +65,8 @@ check: setup-test
 	@echo "make check: format, lints, unit tests and oracles; 2 minutes once built"
 	@$(RUST) scripts/test.sh $$host check
 
-prove: setup-test build
+# Only these bars ask services that nobody else needs here.
+prove: setup-test $(if $(filter first-contact all,$(NAME)),setup-services) build
 	@echo "make prove: the bars at their full size; durations are in the list"
 	@$(RUST) $(BINARY) cargo test -q --workspace --target $$host --test end_to_end --no-run && \
 	  $(TARGET_DIR)/$$host/debug/prove $(NAME)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what a purpose needs and this machine lacks.
 #
-#   setup.sh build|test|bench|mutants|audit   installs (on Debian) or names (elsewhere) what is missing
-#   setup.sh rust-path                        prints the folder of a cargo that is new enough
+#   setup.sh build|test|services|bench|mutants|audit   installs (on Debian) or names (elsewhere) what is missing
+#   setup.sh rust-path                                 prints the folder of a cargo that is new enough
 #
 # Does nothing, and asks nobody, when nothing is missing. Installs only as root or by sudo, starts no
 # service, and leaves none enabled.
@@ -95,9 +95,6 @@ find_missing() {
         # Whose command lines are taken: what they send is compared.
         has wrk || packages+=(wrk)
         has ab || packages+=(apache2-utils)
-        # Services as a user has them, beside nginx.
-        has node || packages+=(nodejs)
-        has go || packages+=(golang-go)
         # What the BPF programs are built with.
         has clang || packages+=(clang)
         has llvm-strip || packages+=(llvm)
@@ -113,6 +110,11 @@ find_missing() {
         [[ -x /usr/bin/time ]] || packages+=(time)
         # What reports are opened in.
         has chromium || packages+=(chromium)
+    fi
+    if [[ $1 == services ]]; then
+        # Services as a user has them, beside nginx.
+        has node || packages+=(nodejs)
+        has go || packages+=(golang-go)
     fi
     if [[ $1 == bench ]]; then
         has wrk || packages+=(wrk)
@@ -307,9 +309,9 @@ setup() {
 }
 
 case ${1:-} in
-build | test | bench | mutants | audit) setup "$1" ;;
+build | test | services | bench | mutants | audit) setup "$1" ;;
 rust-path)
     rust_path || refuse "no cargo of version 1.$RUST_NEEDED or newer was found; run: make build"
     ;;
-*) refuse "usage: scripts/setup.sh build|test|bench|mutants|audit|rust-path" ;;
+*) refuse "usage: scripts/setup.sh build|test|services|bench|mutants|audit|rust-path" ;;
 esac
