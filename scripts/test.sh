@@ -132,9 +132,10 @@ else
     beside virtual-machines "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads="$(nproc)" "${root_outside[@]}" in_a_vm_
     unset PROOFLOAD_UNIT_TESTS
     stage inventories "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 "${root_outside[@]}" inventory_
+    join
     # Counts instructions, which nothing else on the machine changes.
     beside loop-cost "$SCRIPTS/loop-cost.sh" check
-    # These wait more than they work: while they wait, the others work.
+    # These wait more than they work.
     stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) "${root_outside[@]}" --skip inventory_ --skip in_a_vm_
     join
     stage nothing-left nothing_left
