@@ -41,6 +41,14 @@ struct Window {
     times_ns: Vec<u64>,
 }
 
+impl Window {
+    /// An empty window with the memory of this one.
+    fn cleared(mut self) -> Self {
+        self.times_ns.clear();
+        Self { begun: 0, ended: 0, ..self }
+    }
+}
+
 impl Windows {
     /// The windows of this plan's load. A load that changes with time, or is of several workers, has none.
     pub(super) fn of(plan: &HttpPlan) -> Self {
@@ -99,9 +107,9 @@ impl Windows {
             if !is_over || waiting_since_ns.is_some_and(|since_ns| since_ns < end_ns) {
                 return self.lengthen(now_ns);
             }
-            let mut window = self.open.pop_front().unwrap_or_default();
-            window.times_ns.drain(..).for_each(|ns| self.times.record_ns(ns));
-            self.spare.push(Window { begun: 0, ended: 0, ..window });
+            let window = self.open.pop_front().unwrap_or_default();
+            window.times_ns.iter().for_each(|ns| self.times.record_ns(*ns));
+            self.spare.push(window.cleared());
             self.sound += 1;
             self.first_ns = end_ns;
             self.set_due();
@@ -111,8 +119,9 @@ impl Windows {
     /// Drops the open windows: the generator was away. The next one begins when it is told to.
     #[inline(never)]
     pub(super) fn disturbed(&mut self) {
-        self.drop_open();
+        self.spare.extend(self.open.drain(..).map(Window::cleared));
         self.first_ns = u64::MAX;
+        self.set_due();
     }
 
     /// The load has recovered from absences.
@@ -155,15 +164,6 @@ impl Windows {
         self.times.clear();
         self.disturbed();
         self.recovered(now_ns);
-    }
-
-    fn drop_open(&mut self) {
-        self.spare.extend(self.open.drain(..).map(|window| {
-            let mut times_ns = window.times_ns;
-            times_ns.clear();
-            Window { times_ns, ..Window::default() }
-        }));
-        self.set_due();
     }
 
     fn set_due(&mut self) {

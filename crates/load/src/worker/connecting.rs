@@ -248,7 +248,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             }
         }
         // A connection without a request that ends after it was made has answered what it was asked.
-        self.note_failures_at(id, class, failed.max(u32::from(is_alone)));
+        self.note_failures(id, class, failed.max(u32::from(is_alone)));
         self.drop_connection(id, now_ns);
         let slot = &mut self.slots[id as usize];
         let is_given_up = class.is_timeout() || class.is_tls() || class.is_proxy();

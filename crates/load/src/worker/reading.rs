@@ -231,7 +231,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.slots[id as usize].cycles.answered(ready_ns.saturating_sub(request.intended_ns));
         self.recorder.answered(&request, response, failure, first_byte_ns, time);
         if let Some(class) = failure {
-            self.note_failures_at(id, class, 1);
+            self.note_failures(id, class, 1);
         }
         if let Some(Fault::Burn { ns }) = self.plan.fault {
             self.wire.burn(ns);

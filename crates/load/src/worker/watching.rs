@@ -51,8 +51,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Counts failures by the address of a slot's connection, if there are several.
-    pub(super) fn note_failures_at(&mut self, id: SlotId, class: ErrorClass, n: u32) {
+    /// Notes failures: they may be more than any goal allows, and count by the address of the slot's connection, if there are several.
+    pub(super) fn note_failures(&mut self, id: SlotId, class: ErrorClass, n: u32) {
         self.keep_from_growing();
         if n > 0
             && self.plan.targets.len() > 1

@@ -56,7 +56,9 @@ pub(crate) fn run_shown(
         }
         Err((error, _)) => return Err(Refusal::one(error)),
     };
-    trial.http_mut().into_iter().for_each(|http| http.noise = noise.clone());
+    if let Some(http) = trial.http_mut() {
+        http.noise = noise;
+    }
     let is_shown = !outputs.json_on_stdout();
     let written = outputs.write(&trial, &arguments.workload());
     let reasons = trial.validity.reasons();

@@ -1,6 +1,6 @@
 //! The loop on virtual time against targets that fail or stall, each in its own way.
 
-use record::{Connections, Decision, ErrorClass, HttpPlan, LoadModel, VoidRule};
+use record::{Decision, ErrorClass, HttpPlan, LoadModel, VoidRule};
 use rustix::io::Errno;
 
 use crate::{
@@ -376,7 +376,7 @@ fn a_load_that_has_missed_every_goal_opens_no_more_connections() {
         let mut plan = testing::open(5_000.0, 4, 10_000);
         plan.decides = Some(Decision { response_time_ns: 10 * S, longest_ns: 10 * S, loss_ratio });
         if let LoadModel::Open { connections, .. } = &mut plan.load {
-            *connections = Connections { initial: 0, most: connections.most };
+            connections.initial = 0;
         }
         let (result, rules) = run(plan, Overloaded { failing, asked: 0 });
         assert_eq!(rules, [], "it is missed, not void");

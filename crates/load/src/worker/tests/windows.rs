@@ -1,6 +1,8 @@
 //! Sound windows on virtual time: figures of a disturbed load against those of the same load without stops.
 
-use record::{Connections, HttpPlan, HttpTrial, LoadModel};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use record::{Distribution, HttpPlan, HttpTrial, LoadModel};
 
 use crate::{
     testing,
@@ -15,26 +17,18 @@ const LASTS_S: u64 = 40;
 /// One server that takes drawn times, and pauses for a part of each second.
 #[derive(Clone)]
 struct Server {
-    mean_ns: f64,
-    /// One answer in a hundred takes so much longer.
+    times: Distribution,
+    /// One answer in fifty takes so much longer: one in a hundred would let p99 fall on either side.
     slow_ns: u64,
     pause_ns: u64,
     free_ns: u64,
-    drawn: u64,
+    rng: Pcg64Mcg,
 }
 
 impl Server {
     fn new(mean_ns: u64, slow_ns: u64, pause_ns: u64) -> Self {
-        Self { mean_ns: mean_ns as f64, slow_ns, pause_ns, free_ns: 0, drawn: 7 }
-    }
-
-    /// A number from 0 to 1 (Steele et al. 2014, SplitMix64).
-    fn draw(&mut self) -> f64 {
-        self.drawn = self.drawn.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.drawn;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        let times = Distribution::Exponential { mean_ns };
+        Self { times, slow_ns, pause_ns, free_ns: 0, rng: Pcg64Mcg::seed_from_u64(7) }
     }
 }
 
@@ -44,8 +38,8 @@ impl Target for Server {
         if begins_ns % S < self.pause_ns {
             begins_ns += self.pause_ns - begins_ns % S;
         }
-        self.free_ns = begins_ns + (-self.mean_ns * (1.0 - self.draw()).ln()) as u64;
-        let slow_ns = if self.draw() < 0.01 { self.slow_ns } else { 0 };
+        self.free_ns = begins_ns + self.times.sample_ns(&mut self.rng);
+        let slow_ns = if self.rng.random_bool(0.02) { self.slow_ns } else { 0 };
         vec![(self.free_ns + slow_ns, Action::Send(OK.to_vec()))]
     }
 }
@@ -53,21 +47,21 @@ impl Target for Server {
 fn open(rate_per_s: f64, initial: u64) -> HttpPlan {
     let mut plan = testing::open(rate_per_s, LASTS_S, 400);
     if let LoadModel::Open { connections, .. } = &mut plan.load {
-        *connections = Connections { initial, most: connections.most };
+        connections.initial = initial;
     }
-    HttpPlan { threads: 1, processes: 1, ..plan }
+    plan
 }
 
 fn users(n: u64) -> HttpPlan {
-    HttpPlan { duration_ns: Some(LASTS_S * S), threads: 1, processes: 1, ..testing::closed(n) }
+    HttpPlan { duration_ns: Some(LASTS_S * S), ..testing::closed(n) }
 }
 
 /// Stops of `by_ns`, at drawn distances around `every_ns`.
 fn stops(every_ns: u64, by_ns: u64) -> Vec<(u64, u64)> {
-    let mut draws = Server::new(0, 0, 0);
+    let (distances, mut rng) = (Distribution::Exponential { mean_ns: every_ns }, Pcg64Mcg::seed_from_u64(7));
     let mut at_ns = S;
     std::iter::from_fn(|| {
-        at_ns += by_ns + (-(every_ns as f64) * (1.0 - draws.draw()).ln()) as u64;
+        at_ns += by_ns + distances.sample_ns(&mut rng);
         (at_ns < LASTS_S * S).then_some((at_ns, by_ns))
     })
     .collect()
