@@ -22,7 +22,7 @@ use rustix::{
 use testing::PATIENCE;
 
 use crate::{
-    machine::{Cores, allowed_cores},
+    machine::Cores,
     process::{Launch, Process},
 };
 
@@ -255,7 +255,8 @@ impl Witness {
     /// # Errors
     /// Those of what is done, and when a witness cannot watch.
     pub fn of_all<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Gaps)> {
-        let witnesses: Vec<Self> = allowed_cores()?.into_iter().map(Self::on).collect::<Result<_>>()?;
+        let witnesses: Vec<Self> =
+            kernel::noise::allowed_cpus()?.into_iter().map(Self::on).collect::<Result<_>>()?;
         let done = work();
         let gaps: Vec<Gaps> = witnesses.into_iter().map(Self::end).collect::<Result<_>>()?;
         let worst = gaps.into_iter().fold(Gaps::default(), |worst, gaps| Gaps {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
-use record::{TrialEntry, VoidRule};
+use record::{TrialEntry, VoidRule, nearest_rank};
 use rustix::{
     process::Signal,
     thread::{LinkNameSpaceType, move_into_link_name_space},
@@ -20,7 +20,6 @@ use testing::PATIENCE;
 
 use crate::{
     disturbance::{Awake, Witness},
-    machine::allowed_cores,
     process::{Launch, Process},
     proofload::binary,
     temporary::TemporaryFolder,
@@ -161,7 +160,7 @@ impl LinkedHosts {
             socket.set_nonblocking(true)?;
         }
         // The link's threads sleep between packets, on whichever processor: all are kept awake, and all are watched.
-        let cores = allowed_cores()?;
+        let cores = kernel::noise::allowed_cpus()?;
         let _awake = Awake::keep_all(&cores);
         let is_over = AtomicBool::new(false);
         let started = Instant::now();
@@ -337,8 +336,7 @@ impl RoundTrips {
 
     /// A percentile of the quiet ones in milliseconds; 0 if there are none.
     pub fn percentile_ms(&self, quantile: f64) -> f64 {
-        let rank = (quantile * self.quiet_ns.len() as f64).ceil() as usize;
-        self.quiet_ns.get(rank.saturating_sub(1)).map_or(0.0, |&ns| ns as f64 / 1e6)
+        nearest_rank(&self.quiet_ns, quantile).map_or(0.0, |ns| ns as f64 / 1e6)
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use kernel::noise::allowed_cpus;
 use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
@@ -30,20 +31,11 @@ impl Cores {
     /// # Errors
     /// When the kernel does not tell.
     pub fn of_this_process() -> Result<Self> {
-        let mut cores = allowed_cores()?.into_iter();
+        let mut cores = allowed_cpus()?.into_iter();
         let server = cores.next().context("no processor is allowed")?;
         let generator = cores.next().unwrap_or(server);
         Ok(Self { server, generator, other: cores.next().unwrap_or(generator) })
     }
-}
-
-/// The processors that this process is allowed to run on, in ascending order.
-///
-/// # Errors
-/// When the kernel does not tell.
-pub fn allowed_cores() -> Result<Vec<u32>> {
-    let allowed = sched_getaffinity(None).context("cannot read the allowed processors")?;
-    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32).collect())
 }
 
 /// Keeps the calling thread, and every program that it starts meanwhile, on some processors until this is dropped.
@@ -220,11 +212,11 @@ mod tests {
 
     #[test]
     fn who_is_confined_and_free_again_has_the_same_processors() {
-        let before = allowed_cores().unwrap();
+        let before = allowed_cpus().unwrap();
         let confined = Confined::to(&before[..1]).unwrap();
-        assert_eq!(allowed_cores().unwrap(), before[..1]);
+        assert_eq!(allowed_cpus().unwrap(), before[..1]);
         drop(confined);
-        assert_eq!(allowed_cores().unwrap(), before);
+        assert_eq!(allowed_cpus().unwrap(), before);
     }
 
     #[test]

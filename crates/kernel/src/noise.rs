@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use record::Noise;
+use record::{Noise, nearest_rank};
 use rustix::{
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
     time::{ClockId, clock_gettime},
@@ -24,7 +24,7 @@ const SLEEP: Duration = Duration::from_millis(1);
 /// # Errors
 /// If the kernel does not tell the processors' time, or no thread can be started.
 pub fn look(length: Duration, cpus: &[u32]) -> io::Result<Noise> {
-    let allowed = if cpus.is_empty() { allowed()? } else { cpus.to_vec() };
+    let allowed = if cpus.is_empty() { allowed_cpus()? } else { cpus.to_vec() };
     let before = Account::read(&allowed)?;
     let seen = thread::scope(|scope| {
         let start = |cpu: &u32| {
@@ -38,7 +38,11 @@ pub fn look(length: Duration, cpus: &[u32]) -> io::Result<Noise> {
     Ok(noise_of(&before, &Account::read(&allowed)?, seen))
 }
 
-fn allowed() -> io::Result<Vec<u32>> {
+/// The processors that this thread may use, in ascending order.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn allowed_cpus() -> io::Result<Vec<u32>> {
     let allowed = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32).collect())
 }
@@ -106,10 +110,7 @@ fn noise_of(before: &Account, after: &Account, seen: Vec<Seen>) -> Noise {
     let waits: Option<Vec<f64>> = seen.iter().map(|seen| seen.runqueue_wait_s).collect();
     let mut late_us: Vec<f64> = seen.into_iter().flat_map(|seen| seen.late_us).collect();
     late_us.sort_by(f64::total_cmp);
-    let late = |quantile: f64| {
-        let rank = (late_us.len() as f64 * quantile).ceil() as usize;
-        late_us.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
-    };
+    let late = |quantile: f64| nearest_rank(&late_us, quantile).unwrap_or(0.0);
     Noise {
         looked_s,
         late_p50_us: late(0.5),
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_looked_at_for_as_long_as_asked_and_on_the_processors_asked_for() {
-        let all = allowed().unwrap();
+        let all = allowed_cpus().unwrap();
         let noise = look(Duration::from_millis(20), &all[..1]).unwrap();
         assert!(noise.looked_s >= 0.02 && noise.late_p50_us <= noise.longest_stall_us, "{noise:?}");
         assert!(look(Duration::ZERO, &[]).unwrap().looked_s >= 0.001);

@@ -31,11 +31,9 @@ pub(crate) fn wanted(plan: &HttpPlan) -> u64 {
 
 /// Most requests in flight if none takes longer than `longest_ns` or than the plan allows.
 fn max_in_flight(plan: &HttpPlan, longest_ns: u64) -> u64 {
-    let LoadModel::Open { stages, .. } = &plan.load else { return 0 };
     if !plan.is_on_demand() {
         return 0;
     }
-    let peak = stages.iter().flat_map(|s| [s.from_rate_per_s, s.to_rate_per_s]).fold(0.0, f64::max);
     let seconds = |ns: u64| ns as f64 / 1e9;
     let sending_s = seconds(plan.sending_ns().unwrap_or(u64::MAX));
     let timeout_s = seconds(plan.timeout_ns);
@@ -43,7 +41,7 @@ fn max_in_flight(plan: &HttpPlan, longest_ns: u64) -> u64 {
         Some(decides) => seconds(decides.longest_ns) + (decides.loss_ratio * sending_s).min(timeout_s),
         None => timeout_s.min(sending_s + seconds(plan.drain_ns)).min(seconds(longest_ns)),
     };
-    let mean = peak * in_flight_s / f64::from(plan.pipeline.max(1));
+    let mean = plan.load.peak() * in_flight_s / f64::from(plan.pipeline.max(1));
     // The margin is for clusters of random arrivals, and for rounding to whole connections of each worker.
     let max = (mean + 5.0 * mean.sqrt() + 16.0) as u64;
     let max = max.min(plan.requests.unwrap_or(u64::MAX));
@@ -127,7 +125,7 @@ fn is_saturated(plan: &HttpPlan, series: &[Interval]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use record::{Connections, Decision, ErrorClass};
+    use record::{Decision, ErrorClass};
 
     use super::*;
     use crate::testing;
@@ -136,11 +134,7 @@ mod tests {
         Some(Decision { response_time_ns: 500_000_000, longest_ns: 500_000_000, loss_ratio: 0.01 });
 
     fn on_demand(rate_per_s: f64, most: u64) -> HttpPlan {
-        let mut plan = HttpPlan { decides: DECIDES, ..testing::open(rate_per_s, 5, 1) };
-        if let LoadModel::Open { connections, .. } = &mut plan.load {
-            *connections = Connections { initial: 0, most };
-        }
-        plan
+        HttpPlan { decides: DECIDES, ..testing::on_demand(rate_per_s, 5, most) }
     }
 
     /// A series of five intervals of a second, each with its requests in flight and completed.

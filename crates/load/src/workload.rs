@@ -302,9 +302,8 @@ fn default_threads(load: &LoadModel, limits: &MachineLimits) -> u64 {
     let max = (u64::from(limits.cpus) / 2).clamp(1, 8);
     match load {
         LoadModel::Closed { users, .. } => users.div_ceil(16).clamp(1, max),
-        LoadModel::Open { stages, connections, .. } => {
-            let peak = stages.iter().flat_map(|s| [s.from_rate_per_s, s.to_rate_per_s]).fold(0.0, f64::max);
-            ((peak / RATE_PER_THREAD).ceil() as u64).min(connections.most).clamp(1, max)
+        LoadModel::Open { connections, .. } => {
+            ((load.peak() / RATE_PER_THREAD).ceil() as u64).min(connections.most).clamp(1, max)
         }
     }
 }

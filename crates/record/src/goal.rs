@@ -75,6 +75,11 @@ impl GoalQuantity {
         matches!(self, Self::Errors | Self::ResponseTime { .. } | Self::ConnectTime { .. })
     }
 
+    /// Whether a load that is met for a moment may be missed in a longer trial, since what waits grows.
+    pub fn depends_on_growth(&self) -> bool {
+        matches!(self, Self::Errors | Self::ResponseTime { .. })
+    }
+
     /// The bound on a time in nanoseconds, if the goal has one.
     pub fn bound_ns(&self) -> Option<u64> {
         match self {

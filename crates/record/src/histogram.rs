@@ -25,6 +25,13 @@ const HIGHEST_NS: u64 = 3_600_000_000_000;
 /// Significant decimal digits.
 const DIGITS: u8 = 3;
 
+/// The quantile (0 to 1) of a sorted list by its nearest rank: the smallest value that at least this share of them does not exceed.
+/// None of an empty list.
+pub fn nearest_rank<T: Copy>(sorted: &[T], quantile: f64) -> Option<T> {
+    let rank = (sorted.len() as f64 * quantile).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
 /// A histogram of times in nanoseconds, 64 ns to 1 h, 3 significant digits.
 ///
 /// A histogram that is recorded into holds all bins and takes 0.2 MB. One that was deserialized or [packed](Self::pack)

@@ -36,7 +36,7 @@ pub use environment::Environment;
 pub use errors::{ErrorClass, ErrorCounts, Origin};
 pub use folder::ResultFolder;
 pub use goal::{Goal, GoalQuantity};
-pub use histogram::{CensoredTimes, Histogram, Summary};
+pub use histogram::{CensoredTimes, Histogram, Summary, nearest_rank};
 pub use noise::{Noise, OnNoise};
 pub use plan::{
     AbortRule, Arrivals, ConnectionPlan, Connections, Decision, Fault, FeederPlan, HttpPlan, LoadModel,

@@ -189,6 +189,16 @@ impl LoadModel {
     pub fn is_open(&self) -> bool {
         matches!(self, Self::Open { .. })
     }
+
+    /// Its largest load: users of a closed load, the highest rate of an open one in requests per second.
+    pub fn peak(&self) -> f64 {
+        match self {
+            Self::Closed { users, .. } => *users as f64,
+            Self::Open { stages, .. } => {
+                stages.iter().flat_map(|s| [s.from_rate_per_s, s.to_rate_per_s]).fold(0.0, f64::max)
+            }
+        }
+    }
 }
 
 impl Default for LoadModel {

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{plan::LoadModel, validity::Validity, verdict::Verdict};
+use crate::{validity::Validity, verdict::Verdict};
 
 pub use command::{ByteSource, CommandPlan, CommandRun, CommandTrial, Flow, OutputNumber};
 pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile, SoundTime};
@@ -87,19 +87,13 @@ impl Trial {
     pub fn offered_load(&self) -> f64 {
         match &self.measured {
             Measured::Command(command) => f64::from(command.plan.copies),
-            Measured::Http(http) => match &http.plan.load {
-                LoadModel::Closed { users, .. } => *users as f64,
-                LoadModel::Open { stages, .. } => stages
-                    .iter()
-                    .map(|stage| stage.from_rate_per_s.max(stage.to_rate_per_s))
-                    .fold(0.0, f64::max),
-            },
+            Measured::Http(http) => http.plan.load.peak(),
         }
     }
 
     /// Whether the load comes at its own rate, whatever the target does.
     pub fn is_open(&self) -> bool {
-        self.http().is_some_and(|http| matches!(http.plan.load, LoadModel::Open { .. }))
+        self.http().is_some_and(|http| http.plan.load.is_open())
     }
 
     /// The measurements of programs; none for another kind of trial.

@@ -1,8 +1,6 @@
 //! The answers of a study as sentences, one for each goal in each setting. Every format shows them.
 
-use record::{
-    Bound, BoundKind, Cause, Ending, Goal, GoalOutcome, GoalQuantity, LoadUnit, TrialEntry, Verdict,
-};
+use record::{Bound, BoundKind, Cause, Ending, Goal, GoalOutcome, LoadUnit, TrialEntry, Verdict};
 
 use crate::{
     Results, Status,
@@ -157,17 +155,14 @@ impl SearchAnswer<'_> {
 
     /// A note if the trials at a load are too short to show that response times keep growing.
     fn too_short_note(&self, load: f64) -> Option<String> {
-        let depends_on_growth = matches!(
-            self.results.plan.goals[self.goal].quantity,
-            GoalQuantity::Errors | GoalQuantity::ResponseTime { .. }
-        );
         let has_no_trend = |entry: &&TrialEntry| {
             entry
                 .trial
                 .http()
                 .is_some_and(|http| http.plan.load.is_open() && http.medians_over_time().is_none())
         };
-        let entry = self.decisive(load).find(has_no_trend).filter(|_| depends_on_growth)?;
+        let goal = &self.results.plan.goals[self.goal];
+        let entry = self.decisive(load).find(has_no_trend).filter(|_| goal.quantity.depends_on_growth())?;
         let length = text::seconds(entry.asked_s?);
         Some(format!(", not confirmed for longer than {length}: give longer trials (--trial)"))
     }

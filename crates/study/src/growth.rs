@@ -29,20 +29,12 @@ pub(crate) struct Growth {
 /// The slope is the median of the slopes between all pairs of seconds (Theil and Sen), its steadiness is Kendall's S.
 /// A single stall changes neither.
 pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth> {
-    if !trial.plan.load.is_open() {
+    if !trial.plan.load.is_open() || !goal.depends_on_growth() {
         return None;
     }
-    let bound_s = match goal {
-        GoalQuantity::ResponseTime { bound_ns } => *bound_ns,
-        // Without a bound, the longest time that answers are waited for takes its place.
-        GoalQuantity::Errors => trial.plan.longest_answer_ns().min(trial.plan.drain_ns),
-        GoalQuantity::ConnectTime { .. }
-        | GoalQuantity::Lost
-        | GoalQuantity::Duplicated
-        | GoalQuantity::Corrupt
-        | GoalQuantity::Declared { .. } => return None,
-    } as f64
-        / 1e9;
+    // Without a bound, the longest time that answers are waited for takes its place.
+    let bound_ns = goal.bound_ns().unwrap_or_else(|| trial.plan.longest_answer_ns().min(trial.plan.drain_ns));
+    let bound_s = bound_ns as f64 / 1e9;
     let sending_s = trial.plan.sending_ns()? as f64 / 1e9;
     let medians = trial.medians_over_time()?;
     let mut slopes = Vec::with_capacity(medians.len() * (medians.len() - 1) / 2);
@@ -70,8 +62,8 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
 /// Unlike the medians, it sees a target that answers a part of the load at once and lets the rest wait, such as one whose accept queue is
 /// full. A stall at the end looks the same: it is for trials that explore.
 pub(crate) fn backlog_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth> {
-    let depends = matches!(goal, GoalQuantity::ResponseTime { .. } | GoalQuantity::Errors);
-    let sending_s = trial.plan.sending_ns().filter(|_| depends && trial.plan.load.is_open())? as f64 / 1e9;
+    let depends = trial.plan.load.is_open() && goal.depends_on_growth();
+    let sending_s = trial.plan.sending_ns().filter(|_| depends)? as f64 / 1e9;
     let medians = trial.medians_over_time()?;
     let first_s = medians[..medians.len() / 3].iter().map(|&(_, median_s)| median_s).fold(0.0, f64::max);
     let due = trial.counts.scheduled as f64;

@@ -53,6 +53,15 @@ pub fn open(rate_per_s: f64, seconds: u64, connections: u64) -> HttpPlan {
     }
 }
 
+/// The same on connections that it opens when a request has none, at most so many.
+pub fn on_demand(rate_per_s: f64, seconds: u64, most: u64) -> HttpPlan {
+    let mut plan = open(rate_per_s, seconds, most);
+    if let LoadModel::Open { connections, .. } = &mut plan.load {
+        connections.initial = 0;
+    }
+    plan
+}
+
 /// One event in each request, without retries or receipts.
 pub fn events() -> EventPlan {
     EventPlan {

@@ -28,13 +28,10 @@ pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
     else {
         return false;
     };
-    let cores = counters.machine.online_cpus();
-    let spent_s = |what: &str| {
-        let of = |core: &u32| counters.machine.get(&format!("cpu{core}.{what}_ms")).unwrap_or(0);
-        cores.iter().map(of).sum::<u64>() as f64 / 1e3
-    };
+    let machine = &counters.machine;
+    let all_s = elapsed_s * machine.online_cpus().len() as f64;
     // The time without work is exact, that at work is only sampled.
-    let busy_s = elapsed_s * cores.len() as f64 - spent_s("idle") - spent_s("steal");
+    let busy_s = all_s - machine.processors_s("idle") - machine.processors_s("steal");
     let own_s = http.cpu.user_s + http.cpu.system_s;
     let others_s = busy_s - own_s - targets_s.iter().sum::<f64>();
     MIN_EXPLAINED * waited_s.min(http.away.total_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s

@@ -102,9 +102,7 @@ fn core_full_of_interrupts(observed: &Observed<'_>, place: &str, machine: &Count
 
 /// The share of the time of a machine's processors that other virtual machines had.
 fn stolen_share(observed: &Observed<'_>, place: &str, machine: &Counters) -> f64 {
-    let cores = machine.online_cpus();
-    let stolen_ms: u64 = cores.iter().filter_map(|core| machine.get(&format!("cpu{core}.steal_ms"))).sum();
-    share_at(observed, place, stolen_ms as f64 / 1e3) / cores.len().max(1) as f64
+    share_at(observed, place, machine.processors_s("steal")) / machine.online_cpus().len().max(1) as f64
 }
 
 /// A time as a share of the trial.

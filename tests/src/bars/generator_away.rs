@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::proofload::Trial;
 use anyhow::Result;
-use record::Span;
+use record::{Span, nearest_rank};
 
 use super::{Bar, By, Outcome, Scale};
 use crate::{
@@ -212,12 +212,8 @@ fn wrong_times(trial: &Trial, mut truth: Vec<u64>) -> Vec<String> {
         let count = times.observed.count() as f64;
         for (quantile, percentile) in PRINTED {
             let beyond = count * (1.0 - quantile);
-            if beyond < 10.0 || truth.is_empty() {
-                continue;
-            }
+            let Some(truth_ns) = nearest_rank(&truth, quantile).filter(|_| beyond >= 10.0) else { continue };
             let shown = times.percentile(quantile);
-            let rank = ((truth.len() as f64 * quantile).ceil() as usize).clamp(1, truth.len());
-            let truth_ns = truth[rank - 1];
             // A request that opens its connection waits for that.
             let opening_ns = if trial.counts.connections_opened as f64 >= beyond { 500_000 } else { 0 };
             let allowed_ns = (truth_ns / 10).max(250_000) + opening_ns;

@@ -13,7 +13,6 @@ use testing::PATIENCE;
 
 use super::{Bar, By, Outcome, Scale};
 use crate::{
-    machine::allowed_cores,
     process::{Finished, Launch, Process},
     proofload::binary,
     random::Random,
@@ -241,7 +240,7 @@ fn tune_and_restore(here: &Namespace, there: &Namespace, outcome: &mut Outcome) 
         "v0/tx_queue_len:10000",
     ];
     // With two processors or more, a single receive queue is spread over all of them.
-    let processors = allowed_cores()?.len();
+    let processors = kernel::noise::allowed_cpus()?.len();
     let mask = now.lines().find_map(|line| line.split_once("v0/queues/rx-0/rps_cpus:")).context("no mask")?.1;
     let is_spread = mask.bytes().any(|digit| digit.is_ascii_hexdigit() && digit != b'0');
     let is_applied = applied.iter().all(|line| now.contains(line)) && is_spread == (processors > 1);

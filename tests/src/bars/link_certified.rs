@@ -12,7 +12,7 @@ use crate::{
     Proofload,
     disturbance::Witness,
     link::{LinkedHosts, distance_from_uniform},
-    machine::{Cores, allowed_cores},
+    machine::Cores,
     process::{Launch, child_with},
     temporary::TemporaryFolder,
 };
@@ -59,7 +59,7 @@ p99 = "1s"
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let folder = TemporaryFolder::new()?;
-    let allowed = allowed_cores()?;
+    let allowed = kernel::noise::allowed_cpus()?;
     let [first, second, ..] = allowed[..] else { bail!("two processors are needed") };
     let (all, two) = (format!("cpus = {allowed:?}"), format!("{first},{second}"));
     let one = format!("cpus = {first}");

@@ -13,9 +13,7 @@ use serde_json::Value;
 use testing::until;
 
 use super::{Bar, By, Outcome, Runs, Scale};
-use crate::{
-    Proofload, machine::allowed_cores, process::Launch, proofload::binary, temporary::TemporaryFolder,
-};
+use crate::{Proofload, process::Launch, proofload::binary, temporary::TemporaryFolder};
 
 /// The bar.
 pub(super) const BAR: Bar = Bar {
@@ -38,7 +36,7 @@ const FLOOD: &str = "socat -u -b 64 OPEN:/dev/zero UDP4-SENDTO:192.0.2.1:9";
 
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let cores = allowed_cores()?;
+    let cores = kernel::noise::allowed_cpus()?;
     let (first, last) = (cores[0], cores[cores.len() - 1]);
     whole(&mut outcome, scale, [first, last])?;
     killed(&mut outcome, first)?;
@@ -71,7 +69,7 @@ fn whole(outcome: &mut Outcome, scale: Scale, [first, last]: [u32; 2]) -> Result
     for _ in 0..if scale.is_timed() { TRIALS } else { 1 } {
         let (trial, counters) = run_study(&study)?;
         let unowned = counters.processor.as_ref().context("nothing was booked")?;
-        let cores = unowned.idle.by_core_s.len().max(allowed_cores()?.len()) as f64;
+        let cores = unowned.idle.by_core_s.len().max(kernel::noise::allowed_cpus()?.len()) as f64;
         // Booking begins when all else has been read, and ends before.
         let wall_s = unowned.elapsed_s * cores;
         let worked_s: f64 =

@@ -8,7 +8,6 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
     lab::Labs,
-    machine::allowed_cores,
     process::{child_with, children_of},
 };
 use rustix::process::Signal;
@@ -236,7 +235,7 @@ fn mover_processors(lab: u32) -> Vec<String> {
 #[test]
 fn a_link_stays_off_the_processors_of_hosts_and_says_where_it_cannot() -> Result<()> {
     let _shared = super::beside_others();
-    let cores = allowed_cores()?;
+    let cores = kernel::noise::allowed_cpus()?;
     let [first, second] = *cores.first_chunk().context("this test needs two processors")?;
     let both = if second == first + 1 { format!("{first}-{second}") } else { format!("{first},{second}") };
     for (a, command, movers, crowded) in [

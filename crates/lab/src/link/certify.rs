@@ -6,7 +6,7 @@
 use std::{ops::Range, thread, time::Duration};
 
 use clock::monotonic_ns;
-use record::Distribution;
+use record::{Distribution, nearest_rank};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -317,10 +317,7 @@ fn measure_delay_and_loss(
 impl MeasuredDelay {
     fn of(mut delays: Vec<u64>, expected: &ExpectedDelay) -> Self {
         delays.sort_unstable();
-        let at = |quantile: f64| {
-            let rank = (quantile * delays.len() as f64).ceil() as usize;
-            delays.get(rank.saturating_sub(1)).copied().unwrap_or_default()
-        };
+        let at = |quantile: f64| nearest_rank(&delays, quantile).unwrap_or_default();
         Self {
             probes: delays.len() as u64,
             p50_ns: at(0.5),

@@ -1,4 +1,4 @@
-use record::{Connections, Decision};
+use record::Decision;
 
 use super::*;
 use crate::testing;
@@ -25,13 +25,8 @@ fn a_fixed_number_of_processes_is_refused_with_the_numbers() {
 #[test]
 fn a_pool_on_demand_gets_what_the_load_needs_and_is_never_refused() {
     let decides = Decision { response_time_ns: 500_000_000, longest_ns: 500_000_000, loss_ratio: 0.01 };
-    let plan = |rate_per_s: f64| {
-        let mut plan = HttpPlan { decides: Some(decides), ..testing::open(rate_per_s, 5, 1) };
-        if let LoadModel::Open { connections, .. } = &mut plan.load {
-            *connections = Connections { initial: 0, most: 10_000 };
-        }
-        plan
-    };
+    let plan =
+        |rate_per_s: f64| HttpPlan { decides: Some(decides), ..testing::on_demand(rate_per_s, 5, 10_000) };
     let fitted = |rate_per_s: f64, limits: MachineLimits, asked: FixedByUser| {
         let mut plan = plan(rate_per_s);
         fit(&mut plan, &limits, asked).unwrap();

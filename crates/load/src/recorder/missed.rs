@@ -1,6 +1,6 @@
 //! Whether a load has already missed every goal that it is run for.
 
-use record::{ErrorClass, HttpPlan, LoadModel, Origin};
+use record::{ErrorClass, HttpPlan, Origin};
 
 use super::{InFlight, Recorder};
 use crate::absence::MIN_ABSENCE_NS;
@@ -17,10 +17,9 @@ pub(super) struct Loss {
 
 impl Loss {
     pub(super) fn of(plan: &HttpPlan) -> Self {
-        let LoadModel::Open { stages, .. } = &plan.load else { return Self::NONE };
-        let (Some(decision), Some(sending_ns)) = (plan.decides, plan.sending_ns()) else { return Self::NONE };
-        let peak = stages.iter().flat_map(|s| [s.from_rate_per_s, s.to_rate_per_s]).fold(0.0, f64::max);
-        let planned = (peak * sending_ns as f64 / 1e9).ceil();
+        let goals = plan.decides.filter(|_| plan.load.is_open()).zip(plan.sending_ns());
+        let Some((decision, sending_ns)) = goals else { return Self::NONE };
+        let planned = (plan.load.peak() * sending_ns as f64 / 1e9).ceil();
         Self { lost: 0, allowed: (decision.loss_ratio * planned) as u64, longest_ns: decision.longest_ns }
     }
 

@@ -69,13 +69,12 @@ impl HttpWorkload {
     /// Refuses a load above the ceiling.
     pub(super) fn check_ceiling(&self, load: &LoadModel, mistakes: &mut Mistakes) {
         let Some(ceiling) = mistakes.optional("ceiling", self.ceiling.as_deref(), read_rate) else { return };
-        let (field, planned) = match load {
-            LoadModel::Closed { users, .. } => ("users", *users as f64),
-            LoadModel::Open { stages, .. } => {
-                let peaks = stages.iter().map(|stage| stage.from_rate_per_s.max(stage.to_rate_per_s));
-                (if self.stages.is_empty() { "rate" } else { "stages" }, peaks.fold(0.0, f64::max))
-            }
+        let field = match load {
+            LoadModel::Closed { .. } => "users",
+            LoadModel::Open { .. } if self.stages.is_empty() => "rate",
+            LoadModel::Open { .. } => "stages",
         };
+        let planned = load.peak();
         if planned > ceiling {
             mistakes.add(field, format!("a load of {planned} is above the ceiling of {ceiling}"));
         }

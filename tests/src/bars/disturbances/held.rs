@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use record::{CensoredTimes, Span};
+use record::{CensoredTimes, Span, nearest_rank};
 
 use crate::witnessed_target::Served;
 
@@ -58,10 +58,7 @@ impl Truth {
     }
 
     fn percentile_ns(&self, quantile: f64) -> [f64; 2] {
-        let of = |sorted_ns: &Vec<u64>| {
-            let rank = ((sorted_ns.len() as f64 * quantile).ceil() as usize).clamp(1, sorted_ns.len());
-            sorted_ns[rank - 1] as f64
-        };
+        let of = |sorted_ns: &Vec<u64>| nearest_rank(sorted_ns, quantile).expect("a request") as f64;
         self.sorted_ns.each_ref().map(of)
     }
 

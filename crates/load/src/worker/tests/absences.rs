@@ -1,7 +1,7 @@
 //! The loop on virtual time, stopped at random, against a target with constant answer times.
 
 use proptest::prelude::*;
-use record::{CensoredTimes, Connections, Distribution, HttpPlan, LoadModel, Span, VoidRule};
+use record::{CensoredTimes, Distribution, HttpPlan, LoadModel, Span, VoidRule};
 
 use crate::{
     share::Share,
@@ -32,13 +32,7 @@ fn plan(kind: Kind, connections: u64, delay_ns: u64) -> HttpPlan {
     let rate = (connections as f64 * 1e9 / delay_ns as f64 / 2.0).min(2_500.0);
     match kind {
         Kind::FixedPool => testing::open(rate, 4, connections),
-        Kind::OnDemand => {
-            let mut plan = testing::open(rate, 4, connections);
-            if let LoadModel::Open { connections, .. } = &mut plan.load {
-                *connections = Connections { initial: 0, most: connections.most };
-            }
-            plan
-        }
+        Kind::OnDemand => testing::on_demand(rate, 4, connections),
         Kind::Users => HttpPlan { duration_ns: Some(4 * S), ..testing::closed(connections) },
         Kind::ThinkingUsers => {
             let mut plan = HttpPlan { duration_ns: Some(4 * S), ..testing::closed(connections) };
@@ -119,10 +113,7 @@ fn opened(service_ns: u64, slower_ns: u64, stops: &[(u64, u64)]) -> u64 {
             vec![(now_ns + self.0 + self.1 * now_ns / S, Action::Send(OK.to_vec()))]
         }
     }
-    let mut plan = testing::open(20_000.0, 3, 10_000);
-    if let LoadModel::Open { connections, .. } = &mut plan.load {
-        *connections = Connections { initial: 0, most: connections.most };
-    }
+    let plan = testing::on_demand(20_000.0, 3, 10_000);
     let (result, _) = run_stopped(plan, Slower(service_ns, slower_ns), stops, false);
     let counts = &result.http.counts;
     assert_eq!((counts.completed, counts.waited_busy), (counts.scheduled, 0), "all are sent");
@@ -142,10 +133,7 @@ fn a_stall_of_the_generator_opens_hardly_any_connections() {
 #[test]
 fn a_loop_that_opens_connections_reads_the_answers_that_make_others_free() {
     // An open takes 70 us, and a request is due each 50 us. Two hundred in flight are no more than 10 ms.
-    let mut plan = testing::open(20_000.0, 3, 10_000);
-    if let LoadModel::Open { connections, .. } = &mut plan.load {
-        *connections = Connections { initial: 0, most: connections.most };
-    }
+    let plan = testing::on_demand(20_000.0, 3, 10_000);
     let (result, _) = run_on(&plan, Share::WHOLE, Steady { after_ns: MS }, u64::MAX, |wire| {
         wire.connect_cost_ns = 70_000;
         wire.stops = [(2 * S, 20 * MS)].into();
