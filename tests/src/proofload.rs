@@ -191,8 +191,11 @@ impl Output {
     /// When something answered, or it left no trial.
     pub fn unanswered(&self) -> Result<&Trial> {
         let trial = self.trial_with_code(2)?;
-        let is_told = self.stdout.is_empty()
-            && self.stderr.lines().filter(|line| !line.starts_with("proofload: using ")).count() == 1;
+        // A slow machine also shows its progress: `5 s  0.00/s …`.
+        let is_progress =
+            |line: &str| line.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with(" s  ");
+        let said = self.stderr.lines().filter(|line| !line.starts_with("proofload: using "));
+        let is_told = self.stdout.is_empty() && said.filter(|line| !is_progress(line)).count() == 1;
         let is_void = trial.validity.reasons().iter().any(|reason| reason.rule == VoidRule::NoAnswer);
         if !(is_told && is_void && trial.counts.completed == 0) {
             bail!("something answered, or is explained: {}", self.described());

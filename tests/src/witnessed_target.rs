@@ -45,6 +45,8 @@ pub enum Delay {
     Fixed(Duration),
     /// Exponential, with this mean.
     Exponential(Duration, Random),
+    /// None; but for this share of the requests (0 to 1) it works for so long before it does anything else.
+    Work(Duration, f64, Random),
 }
 
 impl From<Duration> for Delay {
@@ -54,10 +56,19 @@ impl From<Duration> for Delay {
 }
 
 impl Delay {
-    fn draw_ns(&mut self) -> i64 {
+    /// Works, if that is what it is, and gives the delay.
+    fn take_ns(&mut self) -> i64 {
         let ns = match self {
             Self::Fixed(delay) => delay.as_nanos() as f64,
             Self::Exponential(mean, random) => -(1.0 - random.ratio()).ln() * mean.as_nanos() as f64,
+            Self::Work(time, share, random) => {
+                // On its processor, whoever else wants that meanwhile.
+                let until = thread_ns() + if random.ratio() < *share { time.as_nanos() as i64 } else { 0 };
+                while thread_ns() < until {
+                    std::hint::spin_loop();
+                }
+                0.0
+            }
         };
         ns as i64
     }
@@ -94,7 +105,18 @@ impl WitnessedTarget {
     /// # Errors
     /// When it cannot listen.
     pub fn start(delay: impl Into<Delay>, core: u32) -> Result<Self> {
-        let delay = delay.into();
+        Self::launch(delay.into(), Some(core))
+    }
+
+    /// The same on any processor that this process may use.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn start_anywhere(delay: impl Into<Delay>) -> Result<Self> {
+        Self::launch(delay.into(), None)
+    }
+
+    fn launch(delay: Delay, core: Option<u32>) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("the target cannot listen")?;
         // The standard library's queue of 128 is short for pools that are opened at once.
         rustix::net::listen(&listener, 4_096)?;
@@ -105,9 +127,11 @@ impl WitnessedTarget {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         let thread = thread::Builder::new().name("target".to_owned()).spawn(move || {
-            let mut set = CpuSet::new();
-            set.set(core as usize);
-            sched_setaffinity(None, &set)?;
+            if let Some(core) = core {
+                let mut set = CpuSet::new();
+                set.set(core as usize);
+                sched_setaffinity(None, &set)?;
+            }
             set_current_timer_slack(Some(std::num::NonZeroU64::MIN))?;
             Loop::new(listener, delay)?.run(&seen)
         })?;
@@ -227,7 +251,7 @@ impl Loop {
         // The generator sends heads without a body, each in one piece.
         let requests = bytes[..length].windows(4).filter(|window| window == b"\r\n\r\n").count();
         for _ in 0..requests {
-            self.due.push(Reverse((came_ns + self.delay.draw_ns(), came_ns, index)));
+            self.due.push(Reverse((came_ns + self.delay.take_ns(), came_ns, index)));
         }
     }
 
@@ -241,6 +265,14 @@ impl Loop {
 }
 
 fn real_ns() -> i64 {
-    let now = clock_gettime(ClockId::Realtime);
+    at(ClockId::Realtime)
+}
+
+fn thread_ns() -> i64 {
+    at(ClockId::ThreadCPUTime)
+}
+
+fn at(clock: ClockId) -> i64 {
+    let now = clock_gettime(clock);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }

@@ -115,10 +115,10 @@ impl Counters {
         self.values.keys().filter_map(number).collect()
     }
 
-    /// What all processors that are online spent in one way, such as `idle` or `steal`, in seconds.
-    pub fn processors_s(&self, way: &str) -> f64 {
-        let of = |cpu: u32| self.get(&format!("cpu{cpu}.{way}_ms"));
-        self.online_cpus().into_iter().filter_map(of).sum::<u64>() as f64 / 1e3
+    /// What these processors spent in one way, such as `idle` or `steal`, in seconds.
+    pub fn processors_s(&self, cpus: &BTreeSet<u32>, way: &str) -> f64 {
+        let of = |cpu: &u32| self.get(&format!("cpu{cpu}.{way}_ms"));
+        cpus.iter().filter_map(of).sum::<u64>() as f64 / 1e3
     }
 }
 

@@ -62,12 +62,7 @@ pub enum GoalQuantity {
 impl GoalQuantity {
     /// Whether an audit decides. Its findings are not random, so that such a goal must be met in every trial.
     pub fn is_audited(&self) -> bool {
-        match self {
-            Self::Lost | Self::Duplicated | Self::Corrupt => true,
-            Self::Errors | Self::ResponseTime { .. } | Self::ConnectTime { .. } | Self::Declared { .. } => {
-                false
-            }
-        }
+        matches!(self, Self::Lost | Self::Duplicated | Self::Corrupt)
     }
 
     /// Whether the answers to requests decide.
@@ -131,7 +126,7 @@ impl Goal {
         }
     }
 
-    /// What the goal bounds, in words: `p99 8.20–12.1 ms`, `0–0.2 % lost`.
+    /// What the goal bounds, in words: `p99 8.20–12.1 ms`, `≤ 0.2 % lost`.
     pub fn bounded_in_words(&self, trial: &Trial, audit: Option<&AuditResult>) -> String {
         let bounded = self.bounded(trial, audit);
         match self.quantity {
@@ -168,24 +163,26 @@ impl Goal {
             (GoalQuantity::Corrupt, _) => {
                 both(lost_in_audit(audit, |audit| (audit.corrupt, audit.stored + audit.corrupt)))
             }
-            // The figures of a failed program meet no goal.
-            (GoalQuantity::Declared { .. }, Measured::Command(command)) if command.failed_ratio() > 0.0 => {
-                both(1.0)
+            // The figures of a failed program meet no goal. Over a link that did not stall it may have succeeded.
+            (
+                quantity @ (GoalQuantity::Declared { .. } | GoalQuantity::Errors),
+                Measured::Command(command),
+            ) if command.failed_ratio() > 0.0 => {
+                let most = if *quantity == GoalQuantity::Errors { command.failed_ratio() } else { 1.0 };
+                (if command.stalled.is_some() { 0.0 } else { most }, most)
             }
             (GoalQuantity::Declared { quantity, at_most, at_least }, _) => {
-                match trial.quantities.get(quantity) {
-                    Some(value)
-                        if at_most.is_none_or(|max| *value <= max)
-                            && at_least.is_none_or(|min| *value >= min) =>
-                    {
-                        both(0.0)
-                    }
-                    Some(_) => both(1.0),
-                    // What was not measured may be anything.
-                    None => (0.0, 1.0),
+                let is_within = |lowest: f64, highest: f64| {
+                    at_most.is_none_or(|max| highest <= max) && at_least.is_none_or(|min| lowest >= min)
+                };
+                match trial.range_of(quantity) {
+                    Some([least, most]) if is_within(least, most) => both(0.0),
+                    Some([least, most]) if !is_within(most, least) => both(1.0),
+                    // It contains the bound, or is not known.
+                    Some(_) | None => (0.0, 1.0),
                 }
             }
-            (GoalQuantity::Errors, Measured::Command(command)) => both(command.failed_ratio()),
+            (GoalQuantity::Errors, Measured::Command(_)) => both(0.0),
             // Programs have no response or connect times.
             (GoalQuantity::ResponseTime { .. } | GoalQuantity::ConnectTime { .. }, Measured::Command(_)) => {
                 both(1.0)

@@ -186,7 +186,7 @@ impl Quantity {
             Reading::Declared if entry.trial.command().is_some_and(|trial| trial.failed_ratio() > 0.0) => {
                 None
             }
-            Reading::Declared => entry.trial.quantities.get(&*self.name).copied().map(Span::exact),
+            Reading::Declared => entry.trial.declared(&self.name),
         }
     }
 

@@ -72,11 +72,12 @@ impl Span {
         Some(Self { value, least, most, at_least: spans[..=upper].iter().any(|span| span.at_least) })
     }
 
-    /// The figure in words: `496 µs`, `184–496 µs`, `≥ 184 µs`.
+    /// The figure in words: `496 µs`, `184–496 µs`, `≥ 184 µs`, and `≤ 496 µs` if it may be as little as nothing.
     pub fn in_words(&self, show: impl Fn(f64) -> String) -> String {
         match (self.at_least, self.is_wide()) {
             (true, _) => format!("≥ {}", show(self.least)),
             (false, false) => show(self.value),
+            (false, true) if self.least == 0.0 => format!("≤ {}", show(self.most)),
             (false, true) => {
                 let (least, most) = (show(self.least), show(self.most));
                 let unit = most.trim_start_matches(|c: char| c.is_ascii_digit() || ",.−".contains(c));

@@ -3,6 +3,7 @@
 mod command;
 mod http;
 mod script;
+mod stall;
 
 use std::collections::BTreeMap;
 
@@ -10,11 +11,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{validity::Validity, verdict::Verdict};
+use crate::{span::Span, validity::Validity, verdict::Verdict};
 
 pub use command::{ByteSource, CommandPlan, CommandRun, CommandTrial, Flow, OutputNumber};
 pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile, SoundTime};
 pub use script::{Iterations, ScriptResult, StepResult};
+pub use stall::LinkStall;
 
 /// The schema of trials that this version writes.
 pub const SCHEMA: &str = "proofload/trial/1";
@@ -94,6 +96,23 @@ impl Trial {
     /// Whether the load comes at its own rate, whatever the target does.
     pub fn is_open(&self) -> bool {
         self.http().is_some_and(|http| http.plan.load.is_open())
+    }
+
+    /// A quantity of the kind or of an observer, by its name; none if it was not measured. Where nothing bounds what a stalled link did
+    /// to it, as measured.
+    pub fn declared(&self, name: &str) -> Option<Span> {
+        let value = *self.quantities.get(name)?;
+        Some(self.bounded(name, value).unwrap_or(Span::exact(value)))
+    }
+
+    /// The least and the most that such a quantity may be; none if it was not measured, or nothing bounds it.
+    pub fn range_of(&self, name: &str) -> Option<[f64; 2]> {
+        let span = self.bounded(name, *self.quantities.get(name)?)?;
+        Some([span.least, if span.at_least { f64::INFINITY } else { span.most }])
+    }
+
+    fn bounded(&self, name: &str, value: f64) -> Option<Span> {
+        self.command().map_or(Some(Span::exact(value)), |command| command.bounded(name, value))
     }
 
     /// The measurements of programs; none for another kind of trial.

@@ -8,7 +8,6 @@ use record::{
 
 use crate::{
     growth::{Growth, backlog_of, growth_of},
-    kernels::is_processor_time,
     observer::Observation,
     sending::is_sent_late,
 };
@@ -28,11 +27,24 @@ pub(crate) struct Judgement {
 /// tenths of a second follow the queue of a noisy target.
 const STEEP_GROWTH: f64 = 0.1;
 
+/// The warning that a link stalled while programs used it.
+const LINK_STALLED: &str = "link_stalled";
+
 /// Judges a trial by its measurements, its goals and what the observers report, and sets its validity. In a trial that `explores`,
 /// only [steep](STEEP_GROWTH) growth counts.
 pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], explores: bool) -> Judgement {
     let audit = observed.audit.as_ref();
-    add_void_reasons(trial, &observed.void_unless_met);
+    // What a stall did to requests is not bounded: a queue behind it holds up many more. Programs are only slower.
+    let is_of_programs = match &mut trial.measured {
+        Measured::Http(_) => {
+            add_void_reasons(trial, &observed.stalls);
+            false
+        }
+        Measured::Command(command) => {
+            command.stalled = (!observed.stalls.is_empty()).then_some(observed.stall);
+            command.stalled.is_some()
+        }
+    };
     let growth: Vec<Option<Growth>> = match &trial.measured {
         Measured::Http(http) => {
             let is_coarse = explores && http.plan.interval_ns() < 1_000_000_000;
@@ -45,9 +57,15 @@ pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], e
         }
         _ => vec![None; goals.len()],
     };
-    let undecided = judge_goals(trial, audit, goals, &growth);
+    let undecided = judge_goals(trial, observed, goals, &growth);
     add_void_reasons(trial, &observed.void_reasons);
     let undecided = if trial.validity.is_void() { Vec::new() } else { undecided };
+    if is_of_programs && !trial.validity.is_void() {
+        let stalls: Vec<&str> = observed.stalls.iter().map(|reason| &*reason.evidence).collect();
+        let words =
+            format!("{}; rates are at least as high as shown, times at most as long", stalls.join("; "));
+        trial.warnings.push(Warning::new(LINK_STALLED, words));
+    }
     if !undecided.is_empty() {
         let words = undecided_in_words(trial, audit, goals, &growth, &undecided);
         trial.warnings.push(Warning::new(UNDECIDED, words));
@@ -74,18 +92,17 @@ fn add_void_reasons(trial: &mut Trial, more: &[VoidReason]) {
 ///
 /// What the target itself did lies between the measured figures and those less the generator's share. A goal is met if the worse
 /// end meets it, missed if the better end misses it, else undecided. The trial is void only if every goal is undecided and what
-/// each bounds is vague. A shared processor or a late link is forgiven only if all goals were met. In a trial of programs, a
-/// late link is forgiven only if all bounds of quantities are [harder to meet](is_harder_over_late_link) over it. `growth` holds
-/// the growth of response times by goal, which absences of the generator may have caused.
+/// each bounds is vague. A shared processor, or a link that held up requests, is forgiven only if all goals were met. `growth` holds the growth of response times by goal, which absences of the generator may have caused.
 fn judge_goals(
     trial: &mut Trial,
-    audit: Option<&AuditResult>,
+    observed: &Observation,
     goals: &[Goal],
     growth: &[Option<Growth>],
 ) -> Vec<usize> {
     if goals.is_empty() {
         return Vec::new();
     }
+    let audit = observed.audit.as_ref();
     let may_grow_alone = trial.http().is_some_and(has_lengthened);
     // Users who wait for the generator ask less of the target: neither a met goal nor a missed one is the load's.
     let is_exhausted =
@@ -104,22 +121,18 @@ fn judge_goals(
     };
     let verdicts: Vec<Option<bool>> = goals.iter().zip(growth).map(verdict).collect();
     let undecided: Vec<usize> = (0..goals.len()).filter(|&goal| verdicts[goal].is_none()).collect();
-    let mut bounds =
-        goals.iter().filter(|goal| matches!(goal.quantity, GoalQuantity::Declared { .. })).peekable();
-    let is_in_spite = trial.http().is_some()
-        || bounds.peek().is_some() && bounds.all(|goal| is_harder_over_late_link(&goal.quantity));
     let is_met = verdicts.iter().all(|verdict| *verdict == Some(true));
     let mut reasons = trial.validity.reasons().to_vec();
     // The goals say which figures matter.
     reasons.retain(|reason| reason.rule != VoidRule::Late);
     let unmeasured = undecided.iter().find_map(|&goal| match &goals[goal].quantity {
-        GoalQuantity::Declared { quantity, .. } => Some((&goals[goal].name, quantity)),
+        GoalQuantity::Declared { quantity, .. } if !trial.quantities.contains_key(quantity) => {
+            Some((&goals[goal].name, quantity))
+        }
         _ => None,
     });
-    let is_forgiven = |reason: &VoidReason| match reason.rule {
-        VoidRule::Link => is_met && is_in_spite,
-        rule => rule == VoidRule::ProcessorShared && is_met,
-    };
+    let is_forgiven =
+        |reason: &VoidReason| is_met && matches!(reason.rule, VoidRule::Link | VoidRule::ProcessorShared);
     if let Some((goal, quantity)) = unmeasured {
         let evidence = format!(
             "whether the goal '{goal}' was met is not known: {quantity} could not be measured; the trial's warnings and \
@@ -130,8 +143,12 @@ fn judge_goals(
         && !is_exhausted
         && goals.iter().all(|goal| goal.bounded(trial, audit).is_vague())
     {
-        let evidence = undecided_in_words(trial, audit, goals, growth, &undecided);
-        reasons.push(VoidReason { rule: VoidRule::Late, evidence });
+        if trial.command().is_some() {
+            reasons.extend_from_slice(&observed.stalls);
+        } else {
+            let evidence = undecided_in_words(trial, audit, goals, growth, &undecided);
+            reasons.push(VoidReason { rule: VoidRule::Late, evidence });
+        }
     } else if reasons.iter().all(is_forgiven) {
         reasons.clear();
     }
@@ -159,19 +176,9 @@ fn undecided_in_words(
             format!("the generator sent the requests too late, {}", soundness_in_words(http, trial.elapsed_s))
         }
         Some(http) => soundness_in_words(http, trial.elapsed_s),
-        None => String::new(),
+        None => return format!("{}: links stalled", told.join(", ")),
     };
     format!("{}: {why}; give the generator processors of its own (--cpus)", told.join(", "))
-}
-
-/// Whether a bound of programs' quantities is harder to meet over a link that is late: a least rate, or a longest time.
-/// Such a link may keep other quantities low. With a goal on errors alone, the rate that is shown may be its doing.
-fn is_harder_over_late_link(quantity: &GoalQuantity) -> bool {
-    let GoalQuantity::Declared { quantity, at_least, at_most } = quantity else { return false };
-    let is_rate = quantity.ends_with("_per_s");
-    let is_processor = is_processor_time(quantity) || ["user_s", "system_s"].contains(&quantity.as_str());
-    let is_time = quantity.ends_with("_s") && !is_rate && !is_processor;
-    is_rate && at_least.is_some() && at_most.is_none() || is_time && at_most.is_some() && at_least.is_none()
 }
 
 /// Whether the generator lengthened enough response times to move the medians of single seconds.

@@ -11,7 +11,7 @@ use lab::{
     link::{Carried, Certificate, CertifyOptions, Counters, Link, LinkAway, LinkError, LinkSpec},
 };
 use record::{
-    Flow, Goal, ResultFolder, Trial, VoidReason, VoidRule, study::LINK_SCHEMA, units::show_time_ns,
+    Flow, Goal, LinkStall, ResultFolder, Trial, VoidReason, VoidRule, study::LINK_SCHEMA, units::show_time_ns,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -207,7 +207,7 @@ impl Links {
                 if carried.late_packets.saturating_sub(IGNORED_LATE_PACKETS) * MIN_PACKETS_PER_LATE
                     > carried.delivered_packets
                 {
-                    observed.void_unless_met.push(reason(format!(
+                    observed.stalls.push(reason(format!(
                         "link {name} delivered {} of {} packets more than 1 ms late; leave a processor to the emulator",
                         carried.late_packets, carried.delivered_packets
                     )));
@@ -227,7 +227,7 @@ impl Links {
             // What came while the emulator was away all the time may be unread.
             if is_used || away.total_ns as f64 / 1e9 > trial.elapsed_s / 2.0 {
                 if may_have_changed_result(away, late_packets, trial, goals) {
-                    observed.void_unless_met.push(reason(format!(
+                    observed.stalls.push(reason(format!(
                         "link {name} moved no packet for {} in total and {} at most ({} times), because its emulator stalled \
                          (stopped, or without a processor); leave a processor to it",
                         show_time_ns(away.total_ns),
@@ -235,6 +235,14 @@ impl Links {
                         away.times
                     )));
                 }
+                let carried = observed.links.iter().rev().take(2).map(|link| link.carried_bits_per_s);
+                let rate = rates
+                    .into_iter()
+                    .flatten()
+                    .max()
+                    .map_or_else(|| carried.fold(0.0, f64::max), |rate| rate as f64);
+                let total_s = away.total_ns as f64 / 1e9;
+                observed.stall = observed.stall.merged(LinkStall { total_s, backlog_bits: rate * total_s });
                 self.stalls.push(Stalls::of(&name, spec, away));
             }
             let (a_to_b, b_to_a) = (Box::new(a_to_b), Box::new(b_to_a));

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
-use record::{AuditResult, Goal, Purpose, Trial, VoidReason, Warning};
+use record::{AuditResult, Goal, LinkStall, Purpose, Trial, VoidReason, Warning};
 
 use verdict::LinkUse;
 
@@ -34,8 +34,10 @@ pub(crate) struct Observation {
     pub audit: Option<AuditResult>,
     /// Reasons that always make the trial void.
     pub void_reasons: Vec<VoidReason>,
-    /// Reasons that make the trial void unless it met its goals.
-    pub void_unless_met: Vec<VoidReason>,
+    /// How links stalled, each a reason to call the trial void if nothing is known in spite of it.
+    pub stalls: Vec<VoidReason>,
+    /// What these stalls can have done.
+    pub stall: LinkStall,
     /// What the kernels of the hosts counted.
     pub counted: Option<Counted>,
     /// A warning about the observation.

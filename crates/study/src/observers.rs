@@ -42,13 +42,14 @@ impl Observers {
             let observed = observer.after(&mut context, trial)?;
             all.audit = all.audit.or(observed.audit);
             all.void_reasons.extend(observed.void_reasons);
-            all.void_unless_met.extend(observed.void_unless_met);
+            all.stalls.extend(observed.stalls);
+            all.stall = all.stall.merged(observed.stall);
             all.quantities.extend(observed.quantities);
             all.links.extend(observed.links);
             all.warning = all.warning.or(observed.warning);
             all.counted = all.counted.or(observed.counted);
         }
-        all.void_unless_met.extend(self.links.ended_slow_start(trial, all.counted.as_ref()));
+        all.stalls.extend(self.links.ended_slow_start(trial, all.counted.as_ref()));
         Ok(all)
     }
 }

@@ -1,5 +1,9 @@
 //! Whether what kept the generator from its work was independent of the target.
 
+use std::collections::BTreeSet;
+
+use record::{HttpPlan, ProgramUse, units::parse_cpus};
+
 use crate::{MIN_ELAPSED_S, Observed, Role, rules::target_programs};
 
 /// A smaller share of the trial for which the generator waited for a processor needs no cause.
@@ -13,28 +17,43 @@ const MIN_EXPLAINED: f64 = 0.75;
 ///
 /// A stop, a quota and a hypervisor know nothing of a target. Another thread does, if it is the target's: then the generator was
 /// away just while the target worked, and what is left of the trial is what the target does at its ease. So where the target runs on
-/// this machine, all waits for a processor must be explained by the processor time of others: neither the generator's nor the
-/// target's, and no work of the kernel for their packets.
+/// this machine, all waits for a processor must be explained by the processor time of others, neither the generator's nor the
+/// target's, on the processors that the generator may use.
 pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
     let Some(http) = observed.trial.http().filter(|_| observed.links.is_empty()) else { return false };
     if !observed.roles.iter().any(|role| *role != Role::Load) || !runs_here(observed) {
         return true;
     }
     let counters = observed.counters;
-    let targets_s: Vec<f64> = target_programs(observed).map(|(_, program)| program.running_s).collect();
-    let elapsed_s = counters.elapsed_s;
-    let (Some(waited_s), false) =
-        (http.cpu.runqueue_wait_s, targets_s.is_empty() || elapsed_s < MIN_ELAPSED_S)
+    let (machine, elapsed_s) = (&counters.machine, counters.elapsed_s);
+    let cpus = may_use(&http.plan, machine.online_cpus());
+    let targets: Vec<&ProgramUse> = target_programs(observed).map(|(_, program)| program).collect();
+    let (Some(waited_s), false) = (http.cpu.runqueue_wait_s, targets.is_empty() || elapsed_s < MIN_ELAPSED_S)
     else {
         return false;
     };
-    let machine = &counters.machine;
-    let all_s = elapsed_s * machine.online_cpus().len() as f64;
     // The time without work is exact, that at work is only sampled.
-    let busy_s = all_s - machine.processors_s("idle") - machine.processors_s("steal");
+    let idle_s = machine.processors_s(&cpus, "idle") + machine.processors_s(&cpus, "steal");
+    let busy_s = elapsed_s * cpus.len() as f64 - idle_s;
     let own_s = http.cpu.user_s + http.cpu.system_s;
-    let others_s = busy_s - own_s - targets_s.iter().sum::<f64>();
+    // Where a target may use one of these processors and others, all that it did counts as done here.
+    let targets_s: f64 = targets.iter().filter(|target| may_meet(target, &cpus)).map(|t| t.running_s).sum();
+    let others_s = busy_s - own_s - targets_s;
     MIN_EXPLAINED * waited_s.min(http.away.total_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s
+}
+
+/// Those of the machine's processors that the generator's threads may use.
+fn may_use(plan: &HttpPlan, online: BTreeSet<u32>) -> BTreeSet<u32> {
+    match &plan.cpus[..] {
+        [] => online,
+        cpus => cpus.iter().copied().take(plan.threads.max(1) as usize).collect(),
+    }
+}
+
+/// Whether a program may run on one of these processors.
+fn may_meet(program: &ProgramUse, cpus: &BTreeSet<u32>) -> bool {
+    let allowed = program.cpus.as_deref().and_then(|list| parse_cpus(list).ok());
+    allowed.is_none_or(|allowed| allowed.iter().any(|cpu| cpus.contains(cpu)))
 }
 
 /// Whether a target is on this machine, whose processors it may share with the generator.
@@ -47,22 +66,35 @@ fn runs_here(observed: &Observed<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use record::{
-        Away, Counters, CpuUse, HostCounters, HttpPlan, HttpTrial, ProgramUse, Trial, TrialCounters,
-    };
+    use record::{Away, Counters, CpuUse, HostCounters, HttpTrial, Trial, TrialCounters};
     use testing::plans;
 
     use super::*;
     use crate::LinkUse;
 
-    /// Ten seconds in which the generator waited for so long, and the target and all on this machine worked for so long.
+    /// Ten seconds in which the generator waited for so long, and the target and all on this machine, of one processor, worked for so
+    /// long.
     fn is_independent(waited_s: f64, target_s: f64, worked_s: f64, role: Role) -> bool {
+        with_cpus(waited_s, target_s, &[worked_s], role, [None, None])
+    }
+
+    /// The same where each processor worked for so long, and generator and target are kept to some of them.
+    fn with_cpus(
+        waited_s: f64,
+        target_s: f64,
+        worked_s: &[f64],
+        role: Role,
+        [generator, target]: [Option<&str>; 2],
+    ) -> bool {
         let target = ProgramUse {
             running_s: target_s,
             listens: vec!["127.0.0.1:80".to_owned()],
+            cpus: target.map(str::to_owned),
             ..ProgramUse::default()
         };
-        let values = [("cpu0.idle_ms".to_owned(), ((10.0 - worked_s) * 1e3) as u64)].into();
+        let idle =
+            |(cpu, worked_s): (usize, &f64)| (format!("cpu{cpu}.idle_ms"), ((10.0 - worked_s) * 1e3) as u64);
+        let values = worked_s.iter().enumerate().map(idle).collect();
         let counters = TrialCounters {
             elapsed_s: 10.0,
             machine: Counters { values, ..Counters::default() },
@@ -71,7 +103,9 @@ mod tests {
         };
         let cpu = CpuUse { user_s: 2.0, runqueue_wait_s: Some(waited_s), ..CpuUse::default() };
         let away = Away { total_s: waited_s, ..Away::default() };
-        let plan = HttpPlan { targets: vec!["127.0.0.1:80".parse().unwrap()], ..plans::closed(1) };
+        let targets = vec!["127.0.0.1:80".parse().unwrap()];
+        let cpus = generator.map(|list| parse_cpus(list).unwrap()).unwrap_or_default();
+        let plan = HttpPlan { targets, cpus, ..plans::closed(1) };
         let trial: Trial = plans::trial(HttpTrial { plan, cpu, away, ..HttpTrial::default() });
         is_disturbed_by_others(&Observed {
             trial: &trial,
@@ -88,6 +122,27 @@ mod tests {
         assert!(!is_independent(1.0, 4.2, 6.2, Role::Both), "only the target did");
         assert!(is_independent(0.0, 4.2, 6.2, Role::Both), "it was stopped, or the host took the processor");
         assert!(is_independent(1.0, 4.2, 6.2, Role::Load), "the target is elsewhere");
+    }
+
+    #[test]
+    fn only_work_on_the_generators_own_processors_explains_its_waits() {
+        let of = |target_s, worked_s: [f64; 2], cpus| with_cpus(1.0, target_s, &worked_s, Role::Both, cpus);
+        assert!(
+            of(4.0, [3.0, 4.0], [Some("0"), Some("1")]),
+            "a hog of 1 s on the generator's, the target on the other"
+        );
+        assert!(
+            !of(1.0, [3.0, 5.0], [Some("0"), Some("0")]),
+            "the target on the generator's, a hog on the other"
+        );
+        assert!(
+            !of(1.0, [3.0, 5.0], [Some("0"), Some("0-1")]) && !of(1.0, [3.0, 5.0], [Some("0"), None]),
+            "perhaps"
+        );
+        assert!(
+            of(1.0, [4.0, 0.0], [Some("0"), Some("0,1")]),
+            "whatever of it was the target's, a hog is left"
+        );
     }
 
     #[test]

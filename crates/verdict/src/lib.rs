@@ -118,6 +118,10 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
             .extend(validity.reasons().iter().map(|why| format!("the trial is void: {}", why.evidence)));
         exclude(&mut verdict, "the trial is void");
     }
+    if observed.trial.command().is_some_and(|command| command.stalled.is_some()) {
+        verdict.missing.push("an emulated link stalled".to_owned());
+        exclude(&mut verdict, "an emulated link stalled");
+    }
     // What comes with a load that is carried has cost nothing yet. Users who wait may make less load than they could.
     if !is_short
         && let Some(evidence) = rules::carried(observed)

@@ -102,7 +102,8 @@ fn core_full_of_interrupts(observed: &Observed<'_>, place: &str, machine: &Count
 
 /// The share of the time of a machine's processors that other virtual machines had.
 fn stolen_share(observed: &Observed<'_>, place: &str, machine: &Counters) -> f64 {
-    share_at(observed, place, machine.processors_s("steal")) / machine.online_cpus().len().max(1) as f64
+    let cpus = machine.online_cpus();
+    share_at(observed, place, machine.processors_s(&cpus, "steal")) / cpus.len().max(1) as f64
 }
 
 /// A time as a share of the trial.

@@ -36,6 +36,8 @@ use held::{Held, Kind, Truth};
 mod case;
 mod held;
 
+pub(super) use case::stopped;
+
 /// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "disturbances",

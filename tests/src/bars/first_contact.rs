@@ -34,6 +34,8 @@ pub(super) const BAR: Bar = Bar {
 /// The hog's share of each processor (0 to 1), and the shortest and longest of its bursts.
 const HOG_SHARE: f64 = 0.3;
 const HOG_BURSTS_MS: [f64; 2] = [0.2, 50.0];
+/// The same for a goal of 20 ms at the 99th percentile: a target that is held up for longer has no capacity for that goal.
+const P99_BURSTS_MS: [f64; 2] = [0.2, 5.0];
 /// Runs of a service.
 const RUNS: u64 = 4;
 /// Runs for a goal of the 99th percentile.
@@ -131,7 +133,7 @@ fn contacts(outcome: &mut Outcome, scale: Scale) -> Result<()> {
             continue;
         }
         for index in 0..runs {
-            useful += u64::from(contact(outcome, service, words, index)?);
+            useful += u64::from(contact(outcome, service, words, HOG_BURSTS_MS, index)?);
             made += 1;
         }
     }
@@ -147,7 +149,8 @@ fn contacts(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     }
     if scale == Scale::Full && is_wanted("serve_p99") {
         let words = format!("--p99 20ms {words}");
-        let of_p99 = (0..P99_RUNS).map(|index| contact(outcome, Service::Serve, &words, RUNS + index));
+        let of_p99 =
+            (0..P99_RUNS).map(|index| contact(outcome, Service::Serve, &words, P99_BURSTS_MS, RUNS + index));
         let useful = of_p99.collect::<Result<Vec<_>>>()?.into_iter().filter(|&useful| useful).count() as u64;
         let value = format!("{useful} of {P99_RUNS}");
         outcome.time().figure("useful_p99", value, format!("= {P99_RUNS}"), useful == P99_RUNS);
@@ -159,13 +162,19 @@ fn contacts(outcome: &mut Outcome, scale: Scale) -> Result<()> {
 ///
 /// `serve` carries its capacity, by its closed form: one server with a constant service time, and constant arrivals. Of another
 /// service the median of four trials by wrk is the reference, two before the search and two after it, beside the same hog.
-fn contact(outcome: &mut Outcome, service: Service, words: &str, index: u64) -> Result<bool> {
+fn contact(
+    outcome: &mut Outcome,
+    service: Service,
+    words: &str,
+    bursts_ms: [f64; 2],
+    index: u64,
+) -> Result<bool> {
     let cores = Cores::of_this_process()?;
     let mut random = Random::new(index);
     let capacity_per_s = random.log_uniform(CAPACITIES_PER_S[0], CAPACITIES_PER_S[1]).round();
     let running = Running::start(service, capacity_per_s)?;
     let url = running.url();
-    let mut bursts = || Bursts::new(random.any(), HOG_SHARE, HOG_BURSTS_MS);
+    let mut bursts = || Bursts::new(random.any(), HOG_SHARE, bursts_ms);
     let hog = Hog::start([(cores.server, bursts()), (cores.generator, bursts())])?;
     let mut by_wrk = Vec::new();
     let mut ask_wrk = || -> Result<()> {

@@ -175,7 +175,7 @@ impl Answer {
         self.disturbed.as_deref().filter(|_| is_given_up && !is_wrong)
     }
 
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         let bound = |load: Option<f64>| load.map_or_else(|| "none".to_owned(), |load| format!("{load:.1}"));
         let Self { goal, trials, wall_s, .. } = self;
         let (lower, upper) = (bound(self.lower()), bound(self.upper()));

@@ -19,6 +19,7 @@ mod balance_disruption;
 mod balance_spread;
 mod balance_vm;
 mod command_figures;
+mod compare_beside_hog;
 mod connections_18k;
 mod connections_200k;
 mod copy_faults;
@@ -45,6 +46,7 @@ mod lab_hosts;
 mod lab_nested;
 mod lab_segment;
 mod limit_away;
+mod limit_beside_hog;
 mod limit_capacity;
 mod limit_generator_bound;
 mod limit_short_trials;
@@ -74,6 +76,7 @@ mod readme;
 mod remote_verdict;
 mod report_browser;
 mod sessions;
+mod sound_windows;
 mod study_files;
 mod study_folders;
 mod study_fresh;
@@ -111,6 +114,7 @@ pub const ALL: &[Bar] = &[
     processor_by_host::BAR,
     generator_away::BAR,
     disturbances::BAR,
+    sound_windows::BAR,
     interrupt::BAR,
     connections_18k::BAR,
     connections_200k::BAR,
@@ -132,7 +136,9 @@ pub const ALL: &[Bar] = &[
     limit_generator_bound::BAR,
     limit_short_trials::BAR,
     limit_away::BAR,
+    limit_beside_hog::BAR,
     first_contact::BAR,
+    compare_beside_hog::BAR,
     study_resume::BAR,
     study_files::BAR,
     study_folders::BAR,

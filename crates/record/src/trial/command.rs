@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::LinkStall;
+
 /// The programs of a trial: everything that decides what is run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CommandPlan {
@@ -83,6 +85,9 @@ pub struct CommandTrial {
     pub flows: BTreeMap<String, Flow>,
     /// Length of the flows' bins, in seconds.
     pub bin_s: f64,
+    /// Stalls of emulated links that may have slowed the programs down; none if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<LinkStall>,
 }
 
 /// How one copy of a program ended.

@@ -237,7 +237,7 @@ impl Row {
         }
         if other.map(|other| other.statistics.verdict) != Some(self.statistics.verdict) {
             self.statistics.verdict = Verdict::CannotTell;
-            let why = "what the runs show depends on how much of the figures was the generator's own; measure on a quieter \
+            let why = "what the runs show depends on how much of the figures was this machine's own; measure on a quieter \
                        machine, or give the generator processors of its own (--cpus)";
             if self.statistics.warnings.iter().all(|warning| warning.code != "interval") {
                 self.statistics.warnings.push(Warning::new("interval", why));
@@ -293,8 +293,8 @@ impl Values {
             Better::More => (
                 true,
                 false,
-                "a search reached its largest load, or the generator had no more to give, so the target may carry more; search to a \
-                 larger load, or give the generator more processors",
+                "a search reached its largest load, the generator had no more to give, or a link stalled, so the target may carry more; \
+                 search to a larger load, or give generator and links more processors",
             ),
             Better::Less => (
                 false,

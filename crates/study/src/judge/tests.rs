@@ -1,5 +1,5 @@
 use super::*;
-use record::{Away, CommandRun, CommandTrial};
+use record::{Away, CommandRun, CommandTrial, LinkStall};
 use testing::plans;
 
 /// A hundred requests with this response time, of which `own_ms` is the generator's share.
@@ -30,7 +30,7 @@ fn rules_after_growth(
     goals: &[Goal],
     growth: Option<Growth>,
 ) -> (Vec<VoidRule>, Vec<usize>) {
-    let undecided = judge_goals(&mut trial, None, goals, &vec![growth; goals.len()]);
+    let undecided = judge_goals(&mut trial, &Observation::default(), goals, &vec![growth; goals.len()]);
     (trial.validity.reasons().iter().map(|reason| reason.rule).collect(), undecided)
 }
 
@@ -120,7 +120,7 @@ fn only_what_the_goals_need_is_judged() {
 }
 
 #[test]
-fn a_late_link_is_forgiven_only_if_a_goal_bounds_what_was_measured() {
+fn a_late_link_only_slows_programs_down() {
     use VoidRule::Link;
     let errors = Goal::errors(0.0);
     let bound = |name: &str, at_least, at_most| {
@@ -128,22 +128,38 @@ fn a_late_link_is_forgiven_only_if_a_goal_bounds_what_was_measured() {
         Goal { name: name.to_owned(), quantity, loss_ratio: 0.0 }
     };
     let rate = |at_least| bound("goodput_bit_per_s", Some(at_least), None);
-    let rules = |goals: &[Goal]| {
-        let mut trial = program(&[Link]);
+    let judged = |goals: &[Goal]| {
+        let mut trial = program(&[]);
         for name in ["goodput_bit_per_s", "wall_s", "user_s", "peak_memory_bytes"] {
             trial.quantities.insert(name.to_owned(), 5.0);
         }
-        rules_after(trial, goals, false)
+        let late = VoidReason { rule: Link, evidence: "it stalled".to_owned() };
+        let stall = LinkStall { total_s: 0.1, backlog_bits: 2.0 };
+        let observed = Observation { stalls: vec![late], stall, ..Observation::default() };
+        let judgement = judge(&mut trial, &observed, goals, false);
+        let is_told = trial.told(LINK_STALLED).is_some();
+        assert_ne!(is_told, trial.validity.is_void());
+        (trial.validity.is_void(), judgement.undecided, trial.declared("goodput_bit_per_s").unwrap())
     };
-    assert_eq!(rules(&[bound("wall_s", None, Some(6.0))]), [], "short enough in spite of it");
+    let is = |goals: &[Goal], void: bool, undecided: &[usize]| {
+        let (is_void, are_undecided, goodput) = judged(goals);
+        assert_eq!((is_void, &are_undecided[..]), (void, undecided), "{goals:?}");
+        // The backlog of 2 bits came in the 5 s that its rate was taken over.
+        assert_eq!((goodput.at_least, goodput.least), (true, 4.6));
+    };
+    is(&[], false, &[]);
+    is(&[bound("wall_s", None, Some(6.0))], false, &[]);
+    is(&[bound("wall_s", None, Some(4.0))], true, &[]);
     for eased in ["goodput_bit_per_s", "user_s", "peak_memory_bytes"] {
-        let goals = [rate(4.0), bound(eased, None, Some(6.0))];
-        assert_eq!(rules(&goals), [Link], "{eased}: perhaps thanks to it");
+        is(&[rate(4.0), bound(eased, None, Some(6.0))], false, &[1]);
     }
-    assert_eq!(rules(std::slice::from_ref(&errors)), [Link], "the rate that is shown may be the link's");
-    assert_eq!(rules(&[errors.clone(), rate(4.0)]), [], "fast enough in spite of it");
-    assert_eq!(rules(&[errors.clone(), rate(6.0)]), [Link], "too slow, perhaps because of it");
-    assert_eq!(rules_after(trial(9, 0, &[Link]), &[errors], false), [], "no error in spite of it");
+    is(&[bound("goodput_bit_per_s", None, Some(4.0))], false, &[]);
+    is(std::slice::from_ref(&errors), false, &[]);
+    is(&[errors.clone(), rate(4.5)], false, &[]);
+    is(&[errors.clone(), rate(4.7)], false, &[1]);
+    is(&[rate(6.0)], true, &[]);
+    let http = rules_after(trial(9, 0, &[Link]), &[errors], false);
+    assert_eq!(http, [], "requests: no error in spite of it");
 }
 
 #[test]

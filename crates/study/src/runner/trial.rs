@@ -6,8 +6,8 @@ use std::{
 };
 
 use record::{
-    Decision, ErrorClass, Goal, HttpPlan, Kind, Measured, Purpose, Trial, TrialEntry, VoidReason, VoidRule,
-    Warning, study::ENTRY_SCHEMA,
+    Decision, ErrorClass, Goal, HttpPlan, Kind, Measured, OnNoise, Purpose, Trial, TrialEntry, VoidReason,
+    VoidRule, Warning, study::ENTRY_SCHEMA,
 };
 
 use super::{PlannedTrial, Runner, settle::closing_wait};
@@ -91,6 +91,9 @@ impl<'a> Runner<'a> {
         let reason = |evidence| VoidReason { rule: VoidRule::TargetGone, evidence };
         observed.void_reasons.extend(gone.clone().map(reason));
         observed.void_reasons.extend(widened(&trial, self.study.trial.on_noise));
+        if trial.command().is_some() && self.study.trial.on_noise == OnNoise::Void {
+            observed.void_reasons.append(&mut observed.stalls);
+        }
         trial.quantities.append(&mut observed.quantities);
         trial.warnings.extend(observed.warning.take());
         let asked_s = duration.map(|duration| duration.as_secs_f64());

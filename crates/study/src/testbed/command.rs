@@ -189,6 +189,7 @@ impl Testbed {
             moved_bytes: None,
             flows: samples.flows.finish(),
             bin_s: FLOW_BIN.as_secs_f64(),
+            stalled: None,
         };
         let unseen = match &workload.bytes {
             Some(source) => self.unseen_datagrams(source, &report.rest, &links_before)?,

@@ -46,6 +46,7 @@ pub(super) fn generator(observed: &Observed<'_>) -> Finding {
     // A valid trial may have had too little of its generator, too.
     if let Some(evidence) =
         [UNDECIDED, "cpu_exhausted"].into_iter().find_map(|code| observed.trial.told(code))
+        && observed.trial.http().is_some()
     {
         return counted("", evidence.to_owned());
     }

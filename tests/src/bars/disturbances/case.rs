@@ -145,7 +145,7 @@ impl Case {
         // Ended after the generator, whose control group it is.
         let mut quota = None;
         let disturbed = match &self.disturbance {
-            Disturbance::Stops(bursts) => stopped(&mut running, bursts.clone()),
+            Disturbance::Stops(bursts) => stopped(&mut running, bursts.clone(), Duration::from_secs(SECONDS)),
             Disturbance::Quota(times) => throttled(&running, *times, &mut quota)?,
             _ => 0.0,
         };
@@ -182,8 +182,8 @@ impl Load {
 }
 
 /// Stops a generator in bursts until its trial is over; for which share of the time (0 to 1).
-fn stopped(running: &mut Running, bursts: Bursts) -> f64 {
-    let (began, end) = (Instant::now(), Duration::from_secs(SECONDS));
+pub(in crate::bars) fn stopped(running: &mut Running, bursts: Bursts, end: Duration) -> f64 {
+    let began = Instant::now();
     let mut total = Duration::ZERO;
     for [pause, burst] in bursts {
         std::thread::sleep(pause.min(end.saturating_sub(began.elapsed())));
