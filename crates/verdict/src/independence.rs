@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use record::{HttpPlan, ProgramUse, units::parse_cpus};
+use record::{HttpPlan, HttpTrial, ProgramUse, units::parse_cpus};
 
 use crate::{MIN_ELAPSED_S, Observed, Role, rules::target_programs};
 
@@ -13,16 +13,23 @@ const MAX_UNEXPLAINED_SHARE: f64 = 0.005;
 /// begin and end at different moments.
 const MIN_EXPLAINED: f64 = 0.75;
 
+/// So many standard deviations of a Poisson distribution are no chance.
+const CHANCE: f64 = 4.0;
+
 /// Whether the generator's absences cannot have followed the target, so that a trial may be judged by the time between them.
 ///
 /// A stop, a quota and a hypervisor know nothing of a target. Another thread does, if it is the target's: then the generator was
 /// away just while the target worked, and what is left of the trial is what the target does at its ease. So where the target runs on
 /// this machine, all waits for a processor must be explained by the processor time of others, neither the generator's nor the
-/// target's, on the processors that the generator may use.
+/// target's, on the processors that the generator may use. What little is unexplained, and what others' work explains by accident,
+/// would still hide slow answers: so these may not be more frequent where the generator was away.
 pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
     let Some(http) = observed.trial.http().filter(|_| observed.links.is_empty()) else { return false };
     if !observed.roles.iter().any(|role| *role != Role::Load) || !runs_here(observed) {
         return true;
+    }
+    if is_slower_outside(http) {
+        return false;
     }
     let counters = observed.counters;
     let (machine, elapsed_s) = (&counters.machine, counters.elapsed_s);
@@ -40,6 +47,22 @@ pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
     let targets_s: f64 = targets.iter().filter(|target| may_meet(target, &cpus)).map(|t| t.running_s).sum();
     let others_s = busy_s - own_s - targets_s;
     MIN_EXPLAINED * waited_s.min(http.away.total_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s
+}
+
+/// Whether more requests than by chance were slow outside of the sound time, even less the largest share of the generator in each:
+/// then the choice leaves out what the target did.
+fn is_slower_outside(http: &HttpTrial) -> bool {
+    let Some(sound) = http.sound.as_ref().map(|sound| &sound.response_time) else { return false };
+    let all = &http.response_time;
+    let outside = (all.observed.count() + all.censored.count()).saturating_sub(sound.count());
+    [0.9, 0.99].into_iter().any(|quantile| {
+        let bound_ns = sound.quantile_ns(quantile);
+        let slow_inside = sound.count() - sound.count_up_to_ns(bound_ns);
+        let (_, fast) = all.count_up_to_ns(bound_ns);
+        let slow_outside = (sound.count() + outside).saturating_sub(fast + slow_inside) as f64;
+        let expected = outside as f64 * slow_inside as f64 / sound.count().max(1) as f64;
+        slow_outside > expected + CHANCE * (expected + 1.0).sqrt()
+    })
 }
 
 /// Those of the machine's processors that the generator's threads may use.
@@ -66,7 +89,7 @@ fn runs_here(observed: &Observed<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use record::{Away, Counters, CpuUse, HostCounters, HttpTrial, Trial, TrialCounters};
+    use record::{Away, Counters, CpuUse, HostCounters, SoundTime, Trial, TrialCounters};
     use testing::plans;
 
     use super::*;
@@ -143,6 +166,29 @@ mod tests {
             of(1.0, [4.0, 0.0], [Some("0"), Some("0,1")]),
             "whatever of it was the target's, a hog is left"
         );
+    }
+
+    #[test]
+    fn slow_answers_where_the_generator_was_away_are_not_left_out() {
+        // A thousand requests, of which a tenth are outside; of these, so many take 5 ms, and 1 ms of that is the generator's.
+        let of = |slow: u64| {
+            let mut http = HttpTrial::default();
+            let mut sound = SoundTime::default();
+            for index in 0..900_u64 {
+                // One of 100 takes 2 ms, the others 1 ms.
+                let ns = if index % 100 == 0 { 2_000_000 } else { 1_000_000 };
+                http.response_time.record_ns(ns, 0);
+                sound.response_time.record_ns(ns);
+            }
+            (0..100).for_each(|index| {
+                http.response_time.record_ns(if index < slow { 5_000_000 } else { 2_000_000 }, 1_000_000);
+            });
+            http.sound = Some(sound);
+            is_slower_outside(&http)
+        };
+        assert!(!of(0) && !of(5), "what is the generator's is no slowness");
+        assert!(of(12));
+        assert!(!is_slower_outside(&HttpTrial::default()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
 use anyhow::Result;
 
 use crate::disturbance::{Gaps, Witness};
-pub use outcome::{Outcome, Runs, Verdict};
+pub use outcome::{Outcome, Runs, SHOWS_NOTES, Verdict};
 
 mod balance_cost;
 mod balance_disruption;

@@ -1,9 +1,16 @@
 //! What a bar measured: figures with their bounds, and whether they were reached.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use super::Scale;
 use crate::stats::{median, spread};
+
+/// Whether notes are written to standard error when they are made: of a bar that takes an hour, an interrupt loses nothing that was
+/// seen.
+pub static SHOWS_NOTES: AtomicBool = AtomicBool::new(false);
 
 /// What a bar measured.
 #[derive(Debug, Clone, Default)]
@@ -85,7 +92,11 @@ impl Outcome {
 
     /// Adds a line that is no figure but helps to read them.
     pub fn note(&mut self, text: impl Into<String>) {
-        self.notes.push(text.into());
+        let text = text.into();
+        if SHOWS_NOTES.load(Ordering::Relaxed) {
+            eprintln!("    {text}");
+        }
+        self.notes.push(text);
     }
 
     /// The worst of all figures. Without any, nothing was tested; and where counts decide, nothing else may.

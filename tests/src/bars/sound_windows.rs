@@ -18,6 +18,7 @@ use crate::{
     machine::{Confined, Cores},
     process::{Launch, Process},
     random::Random,
+    stats::quantile_ranks,
     witnessed_target::{Delay, Served, WitnessedTarget},
 };
 
@@ -106,7 +107,7 @@ fn independent(seed: u64, cores: Cores) -> Result<(String, bool, Vec<String>)> {
     let (trial, report) = (output.trial()?.clone(), serve.stop()?);
     let truth = |quantile: f64| report.delay_applied.quantile_ns(quantile) as f64;
     let sound = trial.sound.as_ref();
-    let off = sound.map(|sound| off(sound, &[0.5, 0.9, 0.99], truth)).unwrap_or_default();
+    let off = sound.map(|sound| off(sound, &[0.5, 0.9, 0.99], 0.999, truth)).unwrap_or_default();
     let name = INDEPENDENT[kind];
     Ok((shown(&format!("{name}, {:.0} %", share * 100.0), rate_per_s, &trial), sound.is_some(), off))
 }
@@ -117,7 +118,8 @@ fn dependent(seed: u64, cores: Cores) -> Result<(String, Vec<String>)> {
     let mut random = Random::new(100 + seed);
     let (ms, share, rate_per_s) = match kind {
         1 => (random.log_uniform(0.05, 0.15), 1.0, 2_000.0),
-        _ => (random.log_uniform(5.0, 20.0), 0.02, 200.0),
+        // Far more than one of a hundred, so that chance leaves the 99th percentile among them.
+        _ => (random.log_uniform(5.0, 20.0), 0.04, 200.0),
     };
     let work = Delay::Work(Duration::from_secs_f64(ms / 1e3), share, Random::new(random.any()));
     let shared = kind == 3;
@@ -135,7 +137,7 @@ fn dependent(seed: u64, cores: Cores) -> Result<(String, Vec<String>)> {
     times_ns.sort_unstable();
     let truth = |quantile: f64| nearest_rank(&times_ns, quantile).unwrap_or(0) as f64;
     // What lies above has waited for the generator as well.
-    let off = trial.sound.as_ref().map(|sound| off(sound, &[0.99], truth)).unwrap_or_default();
+    let off = trial.sound.as_ref().map(|sound| off(sound, &[0.99], 0.0, truth)).unwrap_or_default();
     Ok((shown(&format!("target {}, {ms:.2} ms", DEPENDENT[kind]), rate_per_s, &trial), off))
 }
 
@@ -149,11 +151,15 @@ fn load(url: &str, rate_per_s: f64, core: Option<u32>) -> Result<Proofload> {
     Proofload::http(url, &format!("-R {rate_per_s} -c 256 -d {SECONDS}s --threads 1 {cpus} -q"))
 }
 
-/// The percentiles of the sound time that are off.
-fn off(sound: &SoundTime, quantiles: &[f64], truth_ns: impl Fn(f64) -> f64) -> Vec<String> {
+/// The percentiles of the sound time that are off, by more than so many requests are by chance with this confidence (0 to 1).
+fn off(sound: &SoundTime, quantiles: &[f64], confidence: f64, truth_ns: impl Fn(f64) -> f64) -> Vec<String> {
     let off = |&quantile: &f64| {
-        let (shown, truth) = (sound.response_time.quantile_ns(quantile) as f64, truth_ns(quantile));
-        let is_off = (shown - truth).abs() > (MAX_BIAS * truth).max(MAX_BIAS_NS);
+        let times = &sound.response_time;
+        let (shown, truth) = (times.quantile_ns(quantile) as f64, truth_ns(quantile));
+        let (lower, upper) = quantile_ranks(times.count(), quantile, confidence);
+        let at_rank = |rank: u64| times.quantile_ns(rank as f64 / times.count() as f64) as f64;
+        let allowed = (MAX_BIAS * truth).max(MAX_BIAS_NS);
+        let is_off = truth < at_rank(lower) - allowed || truth > at_rank(upper) + allowed;
         is_off.then(|| format!("{quantile}: {:.2} ms, in truth {:.2} ms", shown / 1e6, truth / 1e6))
     };
     quantiles.iter().filter_map(off).collect()

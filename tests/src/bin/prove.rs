@@ -3,6 +3,7 @@
 
 use std::{
     process::ExitCode,
+    sync::atomic::Ordering,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -10,7 +11,7 @@ use anyhow::Result;
 use clap::Parser;
 use proofload_tests::{
     Bar, Scale,
-    bars::{ALL, By, Checked, Verdict},
+    bars::{ALL, By, Checked, SHOWS_NOTES, Verdict},
     machine::{description, raise_descriptor_limit},
 };
 
@@ -56,6 +57,7 @@ fn main() -> Result<ExitCode> {
     let limit = raise_descriptor_limit();
     println!("{}, open files {limit}", description());
     let scale = if arguments.sample || is_report { Scale::Sample } else { Scale::Full };
+    SHOWS_NOTES.store(scale == Scale::Full, Ordering::Relaxed);
     // Before the load of the bars themselves.
     let noise = kernel::noise::look(Duration::from_secs(1), &[])?;
     println!("this machine: {noise}");
