@@ -15,6 +15,9 @@ const MIN_EXPLAINED: f64 = 0.75;
 
 /// So many standard deviations of a Poisson distribution are no chance.
 const CHANCE: f64 = 4.0;
+/// So much of a percentile may be left out: a share of it, or nanoseconds.
+const MAX_HIDDEN: f64 = 0.1;
+const MAX_HIDDEN_NS: f64 = 250_000.0;
 
 /// Whether the generator's absences cannot have followed the target, so that a trial may be judged by the time between them.
 ///
@@ -49,19 +52,21 @@ pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
     MIN_EXPLAINED * waited_s.min(http.away.total_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s
 }
 
-/// Whether more requests than by chance were slow outside of the sound time, even less the largest share of the generator in each:
-/// then the choice leaves out what the target did.
+/// Whether the choice leaves out what the target did: a percentile of all requests, even less the largest share of the generator in
+/// each, is well above that of the sound time, and not by chance.
 fn is_slower_outside(http: &HttpTrial) -> bool {
     let Some(sound) = http.sound.as_ref().map(|sound| &sound.response_time) else { return false };
     let all = &http.response_time;
     let outside = (all.observed.count() + all.censored.count()).saturating_sub(sound.count());
     [0.9, 0.99].into_iter().any(|quantile| {
         let bound_ns = sound.quantile_ns(quantile);
+        let hidden_ns = all.percentile(quantile).least - bound_ns as f64;
         let slow_inside = sound.count() - sound.count_up_to_ns(bound_ns);
         let (_, fast) = all.count_up_to_ns(bound_ns);
         let slow_outside = (sound.count() + outside).saturating_sub(fast + slow_inside) as f64;
         let expected = outside as f64 * slow_inside as f64 / sound.count().max(1) as f64;
-        slow_outside > expected + CHANCE * (expected + 1.0).sqrt()
+        hidden_ns > (MAX_HIDDEN * bound_ns as f64).max(MAX_HIDDEN_NS)
+            && slow_outside > expected + CHANCE * (expected + 1.0).sqrt()
     })
 }
 
@@ -170,7 +175,8 @@ mod tests {
 
     #[test]
     fn slow_answers_where_the_generator_was_away_are_not_left_out() {
-        // A thousand requests, of which a tenth are outside; of these, so many take 5 ms, and 1 ms of that is the generator's.
+        // A thousand requests, of which a tenth are outside; of these, so many take 5 ms, the others 2 ms, and 1 ms of that is the
+        // generator's.
         let of = |slow: u64| {
             let mut http = HttpTrial::default();
             let mut sound = SoundTime::default();

@@ -3,7 +3,7 @@
 //! A request belongs to the window in which it was due. A window counts only if the generator was not away from its begin until a
 //! whole window after its end, which its last requests have for their answers; after an absence, the first window begins a window
 //! after the load has recovered. So absences alone choose windows, and never by how long their requests took. If an answer takes
-//! longer than that, windows are too short: all are dropped, and longer ones begin.
+//! longer than that, windows are too short: all are dropped. Windows of twice the length are kept beside them, and take their place.
 
 use std::collections::VecDeque;
 
@@ -21,8 +21,19 @@ const MIN_WINDOWS: u64 = 16;
 /// The windows of a load's only worker. Until it is away for the first time, they cost nothing: all of the trial is sound.
 #[derive(Debug)]
 pub(super) struct Windows {
-    length_ns: u64,
+    /// Those of the shortest length that no answer has exceeded, and those of twice that length.
+    both: [OneLength; 2],
     max_length_ns: u64,
+    /// The smaller one of both.
+    first_ns: u64,
+    /// The smaller one of both.
+    due_ns: u64,
+}
+
+/// The windows of one length.
+#[derive(Debug)]
+struct OneLength {
+    length_ns: u64,
     /// When the oldest open window begins, or the next one will; `u64::MAX` while none may.
     first_ns: u64,
     /// When the oldest open window is over, with the time for its answers; `u64::MAX` if there is none.
@@ -62,14 +73,10 @@ impl Windows {
         let max_length_ns =
             plan.duration_ns.map_or(MAX_LENGTH_NS, |ns| (ns / MIN_WINDOWS).min(MAX_LENGTH_NS));
         Self {
-            length_ns: FIRST_LENGTH_NS,
+            both: [FIRST_LENGTH_NS, 2 * FIRST_LENGTH_NS].map(OneLength::of),
             max_length_ns: if has_windows { max_length_ns } else { 0 },
             first_ns: u64::MAX,
             due_ns: u64::MAX,
-            open: VecDeque::new(),
-            spare: Vec::new(),
-            sound: 0,
-            times: Histogram::empty(),
         }
     }
 
@@ -82,13 +89,10 @@ impl Windows {
     }
 
     /// Notes the end of such a request, with its response time if it succeeded.
+    #[inline]
     pub(super) fn ended(&mut self, intended_ns: u64, response_ns: Option<u64>) {
         if self.has(intended_ns) {
-            let index = (intended_ns - self.first_ns) / self.length_ns;
-            if let Some(window) = self.open.get_mut(index as usize) {
-                window.ended += 1;
-                window.times_ns.extend(response_ns);
-            }
+            self.end(intended_ns, response_ns);
         }
     }
 
@@ -101,11 +105,113 @@ impl Windows {
     /// Counts the windows that are over by `now_ns`. `waiting_since_ns`: when the oldest request was due that was not begun.
     #[inline(never)]
     pub(super) fn settle(&mut self, now_ns: u64, waiting_since_ns: Option<u64>) {
+        while let Some(length_ns) =
+            self.both.iter_mut().find_map(|windows| windows.settle(now_ns, waiting_since_ns))
+        {
+            let [short, long] = self.both.each_ref().map(|windows| windows.length_ns);
+            if length_ns == short {
+                self.both.swap(0, 1);
+                self.both[1] = OneLength::of(2 * long);
+            } else {
+                // Longer than that, it is longer than the shorter ones.
+                self.both = [2 * long, 4 * long].map(OneLength::of);
+            }
+            self.recovered(now_ns);
+        }
+        self.look();
+    }
+
+    /// Drops the open windows: the generator was away. The next one begins when it is told to.
+    #[inline(never)]
+    pub(super) fn disturbed(&mut self) {
+        self.both.iter_mut().for_each(OneLength::drop_open);
+        self.look();
+    }
+
+    /// The load has recovered from absences.
+    pub(super) fn recovered(&mut self, now_ns: u64) {
+        let may = |windows: &&mut OneLength| windows.length_ns <= self.max_length_ns;
+        self.both.iter_mut().filter(may).for_each(|windows| windows.recovered(now_ns));
+        self.look();
+    }
+
+    /// The sound time; none if there is no window.
+    pub(super) fn total(self) -> Option<SoundTime> {
+        let [OneLength { length_ns, sound, times, .. }, _] = self.both;
+        let window_s = length_ns as f64 / 1e9;
+        (!times.is_empty()).then_some(SoundTime {
+            window_s,
+            total_s: sound as f64 * window_s,
+            response_time: times,
+        })
+    }
+
+    #[inline(never)]
+    fn begin(&mut self, intended_ns: u64) {
+        self.both.iter_mut().for_each(|windows| windows.begin(intended_ns));
+        self.look();
+    }
+
+    #[inline(never)]
+    fn end(&mut self, intended_ns: u64, response_ns: Option<u64>) {
+        self.both.iter_mut().for_each(|windows| windows.ended(intended_ns, response_ns));
+    }
+
+    fn look(&mut self) {
+        let [short, long] = &self.both;
+        (self.first_ns, self.due_ns) = (short.first_ns.min(long.first_ns), short.due_ns.min(long.due_ns));
+    }
+}
+
+impl OneLength {
+    fn of(length_ns: u64) -> Self {
+        Self {
+            length_ns,
+            first_ns: u64::MAX,
+            due_ns: u64::MAX,
+            open: VecDeque::new(),
+            spare: Vec::new(),
+            sound: 0,
+            times: Histogram::empty(),
+        }
+    }
+
+    fn begin(&mut self, intended_ns: u64) {
+        if intended_ns < self.first_ns {
+            return;
+        }
+        let mut index = (intended_ns - self.first_ns) / self.length_ns;
+        if self.open.is_empty() {
+            // Nothing was due in the windows before.
+            self.sound += index;
+            self.first_ns += index * self.length_ns;
+            self.due_ns = self.first_ns + 2 * self.length_ns;
+            index = 0;
+        }
+        while self.open.len() as u64 <= index {
+            self.open.push_back(self.spare.pop().unwrap_or_default());
+        }
+        self.open[index as usize].begun += 1;
+    }
+
+    fn ended(&mut self, intended_ns: u64, response_ns: Option<u64>) {
+        if intended_ns < self.first_ns {
+            return;
+        }
+        let index = (intended_ns - self.first_ns) / self.length_ns;
+        if let Some(window) = self.open.get_mut(index as usize) {
+            window.ended += 1;
+            window.times_ns.extend(response_ns);
+        }
+    }
+
+    /// Counts the windows that are over; their length if that is too short.
+    fn settle(&mut self, now_ns: u64, waiting_since_ns: Option<u64>) -> Option<u64> {
         while self.due_ns <= now_ns {
             let end_ns = self.first_ns + self.length_ns;
             let is_over = self.open.front().is_some_and(|window| window.ended == window.begun);
             if !is_over || waiting_since_ns.is_some_and(|since_ns| since_ns < end_ns) {
-                return self.lengthen(now_ns);
+                return Some(self.length_ns);
             }
             let window = self.open.pop_front().unwrap_or_default();
             window.times_ns.iter().for_each(|ns| self.times.record_ns(*ns));
@@ -114,56 +220,19 @@ impl Windows {
             self.first_ns = end_ns;
             self.set_due();
         }
+        None
     }
 
-    /// Drops the open windows: the generator was away. The next one begins when it is told to.
-    #[inline(never)]
-    pub(super) fn disturbed(&mut self) {
+    fn drop_open(&mut self) {
         self.spare.extend(self.open.drain(..).map(Window::cleared));
         self.first_ns = u64::MAX;
         self.set_due();
     }
 
-    /// The load has recovered from absences.
-    pub(super) fn recovered(&mut self, now_ns: u64) {
-        if self.first_ns == u64::MAX && self.length_ns <= self.max_length_ns {
+    fn recovered(&mut self, now_ns: u64) {
+        if self.first_ns == u64::MAX {
             self.first_ns = now_ns + self.length_ns;
         }
-    }
-
-    /// The sound time; none if there is no window.
-    pub(super) fn total(self) -> Option<SoundTime> {
-        let window_s = self.length_ns as f64 / 1e9;
-        (!self.times.is_empty()).then_some(SoundTime {
-            window_s,
-            total_s: self.sound as f64 * window_s,
-            response_time: self.times,
-        })
-    }
-
-    #[inline(never)]
-    fn begin(&mut self, intended_ns: u64) {
-        let mut index = (intended_ns - self.first_ns) / self.length_ns;
-        if self.open.is_empty() {
-            // Nothing was due in the windows before.
-            self.sound += index;
-            self.first_ns += index * self.length_ns;
-            index = 0;
-        }
-        while self.open.len() as u64 <= index {
-            self.open.push_back(self.spare.pop().unwrap_or_default());
-        }
-        self.open[index as usize].begun += 1;
-        self.set_due();
-    }
-
-    /// Begins anew with longer windows, if the trial is long enough for them.
-    fn lengthen(&mut self, now_ns: u64) {
-        self.length_ns *= 2;
-        self.sound = 0;
-        self.times.clear();
-        self.disturbed();
-        self.recovered(now_ns);
     }
 
     fn set_due(&mut self) {
