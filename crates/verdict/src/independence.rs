@@ -7,11 +7,13 @@ use record::{HttpPlan, HttpTrial, ProgramUse, units::parse_cpus};
 use crate::{MIN_ELAPSED_S, Observed, Role, rules::target_programs};
 
 /// A smaller share of the trial for which the generator waited for a processor needs no cause.
-const MAX_UNEXPLAINED_SHARE: f64 = 0.005;
+const MAX_UNEXPLAINED_SHARE: f64 = 0.001;
+/// A smaller share may be explained by accident.
+const MAX_LITTLE_SHARE: f64 = 0.01;
 
 /// Others' processor time explains a wait if it is as long as this share of it: the accounts of the kernel, the generator and the target
 /// begin and end at different moments.
-const MIN_EXPLAINED: f64 = 0.75;
+const MIN_EXPLAINED: f64 = 0.9;
 
 /// So many standard deviations of a Poisson distribution are no chance.
 const CHANCE: f64 = 4.0;
@@ -24,15 +26,12 @@ const MAX_HIDDEN_NS: f64 = 250_000.0;
 /// A stop, a quota and a hypervisor know nothing of a target. Another thread does, if it is the target's: then the generator was
 /// away just while the target worked, and what is left of the trial is what the target does at its ease. So where the target runs on
 /// this machine, all waits for a processor must be explained by the processor time of others, neither the generator's nor the
-/// target's, on the processors that the generator may use. What little is unexplained, and what others' work explains by accident,
-/// would still hide slow answers: so these may not be more frequent where the generator was away.
+/// target's, on the processors that the generator may use. Little time may be explained by accident; then slow answers may not be more
+/// frequent where the generator was away.
 pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
     let Some(http) = observed.trial.http().filter(|_| observed.links.is_empty()) else { return false };
     if !observed.roles.iter().any(|role| *role != Role::Load) || !runs_here(observed) {
         return true;
-    }
-    if is_slower_outside(http) {
-        return false;
     }
     let counters = observed.counters;
     let (machine, elapsed_s) = (&counters.machine, counters.elapsed_s);
@@ -49,7 +48,11 @@ pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
     // Where a target may use one of these processors and others, all that it did counts as done here.
     let targets_s: f64 = targets.iter().filter(|target| may_meet(target, &cpus)).map(|t| t.running_s).sum();
     let others_s = busy_s - own_s - targets_s;
-    MIN_EXPLAINED * waited_s.min(http.away.total_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s
+    let away_s = http.away.total_s;
+    let is_explained = MIN_EXPLAINED * waited_s.min(away_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s;
+    // So little time others take anywhere. Of stops, waits are no cause.
+    let is_little = waited_s < MAX_LITTLE_SHARE * elapsed_s && waited_s > away_s / 4.0;
+    is_explained && !(is_little && is_slower_outside(http))
 }
 
 /// Whether the choice leaves out what the target did: a percentile of all requests, even less the largest share of the generator in
