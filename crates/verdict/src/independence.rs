@@ -41,9 +41,9 @@ pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
     else {
         return false;
     };
-    // The time without work is exact, that at work is only sampled.
-    let idle_s = machine.processors_s(&cpus, "idle") + machine.processors_s(&cpus, "steal");
-    let busy_s = elapsed_s * cpus.len() as f64 - idle_s;
+    // The time without work is exact, that at work is only sampled. Interrupts are those of the load's own packets.
+    let not_of_programs = ["idle", "steal", "irq", "softirq"].map(|way| machine.processors_s(&cpus, way));
+    let busy_s = elapsed_s * cpus.len() as f64 - not_of_programs.iter().sum::<f64>();
     let own_s = http.cpu.user_s + http.cpu.system_s;
     // Where a target may use one of these processors and others, all that it did counts as done here.
     let targets_s: f64 = targets.iter().filter(|target| may_meet(target, &cpus)).map(|t| t.running_s).sum();

@@ -286,8 +286,9 @@ fn as_root_a_device_that_is_down_is_announced_when_it_is_up() {
         // A host takes no word of its own addresses.
         shell("ip link set eth0 down; ip -n web address del 10.0.0.100/32 dev lo");
         let daemon = Running::start(folder, "eth0", &file("", PLAIN));
+        // Before the device is up: afterwards, the balancer may already have told them.
         shell(
-            "ip link set eth0 up; ip -n web neigh replace 10.0.0.100 lladdr 02:00:00:00:00:99 nud stale dev eth0",
+            "ip -n web neigh replace 10.0.0.100 lladdr 02:00:00:00:00:99 nud stale dev eth0; ip link set eth0 up",
         );
         until("neighbours are told", || {
             shell("ip -n web neigh show 10.0.0.100 dev eth0").contains("02:00:00:00:00:01")
