@@ -42,7 +42,8 @@ pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
         return false;
     };
     // The time without work is exact, that at work is only sampled. Interrupts are those of the load's own packets.
-    let not_of_programs = ["idle", "steal", "irq", "softirq"].map(|way| machine.processors_s(&cpus, way));
+    let not_of_programs =
+        ["idle", "steal", "interrupt", "softirq"].map(|way| machine.processors_s(&cpus, way));
     let busy_s = elapsed_s * cpus.len() as f64 - not_of_programs.iter().sum::<f64>();
     let own_s = http.cpu.user_s + http.cpu.system_s;
     // Where a target may use one of these processors and others, all that it did counts as done here.
