@@ -92,7 +92,8 @@ fn add_void_reasons(trial: &mut Trial, more: &[VoidReason]) {
 ///
 /// What the target itself did lies between the measured figures and those less the generator's share. A goal is met if the worse
 /// end meets it, missed if the better end misses it, else undecided. The trial is void only if every goal is undecided and what
-/// each bounds is vague. A shared processor, or a link that held up requests, is forgiven only if all goals were met. `growth` holds the growth of response times by goal, which absences of the generator may have caused.
+/// each bounds is vague. A shared processor, or a link that held up requests, is forgiven only if all goals were met. `growth` holds
+/// the growth of response times by goal, which absences of the generator may have caused.
 fn judge_goals(
     trial: &mut Trial,
     observed: &Observation,

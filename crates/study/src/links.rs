@@ -220,6 +220,8 @@ impl Links {
             let rates = [&spec.a_to_b, &spec.b_to_a].map(|shape| shape.rate_bits_per_s);
             let uses = Flow::names_of_link(&name).into_iter().zip([a_to_b, b_to_a]).zip(rates);
             let uses = uses.map(|((name, carried), rate)| link_use(name, &carried, rate, trial.elapsed_s));
+            let uses: Vec<LinkUse> = uses.collect();
+            let carried = uses.iter().map(|link| link.carried_bits_per_s).fold(0.0, f64::max);
             observed.links.extend(uses);
             let away = after[0].away.since(before[0].away);
             let late_packets = a_to_b.late_packets + b_to_a.late_packets;
@@ -235,12 +237,7 @@ impl Links {
                         away.times
                     )));
                 }
-                let carried = observed.links.iter().rev().take(2).map(|link| link.carried_bits_per_s);
-                let rate = rates
-                    .into_iter()
-                    .flatten()
-                    .max()
-                    .map_or_else(|| carried.fold(0.0, f64::max), |rate| rate as f64);
+                let rate = rates.into_iter().flatten().max().map_or(carried, |rate| rate as f64);
                 let total_s = away.total_ns as f64 / 1e9;
                 observed.stall = observed.stall.merged(LinkStall { total_s, backlog_bits: rate * total_s });
                 self.stalls.push(Stalls::of(&name, spec, away));

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{Bar, By, Outcome, Scale, is_wanted};
+use super::{Bar, By, Outcome, Scale, is_wanted_among};
 use crate::{
     Proofload,
     hog::{Bursts, Hog},
@@ -33,10 +33,7 @@ const TOGETHER: u64 = 25;
 
 fn run(scale: Scale) -> Result<Outcome> {
     let (equal, other) = scale.pick((1, 1), (100, 25));
-    let is_wanted = |seed: &u64| {
-        let first = seed / TOGETHER * TOGETHER;
-        is_wanted(&format!("{first}-{}", first + TOGETHER - 1))
-    };
+    let is_wanted = |seed: &u64| is_wanted_among(*seed, TOGETHER);
     let mut outcome = Outcome::default();
     let (mut false_claims, mut found, mut undecided) = (0, 0, 0);
     let equal: Vec<u64> = (0..equal).filter(is_wanted).collect();

@@ -28,7 +28,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Result;
 
-use super::{Bar, By, Outcome, Runs, Scale, is_wanted};
+use super::{Bar, By, Outcome, Runs, Scale, is_wanted_among};
 use crate::{disturbance::Awake, machine::Cores};
 use case::{Case, Cycle, Ran};
 use held::{Held, Kind, Truth};
@@ -68,10 +68,8 @@ fn run(scale: Scale) -> Result<Outcome> {
         outcome.undecided("throughput_known", "<= 500 us of a cycle beside the target's time", fault);
     }
     // A sample has each disturbance once.
-    let seeds = (0..scale.pick(case::DISTURBANCES, CASES)).filter(|seed| {
-        let first = seed / CASES_TOGETHER * CASES_TOGETHER;
-        is_wanted(&format!("{first}-{}", first + CASES_TOGETHER - 1))
-    });
+    let seeds =
+        (0..scale.pick(case::DISTURBANCES, CASES)).filter(|&seed| is_wanted_among(seed, CASES_TOGETHER));
     for seed in seeds {
         let case = Case::drawn(seed);
         let ran = case.run(cores)?;

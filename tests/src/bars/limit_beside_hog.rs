@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{
-    Bar, By, Outcome, Runs, Scale, is_wanted,
+    Bar, By, Outcome, Runs, Scale, is_wanted_among,
     limit_capacity::{Answer, Search, capacity},
 };
 use crate::{
@@ -35,8 +35,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let (mut excluded, mut without) = (0, 0);
     let (mut widths, mut times) = ([Runs::default(), Runs::default()], [Runs::default(), Runs::default()]);
     // Named four together in `PROVE_CASES`: `0-3`.
-    let is_wanted = |index: &u64| is_wanted(&format!("{}-{}", index / 4 * 4, index / 4 * 4 + 3));
-    let indices: Vec<u64> = (0..searches).filter(is_wanted).collect();
+    let indices: Vec<u64> = (0..searches).filter(|&index| is_wanted_among(index, 4)).collect();
     for &index in &indices {
         let truth_per_s = capacity(index, searches);
         let search = Search { capacity_per_s: truth_per_s, service: "fixed", arrivals: "constant", words };

@@ -281,6 +281,12 @@ fn is_wanted(case: &str) -> bool {
     std::env::var("PROVE_CASES").map_or(true, |cases| cases.split(',').any(|wanted| wanted == case))
 }
 
+/// Whether a case of this number is to run, where so many are named together: `0-24`.
+fn is_wanted_among(number: u64, together: u64) -> bool {
+    let first = number / together * together;
+    is_wanted(&format!("{first}-{}", first + together - 1))
+}
+
 /// Seconds, for a time-out.
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)

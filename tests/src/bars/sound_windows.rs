@@ -144,7 +144,7 @@ fn dependent(seed: u64, cores: Cores) -> Result<(String, Vec<String>)> {
 
 /// A program that works on a processor until it is dropped.
 fn busy_on(core: u32) -> Result<Process> {
-    Launch::new("taskset").args(["-c", &core.to_string(), "sh", "-c", "while :; do :; done"]).start()
+    Launch::new("sh").args(["-c", "while :; do :; done"]).on_core(core).start()
 }
 
 fn load(url: &str, rate_per_s: f64, core: Option<u32>) -> Result<Proofload> {

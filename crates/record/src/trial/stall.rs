@@ -44,8 +44,12 @@ impl CommandTrial {
         if is_time {
             return Some(Span { least: 0.0, ..Span::exact(value) });
         }
-        if read.is_some_and(|read| !read.more_is_better) || name.starts_with("link_") {
-            return name.starts_with("link_").then(|| Span::exact(value));
+        // What a link itself counted.
+        if name.starts_with("link_") {
+            return Some(Span::exact(value));
+        }
+        if read.is_some_and(|read| !read.more_is_better) {
+            return None;
         }
         let window_s = self.wall_s.map_or(SHORTEST_WINDOW_S, |wall_s| (wall_s / 2.0).min(SHORTEST_WINDOW_S));
         let backlog = match name {
