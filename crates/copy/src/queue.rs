@@ -39,6 +39,9 @@ const BEGUN_ROUND_TRIPS: f64 = 8.0;
 /// The least of them.
 const LEAST_BEGUN: usize = 4;
 
+/// Large files that are begun and not finished, each of which is open twice where it is read back: a server opens only so many.
+const MAX_FILES: usize = 32;
+
 /// Chunks of large files, and small files.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -127,7 +130,8 @@ impl Queue {
 
     fn next_step(&self) -> Option<Work> {
         let large = self.large.borrow();
-        let (file, chunk) = large.iter().find_map(|file| Some((Rc::clone(file), file.take_chunk()?)))?;
+        let mut open = large.iter().take(MAX_FILES);
+        let (file, chunk) = open.find_map(|file| Some((Rc::clone(file), file.take_chunk()?)))?;
         let (begin, length) = file.range(chunk);
         Some(Work { file, step: Step::Carry(chunk, Span::new(begin, begin + length)) })
     }
@@ -257,6 +261,18 @@ mod tests {
         file.close();
         queue.finished(&file);
         assert!(queue.finish_step().is_none() && queue.next_step().is_none() && queue.unfinished() == 0);
+    }
+
+    #[test]
+    fn no_file_is_begun_while_as_many_as_a_server_opens_are_not_finished() {
+        let queue = Queue::default();
+        let files: Vec<_> =
+            (1..).map(|number| FileCopy::new(number, item("a", CHUNK_BYTES))).take(40).collect();
+        files.iter().for_each(|file| queue.add(Rc::clone(file)));
+        let begun = || std::iter::from_fn(|| queue.next_step()).count();
+        assert_eq!((begun(), begun()), (MAX_FILES, 0));
+        files[..3].iter().for_each(|file| queue.finished(file));
+        assert_eq!((begun(), begun()), (3, 0));
     }
 
     #[tokio::test(flavor = "current_thread")]

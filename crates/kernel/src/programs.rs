@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use record::units::parse_cpus;
+
 use crate::namespaces::{self, Kind};
 
 /// The unit of the times of processes and processors: `USER_HZ` is 100 on all architectures that proofload runs on.
@@ -150,10 +152,19 @@ pub fn descriptors(pid: u32) -> Option<u64> {
     }
 }
 
-/// The processors that a process may use, such as `0-3,8`.
-pub(crate) fn cpus(pid: u32) -> Option<String> {
-    let status = crate::read(Path::new("/proc").join(pid.to_string()).join("status")).ok()?;
-    Some(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().to_owned())
+/// The processors that some threads of a process may use together, such as `0-3,8`; none if it has ended.
+pub(crate) fn cpus(pid: u32, threads: &[u32]) -> Option<String> {
+    let folder = Path::new("/proc").join(pid.to_string()).join("task");
+    let of_thread = |thread: &u32| {
+        let status = crate::read(folder.join(thread.to_string()).join("status")).ok()?;
+        Some(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().to_owned())
+    };
+    let lists: BTreeSet<String> = threads.iter().filter_map(of_thread).collect();
+    if lists.len() <= 1 {
+        return lists.into_iter().next();
+    }
+    let all: BTreeSet<u32> = lists.iter().filter_map(|list| parse_cpus(list).ok()).flatten().collect();
+    Some(all.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
 }
 
 /// Time on a processor, time waiting for one, number of time slices.

@@ -71,8 +71,8 @@ pub(crate) trait Source {
     fn quota(&mut self, _pid: u32) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
-    /// The processors that a process may use, if this is known.
-    fn cpus(&self, _pid: u32) -> Option<String> {
+    /// The processors that some threads of a process may use together, if this is known.
+    fn cpus(&self, _pid: u32, _threads: &[u32]) -> Option<String> {
         None
     }
 }
@@ -294,8 +294,8 @@ impl Source for Here {
         if is_looked_for { cgroups::quota_of(pid) } else { BTreeMap::new() }
     }
 
-    fn cpus(&self, pid: u32) -> Option<String> {
-        programs::cpus(pid)
+    fn cpus(&self, pid: u32, threads: &[u32]) -> Option<String> {
+        programs::cpus(pid, threads)
     }
 }
 

@@ -51,21 +51,41 @@ pub struct UpperBoundRule {
 /// A rule by which loads are bounds of a goal.
 #[derive(Debug, Clone)]
 pub(crate) struct BoundRule {
-    /// Index of the goal in the plan, and of its loss ratio in a trial.
-    pub(crate) goal_index: usize,
+    /// What the rule judges trials by.
+    pub(crate) reading: Reading,
     /// The rule, written as a goal that uses it for both bounds.
     pub(crate) goal: SearchGoal,
 }
 
-/// The rules of all goals, in the order of the goals. A goal with an [`UpperBoundRule`] has two: first that of its
-/// lower bound, then that of its upper bound.
-pub(crate) fn bound_rules(goals: &[SearchGoal]) -> Vec<BoundRule> {
+/// The loss ratio of a trial that a rule reads. Of a goal that a trial leaves undecided, only the ends are known: a load is a lower
+/// bound if the worse end says so, and an upper bound if the better end does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Index of the goal in the plan.
+    pub(crate) goal_index: usize,
+    /// Whether the better end counts.
+    pub(crate) is_best: bool,
+}
+
+impl Reading {
+    /// The worse end.
+    pub(crate) fn worst(goal_index: usize) -> Self {
+        Self { goal_index, is_best: false }
+    }
+}
+
+/// The rules of all goals, in the order of the goals. A goal with an [`UpperBoundRule`], and each goal once there are
+/// `undecided` trials, has two: first that of its lower bound, then that of its upper bound.
+pub(crate) fn bound_rules(goals: &[SearchGoal], undecided: bool) -> Vec<BoundRule> {
     let mut rules = Vec::new();
     for (goal_index, goal) in goals.iter().enumerate() {
-        rules.push(BoundRule { goal_index, goal: goal.clone() });
+        rules.push(BoundRule { reading: Reading::worst(goal_index), goal: goal.clone() });
+        let reading = Reading { goal_index, is_best: true };
         if let Some(UpperBoundRule { exceed_ratio, duration_sum_s }) = goal.upper_bound_rule {
             let goal = SearchGoal { exceed_ratio, duration_sum_s, ..goal.clone() };
-            rules.push(BoundRule { goal_index, goal });
+            rules.push(BoundRule { reading, goal });
+        } else if undecided {
+            rules.push(BoundRule { reading, goal: goal.clone() });
         }
     }
     rules

@@ -11,6 +11,8 @@ pub struct Outcome {
     pub inversions: Vec<Inversion>,
     /// Goals whose answer is the generator's limit although trials disagree well below that limit.
     pub disputes: Vec<Dispute>,
+    /// Goals whose bounds lie farther apart because trials between them left the goal undecided.
+    pub undecided: Vec<UndecidedBetween>,
     /// How the search ended.
     pub ended: Ending,
     /// Reported trials, including void trials and the warm-up.
@@ -46,6 +48,17 @@ pub struct Inversion {
     pub missed: f64,
     /// The larger loads, smallest first.
     pub met: Vec<f64>,
+}
+
+/// Loads between a goal's bounds at which trials left it undecided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UndecidedBetween {
+    /// The goal's name.
+    pub goal: String,
+    /// The loads, smallest first.
+    pub loads: Vec<f64>,
+    /// How far apart the bounds of decided trials would be at most, relative to the upper bound.
+    pub width: f64,
 }
 
 /// A goal whose limit may be that of the target or that of the busy generator.

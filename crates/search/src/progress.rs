@@ -6,9 +6,11 @@ use record::BoundKind;
 
 use crate::{
     curve::{Curve, normalize_weights},
+    goal::Reading,
     outcome::Outcome,
     plan::{SearchPlan, Unit},
-    search::{Search, Step, TrialOutcome},
+    search::Search,
+    step::{Step, TrialOutcome},
     trials::Trials,
 };
 
@@ -62,7 +64,7 @@ impl Search {
     /// agree on: the smallest load at which all missed it, and the largest below that at which all met it.
     pub fn so_far(&self) -> Outcome {
         let mut outcome = self.outcome();
-        let rules = self.rules.chunk_by(|a, b| a.goal_index == b.goal_index);
+        let rules = self.rules.chunk_by(|a, b| a.reading.goal_index == b.reading.goal_index);
         for (goal, rules) in outcome.goals.iter_mut().zip(rules) {
             if goal.kind == BoundKind::Unfinished && !self.trials.uses_threshold(&rules[0]) {
                 [goal.lower, goal.upper] = self.trials.so_far([&rules[0], &rules[rules.len() - 1]]);
@@ -143,7 +145,7 @@ impl LikelyTargets {
             let median = min + (max - min) * (f64::from(index) + 0.5) / f64::from(MEDIANS);
             for (spread, prior) in SPREAD_PRIORS {
                 let mut target = Curve { median, spread, weight: 0.0 };
-                let measured = trials.all(goal_index, plan.goals[goal_index].loss_ratio);
+                let measured = trials.all(Reading::worst(goal_index), plan.goals[goal_index].loss_ratio);
                 let measured = measured.map(|(position, is_bad)| (grid.load(position).ln(), is_bad));
                 let is_noisy = spread > SPREAD_PRIORS[0].0;
                 let prior =
@@ -175,7 +177,7 @@ fn provisional_bounds(plan: &SearchPlan, trials: &Trials, goal_index: usize) -> 
     let mut lower = None;
     for (position, trial) in trials.last_trials() {
         let load = trials.grid.load(position);
-        if trial.loss_ratios[goal_index] > allowed {
+        if trial.loss_ratio(Reading::worst(goal_index)) > allowed {
             return (lower, Some(load));
         }
         lower = Some(load);

@@ -3,14 +3,14 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use record::{Bound, BoundKind, GoalOutcome};
-use serde::{Deserialize, Serialize};
 
 use crate::{
     goal::{BoundRule, SearchGoal, bound_rules},
     grid::Grid,
-    outcome::{Dispute, Ending, Inversion, Outcome, combine},
+    outcome::{Dispute, Ending, Inversion, Outcome, UndecidedBetween, combine},
     plan::{Method, Mistakes, SearchPlan, Unit},
     steadiness::{Timed, Unsteady, unsteady},
+    step::{NextTrial, OutcomeError, Step, TrialOutcome},
     strategy::{Candidate, Strategy},
     trials::{Trial, Trials},
 };
@@ -29,6 +29,10 @@ pub struct Search {
     void_in_a_row: u32,
     /// Void trials at loads that the generator has shown it can make.
     unlucky: u32,
+    /// The trials at the pending step that left a goal undecided.
+    undecided: Vec<Trial>,
+    /// Whether undecided trials count, so that the bounds of each goal have rules of their own.
+    reads_ends: bool,
     trial_seconds: f64,
     /// The trials since the search began, or began again, one for each goal.
     timed: Vec<Vec<Timed>>,
@@ -38,83 +42,6 @@ pub struct Search {
     longer_because: Vec<Option<Unsteady>>,
 }
 
-/// What to do next.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Step {
-    /// Run this trial, then call [`Search::report`].
-    Measure(NextTrial),
-    /// The search has ended.
-    Done(Outcome),
-}
-
-/// A trial to be run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct NextTrial {
-    /// Its load, in the unit of the plan.
-    pub load: f64,
-    /// Its length, in seconds.
-    pub duration_s: f64,
-    /// Whether it is a warm-up: its outcome must be reported too, but does not influence the bounds.
-    pub is_warm_up: bool,
-    /// How many void trials preceded it at this step, in a row.
-    pub attempt: u32,
-    /// How long to wait before it, in seconds: up to half its length.
-    pub gap_s: f64,
-}
-
-/// The outcome of a trial.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "measured", rename_all = "snake_case")]
-pub enum TrialOutcome {
-    /// The trial ran as planned.
-    Valid {
-        /// The share lost to each goal (0 to 1), in the order of the plan.
-        loss_ratios: Vec<f64>,
-        /// The seconds that the trial counts for: its planned length, or more to include overhead (CSIT adds 0.5 s).
-        /// A slightly smaller value counts as the planned length, because clocks differ a little.
-        effective_duration_s: f64,
-    },
-    /// The trial says nothing about the target: the generator was late, an agent was lost, a clock was bad.
-    Void {
-        /// The generator had no more to give: a repeat will hardly be better.
-        is_exhausted: bool,
-    },
-}
-
-/// Why a reported outcome was refused.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum OutcomeError {
-    /// The search has not asked for a trial.
-    #[error("the search waits for no trial: call `next_step` and run the trial that it returns")]
-    NoTrial,
-    /// The number of loss ratios differs from the number of goals.
-    #[error("{reported} loss ratios for {goals} goals: report one for each goal, in the order of the plan")]
-    Ratios {
-        /// How many were reported.
-        reported: usize,
-        /// How many goals there are.
-        goals: usize,
-    },
-    /// A loss ratio is not between 0 and 1.
-    #[error("the loss ratio {loss_ratio} of goal {goal:?} is not a share: report 0 to 1, or a void trial")]
-    Ratio {
-        /// The goal.
-        goal: String,
-        /// The reported ratio.
-        loss_ratio: f64,
-    },
-    /// The trial was far shorter than planned.
-    #[error(
-        "a trial of {duration_s} s was reported with {effective_duration_s} s: report its planned length, or a void trial if it was cut short"
-    )]
-    Duration {
-        /// Its planned length, in seconds.
-        duration_s: f64,
-        /// The reported length, in seconds.
-        effective_duration_s: f64,
-    },
-}
-
 /// The longest gap before a trial, relative to its length.
 const MAX_GAP_RATIO: f64 = 0.5;
 
@@ -122,6 +49,10 @@ const MAX_GAP_RATIO: f64 = 0.5;
 const MIN_LONGER: f64 = 6.0;
 /// A trial that is this many times longer than a cycle of the service is nearly the same whenever it runs.
 const CYCLES: f64 = 4.0;
+
+/// Attempts at a load that leave a goal undecided, after which they count at both ends: at first, and once that has happened.
+const UNDECIDED_ATTEMPTS: usize = 3;
+const LATER_UNDECIDED_ATTEMPTS: usize = 2;
 
 /// The smallest reported length of a valid trial, relative to its planned length.
 const MIN_DURATION_RATIO: f64 = 0.9;
@@ -153,7 +84,7 @@ impl Search {
         let steps_per_width = if expects_noise { STEPS_PER_WIDTH } else { 1.0 };
         let widths = plan.goals.iter().map(|goal| goal.width / steps_per_width);
         let grid = Grid::new(plan.unit, plan.min_load, plan.max_load, widths);
-        let rules = bound_rules(&plan.goals);
+        let rules = bound_rules(&plan.goals, false);
         let mut strategy = Strategy::new(&plan.method, &rules, &grid);
         if let Some(load) = plan.expected_load {
             strategy.begin_at(grid.at_most(load));
@@ -169,6 +100,8 @@ impl Search {
             void: 0,
             void_in_a_row: 0,
             unlucky: 0,
+            undecided: Vec::new(),
+            reads_ends: false,
             trial_seconds: 0.0,
             timed: Vec::new(),
             longer: 1.0,
@@ -229,11 +162,20 @@ impl Search {
                 self.trial_seconds += effective_duration_s;
                 self.void_in_a_row = 0;
                 self.pending = None;
+                self.undecided.clear();
                 if !candidate.is_warm_up {
-                    let trial = Trial { duration_s: candidate.duration_s, effective_duration_s, loss_ratios };
-                    self.trials.add(candidate.position, trial);
+                    let duration_s = candidate.duration_s;
+                    let trial =
+                        Trial { duration_s, effective_duration_s, loss_ratios, undecided: Vec::new() };
+                    self.trials.add(candidate.position, trial, &self.rules);
                 }
                 self.strategy.on_measured(&self.trials, candidate);
+            }
+            TrialOutcome::Undecided { loss_ratios, goals } => {
+                self.check(&loss_ratios, candidate.duration_s, candidate.duration_s)?;
+                self.void += 1;
+                self.trial_seconds += candidate.duration_s;
+                self.handle_undecided(candidate, loss_ratios, goals);
             }
             TrialOutcome::Void { is_exhausted } => {
                 self.void += 1;
@@ -295,7 +237,7 @@ impl Search {
                 rule.duration_sum_s *= longer;
             }
         }
-        self.rules = bound_rules(&self.plan.goals);
+        self.rules = bound_rules(&self.plan.goals, self.reads_ends);
         self.strategy = Strategy::new(&self.plan.method, &self.rules, &self.trials.grid);
         let hint = self.timed.iter().filter(|goals| goals.iter().all(|trial| !trial.is_missed()));
         let hint = hint.map(|goals| goals[0].load).reduce(f64::max);
@@ -310,18 +252,22 @@ impl Search {
     /// The bounds of all goals, final or so far.
     pub fn outcome(&self) -> Outcome {
         let (mut goals, mut inversions, mut disputes) = (Vec::new(), Vec::new(), Vec::new());
-        for rules in self.rules.chunk_by(|a, b| a.goal_index == b.goal_index) {
+        let mut undecided = Vec::new();
+        for rules in self.rules.chunk_by(|a, b| a.reading.goal_index == b.reading.goal_index) {
             let (lower_rule, upper_rule) = (&rules[0], &rules[rules.len() - 1]);
             let lower = self.outcome_of(lower_rule);
             let upper = if rules.len() == 1 { lower.clone() } else { self.outcome_of(upper_rule) };
             inversions.extend(self.inversion(&upper, upper_rule));
             disputes.extend(dispute(&lower, &upper, lower_rule.goal.width));
-            goals.push(combine(lower, upper));
+            let found = combine(lower, upper);
+            undecided.extend(self.undecided_between(&found, lower_rule));
+            goals.push(found);
         }
         Outcome {
             goals,
             inversions,
             disputes,
+            undecided,
             ended: self.ended,
             trials: self.reported,
             void_trials: self.void,
@@ -335,6 +281,15 @@ impl Search {
             Method::NoiseAware { .. } => self.trials.noisy_outcome(rule, complete),
             _ => self.trials.outcome(rule, complete),
         }
+    }
+
+    fn undecided_between(&self, found: &GoalOutcome, rule: &BoundRule) -> Option<UndecidedBetween> {
+        let load = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.load);
+        let (lower, upper) = (load(&found.lower).unwrap_or(0.0), load(&found.upper).unwrap_or(f64::INFINITY));
+        let mut loads = self.trials.undecided(rule.reading.goal_index);
+        loads.retain(|load| lower < *load && *load < upper);
+        let goal = rule.goal.name.clone();
+        (!loads.is_empty()).then_some(UndecidedBetween { goal, loads, width: rule.goal.width })
     }
 
     fn inversion(&self, found: &GoalOutcome, rule: &BoundRule) -> Option<Inversion> {
@@ -363,6 +318,32 @@ impl Search {
         if is_long_enough { Ok(()) } else { Err(OutcomeError::Duration { duration_s, effective_duration_s }) }
     }
 
+    /// Repeats an undecided trial, as a void one. Where all attempts were undecided, the load is near the limit, or the machine is too
+    /// busy to tell: the attempts count at their worse end for the lower bound, at their better end for the upper bound, and
+    /// the search goes on on both sides.
+    fn handle_undecided(&mut self, candidate: Candidate, loss_ratios: Vec<f64>, undecided: Vec<usize>) {
+        let duration_s = candidate.duration_s;
+        self.undecided.push(Trial { duration_s, effective_duration_s: duration_s, loss_ratios, undecided });
+        self.void_in_a_row += 1;
+        // Where this has happened, the next one is less likely an accident.
+        let attempts = if self.reads_ends { LATER_UNDECIDED_ATTEMPTS } else { UNDECIDED_ATTEMPTS };
+        let attempts = attempts.min(self.plan.void.attempts as usize);
+        if !candidate.is_warm_up && self.undecided.len() < attempts {
+            return;
+        }
+        (self.void_in_a_row, self.pending) = (0, None);
+        let attempts = std::mem::take(&mut self.undecided);
+        if !candidate.is_warm_up {
+            attempts.into_iter().for_each(|trial| self.trials.add(candidate.position, trial, &self.rules));
+        }
+        self.strategy.on_measured(&self.trials, candidate);
+        if !self.reads_ends {
+            self.reads_ends = true;
+            self.rules = bound_rules(&self.plan.goals, true);
+            self.strategy.use_rules(&self.rules);
+        }
+    }
+
     /// Skips a void warm-up. Repeats a void trial at a load that the generator has already made for as long, up to a
     /// bound over the whole search. Gives up another load after a few attempts.
     fn handle_void(&mut self, candidate: Candidate, is_exhausted: bool) {
@@ -378,8 +359,8 @@ impl Search {
                 self.ended = Ending::Void { at: self.trials.grid.load(candidate.position) };
             }
         } else if self.void_in_a_row >= self.plan.attempts(candidate.duration_s, is_exhausted) {
-            self.void_in_a_row = 0;
-            self.pending = None;
+            (self.void_in_a_row, self.pending) = (0, None);
+            self.undecided.clear();
             self.trials.mark_unavailable(candidate.position, candidate.duration_s);
             self.strategy.on_unavailable(&self.trials, candidate);
         }

@@ -62,6 +62,14 @@ impl Strategy {
         }
     }
 
+    /// Goes on with other rules for the same goals, between two trials.
+    pub(crate) fn use_rules(&mut self, rules: &[BoundRule]) {
+        match self {
+            Self::Mlrsearch(mlrsearch) => mlrsearch.use_rules(rules),
+            Self::Bisection(bisection) => bisection.use_rules(rules),
+        }
+    }
+
     /// The next trial; none if nothing is left to measure.
     pub(crate) fn nominate(&mut self, trials: &Trials) -> Option<Candidate> {
         match self {

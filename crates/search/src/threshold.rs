@@ -105,7 +105,7 @@ impl<'a> Threshold<'a> {
         let grid = &self.trials.grid;
         let (lower, upper) = self.estimated_bounds(|curve| curve.weight);
         let mut bounds = Bounds::default();
-        for (position, is_bad) in self.trials.unanimous(self.rule.goal_index, self.rule.goal.loss_ratio) {
+        for (position, is_bad) in self.trials.unanimous(self.rule.reading, self.rule.goal.loss_ratio) {
             let load = grid.load(position).ln();
             if !is_bad && load <= lower && self.is_available(position) {
                 bounds.lower = Some(position);
@@ -140,7 +140,7 @@ impl<'a> Threshold<'a> {
         }
         let known: Vec<(f64, bool)> = self
             .trials
-            .unanimous(self.rule.goal_index, self.rule.goal.loss_ratio)
+            .unanimous(self.rule.reading, self.rule.goal.loss_ratio)
             .map(|(position, is_bad)| (grid.load(position).ln(), is_bad))
             .collect();
         let (lower, upper) = self.estimated_bounds(|curve| curve.weight);

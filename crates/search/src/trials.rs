@@ -6,7 +6,7 @@ use record::{Bound, BoundKind, GoalOutcome};
 
 use crate::{
     classification::{Classification, DurationSums, GoalTrial, Requirement, conditional_throughput},
-    goal::{BoundRule, SearchGoal},
+    goal::{BoundRule, Reading, SearchGoal},
     grid::Grid,
     threshold::Threshold,
 };
@@ -29,6 +29,19 @@ pub(crate) struct Trial {
     pub(crate) effective_duration_s: f64,
     /// One loss ratio per goal.
     pub(crate) loss_ratios: Vec<f64>,
+    /// The goals that it leaves undecided: nothing or everything may be lost to them.
+    pub(crate) undecided: Vec<usize>,
+}
+
+impl Trial {
+    /// The share lost to a goal (0 to 1).
+    pub(crate) fn loss_ratio(&self, Reading { goal_index, is_best }: Reading) -> f64 {
+        match self.undecided.contains(&goal_index) {
+            true if is_best => 0.0,
+            true => 1.0,
+            false => self.loss_ratios[goal_index],
+        }
+    }
 }
 
 /// The positions of two bounds.
@@ -48,7 +61,22 @@ impl Trials {
         self.by_load.clear();
     }
 
-    pub(crate) fn add(&mut self, position: i64, trial: Trial) {
+    /// Adds a trial. What it decides is no longer open in trials that are not longer: at smaller loads if it met a goal of `rules`, at
+    /// larger ones if it missed one.
+    pub(crate) fn add(&mut self, position: i64, trial: Trial, rules: &[BoundRule]) {
+        for BoundRule { reading, goal } in
+            rules.iter().filter(|rule| !trial.undecided.contains(&rule.reading.goal_index))
+        {
+            let is_met = trial.loss_ratio(*reading) <= goal.loss_ratio;
+            let is_settled = |at: i64| if is_met { at < position } else { at > position };
+            for (_, trials) in self.by_load.iter_mut().filter(|(at, _)| is_settled(**at)) {
+                let is_open = |other: &Trial| {
+                    other.undecided.contains(&reading.goal_index) && other.duration_s <= trial.duration_s
+                };
+                trials.retain(|other| !is_open(other));
+            }
+        }
+        self.by_load.retain(|_, trials| !trials.is_empty());
         self.by_load.entry(position).or_default().push(trial);
     }
 
@@ -84,11 +112,19 @@ impl Trials {
         self.by_load.get(&position).and_then(|trials| trials.last())
     }
 
+    /// The loads at which trials left a goal undecided, smallest first.
+    pub(crate) fn undecided(&self, goal_index: usize) -> Vec<f64> {
+        let is_one = |(_, trials): &(&i64, &Vec<Trial>)| {
+            trials.iter().any(|trial| trial.undecided.contains(&goal_index))
+        };
+        self.by_load.iter().filter(is_one).map(|(position, _)| self.grid.load(*position)).collect()
+    }
+
     /// Every trial, smallest load first, and whether it lost more than `allowed`.
-    pub(crate) fn all(&self, goal_index: usize, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
+    pub(crate) fn all(&self, reading: Reading, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
         let each =
             self.by_load.iter().flat_map(|(position, trials)| trials.iter().map(|trial| (*position, trial)));
-        each.map(move |(position, trial)| (position, trial.loss_ratios[goal_index] > allowed))
+        each.map(move |(position, trial)| (position, trial.loss_ratio(reading) > allowed))
     }
 
     /// The full-length trials, smallest load first, and whether each is high-loss.
@@ -96,7 +132,7 @@ impl Trials {
         let (min_s, allowed) = (full_length_s(&rule.goal), rule.goal.loss_ratio);
         self.by_load.iter().flat_map(move |(position, trials)| {
             let full = trials.iter().filter(move |trial| trial.duration_s >= min_s);
-            full.map(move |trial| (*position, trial.loss_ratios[rule.goal_index] > allowed))
+            full.map(move |trial| (*position, trial.loss_ratio(rule.reading) > allowed))
         })
     }
 
@@ -113,9 +149,9 @@ impl Trials {
     }
 
     /// The loads at which all trials agree, smallest first, and whether those trials are high-loss.
-    pub(crate) fn unanimous(&self, goal_index: usize, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
+    pub(crate) fn unanimous(&self, reading: Reading, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
         self.by_load.iter().filter_map(move |(position, trials)| {
-            let is_bad = |trial: &Trial| trial.loss_ratios[goal_index] > allowed;
+            let is_bad = |trial: &Trial| trial.loss_ratio(reading) > allowed;
             let first = is_bad(trials.first()?);
             trials.iter().all(|trial| is_bad(trial) == first).then_some((*position, first))
         })
@@ -123,17 +159,17 @@ impl Trials {
 
     /// The smallest upper bound, and the largest lower bound below it. If a larger load does better than a smaller one,
     /// the smaller one is believed.
-    pub(crate) fn relevant_bounds(&self, goal_index: usize, requirement: &Requirement) -> Bounds {
-        self.bounds_within(.., goal_index, requirement)
+    pub(crate) fn relevant_bounds(&self, reading: Reading, requirement: &Requirement) -> Bounds {
+        self.bounds_within(.., reading, requirement)
     }
 
     /// The relevant bounds below the smallest load that the generator cannot make. Without an upper bound, that load
     /// takes its place, so that nothing is measured there or above.
-    pub(crate) fn search_bounds(&self, goal_index: usize, requirement: &Requirement) -> Bounds {
+    pub(crate) fn search_bounds(&self, reading: Reading, requirement: &Requirement) -> Bounds {
         match self.unavailable_from(requirement.trial_duration_s) {
-            None => self.relevant_bounds(goal_index, requirement),
+            None => self.relevant_bounds(reading, requirement),
             Some(first) => {
-                let bounds = self.bounds_within(..first, goal_index, requirement);
+                let bounds = self.bounds_within(..first, reading, requirement);
                 Bounds { upper: bounds.upper.or(Some(first)), ..bounds }
             }
         }
@@ -142,12 +178,12 @@ impl Trials {
     fn bounds_within(
         &self,
         loads: impl RangeBounds<i64>,
-        goal_index: usize,
+        reading: Reading,
         requirement: &Requirement,
     ) -> Bounds {
         let mut bounds = Bounds::default();
         for (position, trials) in self.by_load.range(loads) {
-            match sums(trials, goal_index, requirement).classify(requirement) {
+            match sums(trials, reading, requirement).classify(requirement) {
                 Classification::LowerBound => bounds.lower = Some(*position),
                 Classification::UpperBound => {
                     bounds.upper = Some(*position);
@@ -161,17 +197,13 @@ impl Trials {
 
     /// The outcome for a goal. `complete`: nothing was left to measure.
     pub(crate) fn outcome(&self, rule: &BoundRule, complete: bool) -> GoalOutcome {
-        self.outcome_with(
-            self.relevant_bounds(rule.goal_index, &Requirement::from(&rule.goal)),
-            rule,
-            complete,
-        )
+        self.outcome_with(self.relevant_bounds(rule.reading, &Requirement::from(&rule.goal)), rule, complete)
     }
 
     /// As [`Self::outcome`], for trials that may be random samples: their [`Threshold`] gives the bounds, or only the
     /// missing ones if a search without expected noise ends early.
     pub(crate) fn noisy_outcome(&self, rule: &BoundRule, complete: bool) -> GoalOutcome {
-        let mut bounds = self.relevant_bounds(rule.goal_index, &Requirement::from(&rule.goal));
+        let mut bounds = self.relevant_bounds(rule.reading, &Requirement::from(&rule.goal));
         if let Some(threshold) = Threshold::of(self, rule) {
             if self.uses_threshold(rule) {
                 bounds = threshold.bounds();
@@ -210,8 +242,8 @@ impl Trials {
         let upper = upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
         GoalOutcome {
             goal: rule.goal.name.clone(),
-            lower: lower.map(|position| self.bound(position, rule.goal_index, &requirement, true)),
-            upper: upper.map(|position| self.bound(position, rule.goal_index, &requirement, false)),
+            lower: lower.map(|position| self.bound(position, rule.reading, &requirement, true)),
+            upper: upper.map(|position| self.bound(position, rule.reading, &requirement, false)),
             kind,
         }
     }
@@ -219,24 +251,21 @@ impl Trials {
     /// The bounds of an unfinished goal by its own rules, for the lower and for the upper one; for each that is missing, what trials of
     /// any length agree on, below what the generator could not make.
     pub(crate) fn so_far(&self, rules: [&BoundRule; 2]) -> [Option<Bound>; 2] {
-        let index = rules[0].goal_index;
         let [of_lower, of_upper] =
-            rules.map(|rule| self.relevant_bounds(index, &Requirement::from(&rule.goal)));
-        let mut agreed = Bounds::default();
-        for (position, is_bad) in self.unanimous(index, rules[0].goal.loss_ratio) {
-            if !self.is_available(position, f64::INFINITY) {
-                break;
-            }
-            if is_bad {
-                agreed.upper = Some(position);
-                break;
-            }
-            agreed.lower = Some(position);
-        }
-        let upper = of_upper.upper.or(agreed.upper.filter(|upper| of_lower.lower < Some(*upper)));
-        let lower = of_lower.lower.or(agreed.lower).filter(|lower| upper.is_none_or(|upper| *lower < upper));
+            rules.map(|rule| self.relevant_bounds(rule.reading, &Requirement::from(&rule.goal)));
+        let agreed = |rule: &BoundRule| {
+            let all = self.unanimous(rule.reading, rule.goal.loss_ratio);
+            all.take_while(|(position, _)| self.is_available(*position, f64::INFINITY))
+        };
+        let [first_bad, last_good] = {
+            let bad = agreed(rules[1]).find(|(_, is_bad)| *is_bad).map(|(position, _)| position);
+            let below = agreed(rules[0]).take_while(|(position, _)| bad.is_none_or(|bad| *position < bad));
+            [bad, below.filter(|(_, is_bad)| !is_bad).last().map(|(position, _)| position)]
+        };
+        let upper = of_upper.upper.or(first_bad.filter(|upper| of_lower.lower < Some(*upper)));
+        let lower = of_lower.lower.or(last_good).filter(|lower| upper.is_none_or(|upper| *lower < upper));
         let requirement = Requirement::from(&rules[0].goal);
-        let bound = |position, is_lower| self.bound(position, index, &requirement, is_lower);
+        let bound = |position, is_lower| self.bound(position, rules[0].reading, &requirement, is_lower);
         [lower.map(|position| bound(position, true)), upper.map(|position| bound(position, false))]
     }
 
@@ -244,22 +273,22 @@ impl Trials {
     pub(crate) fn met_above(&self, load: f64, rule: &BoundRule) -> Vec<f64> {
         let requirement = Requirement::from(&rule.goal);
         let met = |(_, trials): &(&i64, &Vec<Trial>)| {
-            sums(trials, rule.goal_index, &requirement).classify(&requirement) == Classification::LowerBound
+            sums(trials, rule.reading, &requirement).classify(&requirement) == Classification::LowerBound
         };
         let loads = self.by_load.iter().filter(met).map(|(position, _)| self.grid.load(*position));
         loads.filter(|met| *met > load).collect()
     }
 
-    fn bound(&self, position: i64, goal_index: usize, requirement: &Requirement, lower: bool) -> Bound {
+    fn bound(&self, position: i64, reading: Reading, requirement: &Requirement, lower: bool) -> Bound {
         let trials = self.by_load.get(&position).map_or(&[][..], Vec::as_slice);
         let load = self.grid.load(position);
-        let sums = sums(trials, goal_index, requirement);
+        let sums = sums(trials, reading, requirement);
         // A bound that follows from trials at other loads has too few trials of its own for this figure.
         let is_measured = lower && sums.classify(requirement) == Classification::LowerBound;
         Bound {
             load,
             conditional_throughput: is_measured
-                .then(|| conditional_throughput(load, goal_trials(trials, goal_index), requirement)),
+                .then(|| conditional_throughput(load, goal_trials(trials, reading), requirement)),
             trials: trials.len() as u64,
         }
     }
@@ -275,15 +304,15 @@ fn min_duration_s(duration_s: f64) -> f64 {
     duration_s * (1.0 - 1e-9)
 }
 
-fn sums(trials: &[Trial], goal_index: usize, requirement: &Requirement) -> DurationSums {
-    DurationSums::of(goal_trials(trials, goal_index), requirement)
+fn sums(trials: &[Trial], reading: Reading, requirement: &Requirement) -> DurationSums {
+    DurationSums::of(goal_trials(trials, reading), requirement)
 }
 
-fn goal_trials(trials: &[Trial], goal_index: usize) -> impl Iterator<Item = GoalTrial> {
+fn goal_trials(trials: &[Trial], reading: Reading) -> impl Iterator<Item = GoalTrial> {
     trials.iter().map(move |trial| GoalTrial {
         duration_s: trial.duration_s,
         effective_duration_s: trial.effective_duration_s,
-        loss_ratio: trial.loss_ratios[goal_index],
+        loss_ratio: trial.loss_ratio(reading),
     })
 }
 
@@ -296,8 +325,13 @@ mod tests {
     fn what_the_generator_made_or_not_holds_for_trials_of_that_length() {
         let mut trials = Trials::new(Grid::new(Unit::Continuous, 1.0, 1e3, [0.01].into_iter()), false);
         let add = |trials: &mut Trials, position, duration_s| {
-            let trial = Trial { duration_s, effective_duration_s: duration_s, loss_ratios: vec![0.0] };
-            trials.add(position, trial);
+            let trial = Trial {
+                duration_s,
+                effective_duration_s: duration_s,
+                loss_ratios: vec![0.0],
+                undecided: vec![],
+            };
+            trials.add(position, trial, &[]);
         };
         assert_eq!((trials.largest_generated(1.0), trials.unavailable_from(1.0)), (None, None));
         add(&mut trials, 3, 10.0);

@@ -385,3 +385,62 @@ fn a_budget_that_ends_early_leaves_the_bounds_that_are_known() {
         assert!(upper.is_some_and(|bound| bound.load >= 640.0), "{budget_s} s: {outcome:?}");
     }
 }
+
+/// What a trial says about a target that a busy machine blurs: near its capacity, and sometimes elsewhere, it leaves the goal undecided.
+fn blurred(
+    capacity: f64,
+    blur: f64,
+    elsewhere: f64,
+    state: &mut u64,
+    trial: &search::NextTrial,
+) -> TrialOutcome {
+    *state = splitmix(*state);
+    let is_near = (trial.load / capacity).ln().abs() < blur;
+    if is_near || uniform(*state) < elsewhere {
+        return TrialOutcome::Undecided { loss_ratios: vec![1.0], goals: vec![0] };
+    }
+    lost(above(capacity, trial.load), 1, trial)
+}
+
+#[test]
+fn trials_that_stay_undecided_lie_between_the_bounds() {
+    for index in 0..60 {
+        let mut state = splitmix(index);
+        let capacity = 500.0 * 40.0f64.powf(uniform(state));
+        let (blur, elsewhere) = [(0.0, 0.3), (0.02, 0.0), (0.08, 0.1)][index as usize % 3];
+        let plan = common::limit_rate((10.0, 1e5), 0.0);
+        let quiet = run(plan.clone(), |trial| lost(above(capacity, trial.load), 1, trial)).0;
+        let (outcome, _) = run(plan, |trial| blurred(capacity, blur, elsewhere, &mut state, trial));
+        let goal = &outcome.goals[0];
+        let (Some(lower), Some(upper)) = loads(&goal.lower, &goal.upper) else {
+            panic!("{capacity}: {goal:?} has no two bounds");
+        };
+        assert!(lower <= capacity && capacity <= upper, "{capacity}: {lower} to {upper}");
+        assert_eq!((outcome.ended, goal.kind), (Ending::Complete, BoundKind::Regular), "{capacity}");
+        // Each side is as narrow as an answer of decided trials.
+        let widest = 1.0 - (1.0 - 0.05f64).powi(2) * (-2.0 * blur).exp();
+        assert!(1.0 - lower / upper <= widest + 1e-9 || elsewhere > 0.0, "{capacity}: {lower} to {upper}");
+        assert!(blur < 0.05 || !outcome.undecided.is_empty(), "{capacity}");
+        let times = outcome.trial_seconds / quiet.trial_seconds;
+        assert!(
+            times <= if elsewhere < 0.2 { 2.0 } else { 6.0 },
+            "{capacity}: {} s, {} s if all were decided",
+            outcome.trial_seconds,
+            quiet.trial_seconds
+        );
+    }
+}
+
+#[test]
+fn an_undecided_trial_decides_nothing_where_a_repeat_does() {
+    let capacity = 1_234.0;
+    let plan = common::limit_rate((10.0, 1e5), 0.0);
+    let quiet = run(plan.clone(), |trial| lost(above(capacity, trial.load), 1, trial)).0;
+    // Each first attempt is undecided.
+    let (outcome, _) = run(plan, |trial| match trial.attempt {
+        0 => TrialOutcome::Undecided { loss_ratios: vec![1.0], goals: vec![0] },
+        _ => lost(above(capacity, trial.load), 1, trial),
+    });
+    assert_eq!((outcome.goals, outcome.undecided), (quiet.goals, vec![]));
+    assert_eq!((outcome.ended, outcome.trials), (Ending::Complete, 2 * quiet.trials));
+}

@@ -2,7 +2,10 @@
 
 mod planning;
 
-use record::{CurrentBounds, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning};
+use record::{
+    CurrentBounds, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning,
+    units::show_number,
+};
 use search::{TrialOutcome, steadiness::Unsteady};
 
 use crate::{sending::is_sent_late, steadiness};
@@ -46,16 +49,17 @@ impl RunningSearch {
             ));
         }
         // A trial that leaves a goal undecided says neither that the load is carried nor that it is not.
-        let measured = if !entry.is_decided() {
-            let is_exhausted =
-                entry.trial.http().is_some_and(|http| http.is_exhausted() || is_sent_late(http));
+        let loss = |goal| entry.loss_ratios.get(goal).copied().unwrap_or(1.0);
+        let loss_ratios = (0..self.search.plan().goals.len()).map(loss).collect();
+        let is_exhausted = entry.trial.http().is_some_and(|http| http.is_exhausted() || is_sent_late(http));
+        let measured = if entry.is_decided() {
+            TrialOutcome::Valid { loss_ratios, effective_duration_s: wanted.duration_s }
+        } else if entry.trial.validity.is_void() || is_exhausted {
             TrialOutcome::Void { is_exhausted }
         } else {
-            let loss = |goal| entry.loss_ratios.get(goal).copied().unwrap_or(1.0);
-            let loss_ratios = (0..self.search.plan().goals.len()).map(loss).collect();
-            TrialOutcome::Valid { loss_ratios, effective_duration_s: wanted.duration_s }
+            TrialOutcome::Undecided { loss_ratios, goals: entry.undecided.clone() }
         };
-        let is_valid = !matches!(measured, TrialOutcome::Void { .. });
+        let is_valid = matches!(measured, TrialOutcome::Valid { .. });
         self.search.report(measured).map_err(|error| error.to_string())?;
         if is_valid && !wanted.is_warm_up {
             let goals = self.goals.iter().enumerate();
@@ -100,7 +104,7 @@ impl RunningSearch {
         let show = |load| self.unit.show(load);
         let void = match outcome.ended {
             search::Ending::Void { at } => Some(format!(
-                "trials were void or undecided repeatedly, the last at {}, a load that the generator has shown it can make: this \
+                "trials were void repeatedly, the last at {}, a load that the generator has shown it can make: this \
                  machine was too busy to measure; nothing may be concluded. Give the generator a processor of its own \
                  (cpus), or a quieter machine",
                 show(at)
@@ -126,11 +130,21 @@ impl RunningSearch {
                 show(*not_made)
             )
         };
+        let undecided = |search::UndecidedBetween { goal, loads, width }: &search::UndecidedBetween| {
+            let (first, last) = (loads[0], loads[loads.len() - 1]);
+            let at = if first == last { show(first) } else { format!("{} to {}", show(first), show(last)) };
+            format!(
+                "{goal}: trials at {at} left it undecided, because this machine was busy; on a quiet machine the bounds would be at \
+                 most {} % apart. Give the generator a processor of its own (cpus)",
+                show_number(width * 100.0)
+            )
+        };
+        let undecided = outcome.undecided.iter().map(|one| Warning::new("undecided_between", undecided(one)));
         let void = void.map(|why| Warning::new("search_void", why));
         let inversions = outcome.inversions.iter().map(|one| Warning::new("loss_inversion", inversion(one)));
         let disputes = outcome.disputes.iter();
         let disputes = disputes.map(|one| Warning::new("disputed_below_generator", dispute(one)));
-        void.into_iter().chain(inversions).chain(disputes).collect()
+        void.into_iter().chain(undecided).chain(inversions).chain(disputes).collect()
     }
 
     /// The result, or what is known so far.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use record::{HttpPlan, HttpTrial, ProgramUse, units::parse_cpus};
+use record::{HostCounters, HttpPlan, HttpTrial, ProgramUse, units::parse_cpus};
 
 use crate::{MIN_ELAPSED_S, Observed, Role, rules::target_programs};
 
@@ -25,31 +25,30 @@ const MAX_HIDDEN_NS: f64 = 250_000.0;
 ///
 /// A stop, a quota and a hypervisor know nothing of a target. Another thread does, if it is the target's: then the generator was
 /// away just while the target worked, and what is left of the trial is what the target does at its ease. So where the target runs on
-/// this machine, all waits for a processor must be explained by the processor time of others, neither the generator's nor the
-/// target's, on the processors that the generator may use. Little time may be explained by accident; then slow answers may not be more
-/// frequent where the generator was away.
+/// this machine, all waits for a processor must be explained by the processor time of other programs that may use the generator's
+/// processors. Little time may be explained by accident; then slow answers may not be more frequent where the generator was away.
 pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
     let Some(http) = observed.trial.http().filter(|_| observed.links.is_empty()) else { return false };
-    if !observed.roles.iter().any(|role| *role != Role::Load) || !runs_here(observed) {
+    let is_of_target = observed.roles.iter().any(|role| *role != Role::Load);
+    if !is_of_target || hosts_here(observed).all(|(role, _)| *role == Role::Load) {
         return true;
     }
     let counters = observed.counters;
-    let (machine, elapsed_s) = (&counters.machine, counters.elapsed_s);
-    let cpus = may_use(&http.plan, machine.online_cpus());
+    let cpus = may_use(&http.plan, counters.machine.online_cpus());
     let targets: Vec<&ProgramUse> = target_programs(observed).map(|(_, program)| program).collect();
-    let (Some(waited_s), false) = (http.cpu.runqueue_wait_s, targets.is_empty() || elapsed_s < MIN_ELAPSED_S)
+    let (Some(waited_s), false) =
+        (http.cpu.runqueue_wait_s, targets.is_empty() || counters.elapsed_s < MIN_ELAPSED_S)
     else {
         return false;
     };
-    // The time without work is exact, that at work is only sampled. Interrupts are those of the load's own packets.
-    let not_of_programs =
-        ["idle", "steal", "interrupt", "softirq"].map(|way| machine.processors_s(&cpus, way));
-    let busy_s = elapsed_s * cpus.len() as f64 - not_of_programs.iter().sum::<f64>();
-    let own_s = http.cpu.user_s + http.cpu.system_s;
-    // Where a target may use one of these processors and others, all that it did counts as done here.
-    let targets_s: f64 = targets.iter().filter(|target| may_meet(target, &cpus)).map(|t| t.running_s).sum();
-    let others_s = busy_s - own_s - targets_s;
-    let away_s = http.away.total_s;
+    let is_other = |program: &&ProgramUse| {
+        may_meet(program, &cpus) && !targets.iter().any(|target| target.pid == program.pid)
+    };
+    let programs = hosts_here(observed).flat_map(|(_, host)| &host.programs).filter(is_other);
+    // This program is among them.
+    let others_s =
+        programs.map(|program| program.running_s).sum::<f64>() - http.cpu.user_s - http.cpu.system_s;
+    let (away_s, elapsed_s) = (http.away.total_s, counters.elapsed_s);
     let is_explained = MIN_EXPLAINED * waited_s.min(away_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s;
     // So little time others take anywhere. Of stops, waits are no cause.
     let is_little = waited_s < MAX_LITTLE_SHARE * elapsed_s && waited_s > away_s / 4.0;
@@ -88,49 +87,46 @@ fn may_meet(program: &ProgramUse, cpus: &BTreeSet<u32>) -> bool {
     allowed.is_none_or(|allowed| allowed.iter().any(|cpu| cpus.contains(cpu)))
 }
 
-/// Whether a target is on this machine, whose processors it may share with the generator.
-fn runs_here(observed: &Observed<'_>) -> bool {
+/// The hosts of this machine, whose programs may share processors with the generator, each with its role.
+fn hosts_here<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a Role, &'a HostCounters)> {
     let hosts = observed.roles.iter().zip(&observed.counters.hosts);
-    hosts
-        .into_iter()
-        .any(|(role, host)| *role != Role::Load && host.machine.is_none() && host.elapsed_s.is_none())
+    hosts.filter(|(_, host)| host.machine.is_none() && host.elapsed_s.is_none())
 }
 
 #[cfg(test)]
 mod tests {
-    use record::{Away, Counters, CpuUse, HostCounters, SoundTime, Trial, TrialCounters};
+    use record::{Away, Counters, CpuUse, SoundTime, Trial, TrialCounters};
     use testing::plans;
 
     use super::*;
     use crate::LinkUse;
 
-    /// Ten seconds in which the generator waited for so long, and the target and all on this machine, of one processor, worked for so
-    /// long.
-    fn is_independent(waited_s: f64, target_s: f64, worked_s: f64, role: Role) -> bool {
-        with_cpus(waited_s, target_s, &[worked_s], role, [None, None])
+    /// Ten seconds in which the generator waited for so long, and the target and another program worked for so long.
+    fn is_independent(waited_s: f64, target_s: f64, other_s: f64, role: Role) -> bool {
+        with_cpus(waited_s, [target_s, other_s], role, [None; 3])
     }
 
-    /// The same where each processor worked for so long, and generator and target are kept to some of them.
+    /// The same where generator, target and the other program are kept to some of two processors.
     fn with_cpus(
         waited_s: f64,
-        target_s: f64,
-        worked_s: &[f64],
+        [target_s, other_s]: [f64; 2],
         role: Role,
-        [generator, target]: [Option<&str>; 2],
+        [generator, target, other]: [Option<&str>; 3],
     ) -> bool {
-        let target = ProgramUse {
-            running_s: target_s,
-            listens: vec!["127.0.0.1:80".to_owned()],
-            cpus: target.map(str::to_owned),
+        let program = |pid, running_s, cpus: Option<&str>| ProgramUse {
+            pid,
+            running_s,
+            cpus: cpus.map(str::to_owned),
             ..ProgramUse::default()
         };
-        let idle =
-            |(cpu, worked_s): (usize, &f64)| (format!("cpu{cpu}.idle_ms"), ((10.0 - worked_s) * 1e3) as u64);
-        let values = worked_s.iter().enumerate().map(idle).collect();
+        let target = ProgramUse { listens: vec!["127.0.0.1:80".to_owned()], ..program(1, target_s, target) };
+        let own = program(2, 2.0, generator);
+        let programs = vec![target, own, program(3, other_s, other)];
+        let values = [("cpu0.idle_ms".to_owned(), 1), ("cpu1.idle_ms".to_owned(), 1)].into();
         let counters = TrialCounters {
             elapsed_s: 10.0,
             machine: Counters { values, ..Counters::default() },
-            hosts: vec![HostCounters { programs: vec![target], ..HostCounters::default() }],
+            hosts: vec![HostCounters { programs, ..HostCounters::default() }],
             ..TrialCounters::default()
         };
         let cpu = CpuUse { user_s: 2.0, runqueue_wait_s: Some(waited_s), ..CpuUse::default() };
@@ -150,31 +146,20 @@ mod tests {
 
     #[test]
     fn a_hog_explains_waits_and_the_targets_own_work_does_not() {
-        assert!(is_independent(1.0, 3.0, 6.2, Role::Both), "a hog worked for 1.2 s");
-        assert!(!is_independent(1.0, 4.2, 6.2, Role::Both), "only the target did");
-        assert!(is_independent(0.0, 4.2, 6.2, Role::Both), "it was stopped, or the host took the processor");
-        assert!(is_independent(1.0, 4.2, 6.2, Role::Load), "the target is elsewhere");
+        assert!(is_independent(1.0, 3.0, 1.2, Role::Both), "a hog worked for 1.2 s");
+        assert!(!is_independent(1.0, 4.2, 0.0, Role::Both), "only the target did");
+        assert!(is_independent(0.0, 4.2, 0.0, Role::Both), "it was stopped, or the host took the processor");
+        assert!(is_independent(1.0, 4.2, 0.0, Role::Load), "the target is elsewhere");
     }
 
     #[test]
     fn only_work_on_the_generators_own_processors_explains_its_waits() {
-        let of = |target_s, worked_s: [f64; 2], cpus| with_cpus(1.0, target_s, &worked_s, Role::Both, cpus);
-        assert!(
-            of(4.0, [3.0, 4.0], [Some("0"), Some("1")]),
-            "a hog of 1 s on the generator's, the target on the other"
-        );
-        assert!(
-            !of(1.0, [3.0, 5.0], [Some("0"), Some("0")]),
-            "the target on the generator's, a hog on the other"
-        );
-        assert!(
-            !of(1.0, [3.0, 5.0], [Some("0"), Some("0-1")]) && !of(1.0, [3.0, 5.0], [Some("0"), None]),
-            "perhaps"
-        );
-        assert!(
-            of(1.0, [4.0, 0.0], [Some("0"), Some("0,1")]),
-            "whatever of it was the target's, a hog is left"
-        );
+        let of = |other_s, generator, other| {
+            with_cpus(1.0, [4.0, other_s], Role::Both, [generator, Some("0-1"), other])
+        };
+        assert!(of(1.0, Some("0"), Some("0")) && of(1.0, Some("0"), None) && of(1.0, None, Some("1")));
+        assert!(!of(5.0, Some("0"), Some("1")), "a hog on the other processor");
+        assert!(!of(0.5, Some("0"), Some("0")), "half of the waits");
     }
 
     #[test]

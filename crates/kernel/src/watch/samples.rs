@@ -133,8 +133,15 @@ impl<S: Source> HostSamples<S> {
         self.look_at_sockets(Look::Whole)?;
         self.look_at_programs(processes, Look::Whole)?;
         self.seen.senders = self.senders.used();
-        for one in self.programs.values_mut().filter(|one| !one.quota[0].is_empty()) {
-            one.quota[1] = self.source.quota(one.last.pid);
+        for one in self.programs.values_mut() {
+            if !one.quota[0].is_empty() {
+                one.quota[1] = self.source.quota(one.last.pid);
+            }
+            // Threads begin, and choose their processors, during the trial as well.
+            if one.last_look == self.looks && one.has_run() {
+                let threads: Vec<u32> = one.last.threads.keys().copied().collect();
+                one.cpus = self.source.cpus(one.last.pid, &threads).or(one.cpus.take());
+            }
         }
         // What they worked, which their parents' times have as well.
         let mut ended_ns: BTreeMap<u32, u64> = BTreeMap::new();
@@ -162,7 +169,8 @@ impl<S: Source> HostSamples<S> {
                 Entry::Vacant(new) => {
                     let listens = self.source.listens(now.pid);
                     let quota = [self.source.quota(now.pid), BTreeMap::new()];
-                    let (cpus, looks) = (self.source.cpus(now.pid), (1, u32::from(now.is_blocked)));
+                    let (cpus, looks) =
+                        (self.source.cpus(now.pid, &[now.pid]), (1, u32::from(now.is_blocked)));
                     let last_look = self.looks;
                     let (before, last) = (None, now);
                     new.insert(ProgramSamples { before, last, cpus, last_look, listens, quota, looks });
@@ -189,6 +197,11 @@ impl<S: Source> HostSamples<S> {
 }
 
 impl ProgramSamples {
+    /// Whether a thread that is left has run since the begin.
+    fn has_run(&self) -> bool {
+        self.before.as_ref().is_none_or(|before| before.threads != self.last.threads)
+    }
+
     /// What it used, without `ended_ns` of those children that ended and were seen before.
     fn used(&self, ended_ns: u64) -> ProgramUse {
         let (now, before) = (&self.last, self.before.as_ref());

@@ -17,6 +17,10 @@ impl Bisection {
         Self { rules: rules.to_vec(), midpoint }
     }
 
+    pub(crate) fn use_rules(&mut self, rules: &[BoundRule]) {
+        self.rules = rules.to_vec();
+    }
+
     pub(crate) fn nominate(&self, trials: &Trials) -> Option<Candidate> {
         self.rules.iter().find_map(|rule| {
             let position = self.position(trials, rule)?;
@@ -27,7 +31,7 @@ impl Bisection {
     fn position(&self, trials: &Trials, rule: &BoundRule) -> Option<i64> {
         let grid = &trials.grid;
         let width = grid.width(rule.goal.width);
-        let bounds = trials.search_bounds(rule.goal_index, &Requirement::from(&rule.goal));
+        let bounds = trials.search_bounds(rule.reading, &Requirement::from(&rule.goal));
         match (bounds.lower, bounds.upper) {
             (Some(lower), None) if lower == grid.last() => None,
             (_, None) => Some(grid.last()),

@@ -2,7 +2,7 @@
 //! implementation follows FD.io CSIT (docs: "MLRsearch" of the CSIT methodology, PyPI package MLRsearch 1.2.1).
 
 use crate::{
-    goal::BoundRule,
+    goal::{BoundRule, Reading},
     grid::Grid,
     plan::{Start, WarmUp},
     strategy::{
@@ -98,6 +98,19 @@ impl Mlrsearch {
         }
     }
 
+    /// Goes on with other rules for the same goals. A rule that is new begins where the rule of its goal is.
+    pub(crate) fn use_rules(&mut self, rules: &[BoundRule]) {
+        let of = |rule: &BoundRule| {
+            let find =
+                |is_it: &dyn Fn(Reading) -> bool| self.selectors.iter().find(|one| is_it(one.reading()));
+            let same_goal = |reading: Reading| reading.goal_index == rule.reading.goal_index;
+            let selector = find(&|reading| reading == rule.reading).or_else(|| find(&same_goal))?;
+            Some(selector.clone().with_reading(rule.reading))
+        };
+        self.selectors = rules.iter().filter_map(of).collect();
+        self.rules = rules.to_vec();
+    }
+
     pub(crate) fn nominate(&mut self, trials: &Trials) -> Option<Candidate> {
         match self.phase {
             Phase::WarmUp(candidate) => Some(candidate),
@@ -186,7 +199,7 @@ impl Mlrsearch {
     /// Ends the first phases. Every goal begins with these two positions.
     fn enter_main(&mut self, trials: &Trials, lower: i64, upper: i64) {
         let initial = Bounds { lower: Some(lower), upper: Some(upper) };
-        let selector = |rule: &BoundRule| Selector::new(rule.goal_index, &rule.goal, initial, &trials.grid);
+        let selector = |rule: &BoundRule| Selector::new(rule.reading, &rule.goal, initial, &trials.grid);
         self.selectors = self.rules.iter().map(selector).collect();
         self.common_width = upper - lower;
         self.phase = Phase::Main;
@@ -232,15 +245,14 @@ impl Mlrsearch {
     fn forwarded(&self, trials: &Trials, position: i64) -> Option<i64> {
         let trial = trials.last_at(position)?;
         let load = trials.grid.load(position);
-        let share =
-            |rule: &BoundRule| (1.0 - trial.loss_ratios[rule.goal_index]) / (1.0 - rule.goal.loss_ratio);
+        let share = |rule: &BoundRule| (1.0 - trial.loss_ratio(rule.reading)) / (1.0 - rule.goal.loss_ratio);
         let min_share = self.rules.iter().map(share).fold(f64::INFINITY, f64::min);
         Some(trials.grid.at_most(load * min_share))
     }
 
     fn is_high_loss(&self, trials: &Trials, position: i64) -> bool {
         trials.last_at(position).is_some_and(|trial| {
-            self.rules.iter().any(|rule| trial.loss_ratios[rule.goal_index] > rule.goal.loss_ratio)
+            self.rules.iter().any(|rule| trial.loss_ratio(rule.reading) > rule.goal.loss_ratio)
         })
     }
 

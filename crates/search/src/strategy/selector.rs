@@ -1,7 +1,7 @@
 //! The progress of one goal from its coarsest target to the goal itself.
 
 use crate::{
-    goal::SearchGoal,
+    goal::{Reading, SearchGoal},
     grid::Grid,
     strategy::{
         moves::{Expansion, MOVES, MoveContext, Proposal},
@@ -13,7 +13,7 @@ use crate::{
 /// Chooses the trials for one goal.
 #[derive(Debug, Clone)]
 pub(crate) struct Selector {
-    goal_index: usize,
+    reading: Reading,
     targets: Vec<Target>,
     current: usize,
     expansion: Expansion,
@@ -29,17 +29,27 @@ pub(crate) struct Nomination {
 }
 
 impl Selector {
-    pub(crate) fn new(goal_index: usize, goal: &SearchGoal, initial: Bounds, grid: &Grid) -> Self {
+    pub(crate) fn new(reading: Reading, goal: &SearchGoal, initial: Bounds, grid: &Grid) -> Self {
         let targets = targets(goal, grid);
         let expansion = Expansion::new(initial, &targets[0]);
-        Self { goal_index, targets, current: 0, expansion, proposal: None }
+        Self { reading, targets, current: 0, expansion, proposal: None }
+    }
+
+    /// Goes on for another rule of the same goal.
+    pub(crate) fn with_reading(self, reading: Reading) -> Self {
+        Self { reading, ..self }
+    }
+
+    /// What it judges trials by.
+    pub(crate) fn reading(&self) -> Reading {
+        self.reading
     }
 
     /// The next trial for this goal; none if the goal is reached. Goes on to finer targets where a target is reached.
     pub(crate) fn nominate(&mut self, trials: &Trials, common_width: i64) -> Option<Nomination> {
         loop {
             let target = self.targets[self.current];
-            let bounds = trials.search_bounds(self.goal_index, &target.requirement);
+            let bounds = trials.search_bounds(self.reading, &target.requirement);
             let context = MoveContext { trials, target: &target, bounds, common_width };
             self.proposal = MOVES.iter().find_map(|step| context.propose(*step, &mut self.expansion));
             if self.proposal.is_none() && bounds == Bounds::default() {
@@ -66,7 +76,7 @@ impl Selector {
     pub(crate) fn on_measured(&mut self, trials: &Trials) -> Option<i64> {
         let target = self.targets[self.current];
         let proposal = self.proposal.take()?;
-        let bounds = trials.relevant_bounds(self.goal_index, &target.requirement);
+        let bounds = trials.relevant_bounds(self.reading, &target.requirement);
         let widen = (proposal.widen_if_lower && bounds.lower == Some(proposal.position))
             || (proposal.widen_if_upper && bounds.upper == Some(proposal.position));
         widen.then(|| self.expansion.widen(&target))

@@ -1,0 +1,89 @@
+//! What a search asks for, and what it is told of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::Outcome;
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Run this trial, then call [`Search::report`](crate::Search::report).
+    Measure(NextTrial),
+    /// The search has ended.
+    Done(Outcome),
+}
+
+/// A trial to be run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NextTrial {
+    /// Its load, in the unit of the plan.
+    pub load: f64,
+    /// Its length, in seconds.
+    pub duration_s: f64,
+    /// Whether it is a warm-up: its outcome must be reported too, but does not influence the bounds.
+    pub is_warm_up: bool,
+    /// How many void trials preceded it at this step, in a row.
+    pub attempt: u32,
+    /// How long to wait before it, in seconds: up to half its length.
+    pub gap_s: f64,
+}
+
+/// The outcome of a trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "measured", rename_all = "snake_case")]
+pub enum TrialOutcome {
+    /// The trial ran as planned.
+    Valid {
+        /// The share lost to each goal (0 to 1), in the order of the plan.
+        loss_ratios: Vec<f64>,
+        /// The seconds that the trial counts for: its planned length, or more to include overhead (CSIT adds 0.5 s).
+        /// A slightly smaller value counts as the planned length, because clocks differ a little.
+        effective_duration_s: f64,
+    },
+    /// The trial ran as planned, and the disturbances that were measured in it leave goals undecided.
+    Undecided {
+        /// As for a valid trial; those of undecided goals say nothing.
+        loss_ratios: Vec<f64>,
+        /// The undecided goals, by their indices in the plan.
+        goals: Vec<usize>,
+    },
+    /// The trial says nothing about the target: the generator was late, an agent was lost, a clock was bad.
+    Void {
+        /// The generator had no more to give: a repeat will hardly be better.
+        is_exhausted: bool,
+    },
+}
+
+/// Why a reported outcome was refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum OutcomeError {
+    /// The search has not asked for a trial.
+    #[error("the search waits for no trial: call `next_step` and run the trial that it returns")]
+    NoTrial,
+    /// The number of loss ratios differs from the number of goals.
+    #[error("{reported} loss ratios for {goals} goals: report one for each goal, in the order of the plan")]
+    Ratios {
+        /// How many were reported.
+        reported: usize,
+        /// How many goals there are.
+        goals: usize,
+    },
+    /// A loss ratio is not between 0 and 1.
+    #[error("the loss ratio {loss_ratio} of goal {goal:?} is not a share: report 0 to 1, or a void trial")]
+    Ratio {
+        /// The goal.
+        goal: String,
+        /// The reported ratio.
+        loss_ratio: f64,
+    },
+    /// The trial was far shorter than planned.
+    #[error(
+        "a trial of {duration_s} s was reported with {effective_duration_s} s: report its planned length, or a void trial if it was cut short"
+    )]
+    Duration {
+        /// Its planned length, in seconds.
+        duration_s: f64,
+        /// The reported length, in seconds.
+        effective_duration_s: f64,
+    },
+}
