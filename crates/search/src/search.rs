@@ -171,11 +171,15 @@ impl Search {
                 }
                 self.strategy.on_measured(&self.trials, candidate);
             }
-            TrialOutcome::Undecided { loss_ratios, goals } => {
+            TrialOutcome::Undecided { loss_ratios, goals, is_exhausted } => {
                 self.check(&loss_ratios, candidate.duration_s, candidate.duration_s)?;
                 self.void += 1;
                 self.trial_seconds += candidate.duration_s;
-                self.handle_undecided(candidate, loss_ratios, goals);
+                if is_exhausted && !self.has_generated(candidate) {
+                    self.handle_void(candidate, is_exhausted);
+                } else {
+                    self.handle_undecided(candidate, loss_ratios, goals);
+                }
             }
             TrialOutcome::Void { is_exhausted } => {
                 self.void += 1;
@@ -344,16 +348,21 @@ impl Search {
         }
     }
 
+    /// Whether the generator has made a load at least as large for at least as long.
+    fn has_generated(&self, candidate: Candidate) -> bool {
+        let largest = self.trials.largest_generated(candidate.duration_s);
+        largest.is_some_and(|largest| candidate.position <= largest)
+    }
+
     /// Skips a void warm-up. Repeats a void trial at a load that the generator has already made for as long, up to a
     /// bound over the whole search. Gives up another load after a few attempts.
     fn handle_void(&mut self, candidate: Candidate, is_exhausted: bool) {
         self.void_in_a_row += 1;
-        let largest_generated = self.trials.largest_generated(candidate.duration_s);
         if candidate.is_warm_up {
             self.void_in_a_row = 0;
             self.pending = None;
             self.strategy.on_measured(&self.trials, candidate);
-        } else if largest_generated.is_some_and(|largest| candidate.position <= largest) {
+        } else if self.has_generated(candidate) {
             self.unlucky += 1;
             if self.unlucky > self.plan.void.unlucky {
                 self.ended = Ending::Void { at: self.trials.grid.load(candidate.position) };

@@ -46,6 +46,8 @@ pub enum TrialOutcome {
         loss_ratios: Vec<f64>,
         /// The undecided goals, by their indices in the plan.
         goals: Vec<usize>,
+        /// The generator had no more to give, or was too late: at a load that it has not made yet, the trial is void.
+        is_exhausted: bool,
     },
     /// The trial says nothing about the target: the generator was late, an agent was lost, a clock was bad.
     Void {

@@ -397,7 +397,7 @@ fn blurred(
     *state = splitmix(*state);
     let is_near = (trial.load / capacity).ln().abs() < blur;
     if is_near || uniform(*state) < elsewhere {
-        return TrialOutcome::Undecided { loss_ratios: vec![1.0], goals: vec![0] };
+        return TrialOutcome::Undecided { loss_ratios: vec![1.0], goals: vec![0], is_exhausted: false };
     }
     lost(above(capacity, trial.load), 1, trial)
 }
@@ -438,7 +438,7 @@ fn an_undecided_trial_decides_nothing_where_a_repeat_does() {
     let quiet = run(plan.clone(), |trial| lost(above(capacity, trial.load), 1, trial)).0;
     // Each first attempt is undecided.
     let (outcome, _) = run(plan, |trial| match trial.attempt {
-        0 => TrialOutcome::Undecided { loss_ratios: vec![1.0], goals: vec![0] },
+        0 => TrialOutcome::Undecided { loss_ratios: vec![1.0], goals: vec![0], is_exhausted: false },
         _ => lost(above(capacity, trial.load), 1, trial),
     });
     assert_eq!((outcome.goals, outcome.undecided), (quiet.goals, vec![]));

@@ -3,7 +3,7 @@
 mod planning;
 
 use record::{
-    CurrentBounds, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning,
+    CurrentBounds, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, VoidRule, Warning,
     units::show_number,
 };
 use search::{TrialOutcome, steadiness::Unsteady};
@@ -52,12 +52,17 @@ impl RunningSearch {
         let loss = |goal| entry.loss_ratios.get(goal).copied().unwrap_or(1.0);
         let loss_ratios = (0..self.search.plan().goals.len()).map(loss).collect();
         let is_exhausted = entry.trial.http().is_some_and(|http| http.is_exhausted() || is_sent_late(http));
+        // Of a trial that is void because each goal is undecided within wide bounds, the load was the planned one.
+        let is_vague = entry.trial.validity.is_void()
+            && entry.trial.validity.reasons().iter().all(|reason| reason.rule == VoidRule::Late);
         let measured = if entry.is_decided() {
             TrialOutcome::Valid { loss_ratios, effective_duration_s: wanted.duration_s }
-        } else if entry.trial.validity.is_void() || is_exhausted {
+        } else if is_vague {
+            TrialOutcome::Undecided { loss_ratios, goals: (0..self.goals.len()).collect(), is_exhausted }
+        } else if entry.trial.validity.is_void() {
             TrialOutcome::Void { is_exhausted }
         } else {
-            TrialOutcome::Undecided { loss_ratios, goals: entry.undecided.clone() }
+            TrialOutcome::Undecided { loss_ratios, goals: entry.undecided.clone(), is_exhausted }
         };
         let is_valid = matches!(measured, TrialOutcome::Valid { .. });
         self.search.report(measured).map_err(|error| error.to_string())?;
