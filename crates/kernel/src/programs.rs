@@ -202,6 +202,24 @@ mod tests {
     }
 
     #[test]
+    fn a_process_may_use_what_any_of_its_threads_may() {
+        let (pid, all) = (std::process::id(), crate::noise::allowed_cpus().unwrap());
+        let own = || rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let (others, parsed) =
+            (own(), move |threads: &[u32]| parse_cpus(&cpus(pid, threads).unwrap()).unwrap());
+        std::thread::spawn(move || {
+            let mut first = rustix::thread::CpuSet::new();
+            first.set(all[0] as usize);
+            rustix::thread::sched_setaffinity(None, &first).unwrap();
+            assert_eq!(cpus(pid, &[own()]), Some(all[0].to_string()));
+            assert_eq!((parsed(&[others]), parsed(&[own(), others])), (all.clone(), all));
+        })
+        .join()
+        .unwrap();
+        assert_eq!(cpus(0, &[1]), None);
+    }
+
+    #[test]
     fn a_process_that_has_not_run_is_not_read_again() {
         // It waits for the end of its input.
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
