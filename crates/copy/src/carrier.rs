@@ -21,17 +21,17 @@ use tokio::{
 
 use crate::{
     channel::Channel,
+    error::{Error, Result},
     file::{FileCopy, Prepared},
     governor::Governor,
     hash::Sum,
     hasher::Hashers,
     location::shown,
-    parts::Part,
-    place::Held,
+    partial_files::PartialFile,
+    place::OpenFolders,
     queue::{Queue, Step},
     report::{FileReport, Verified},
     span::Span,
-    trouble::{Result, Trouble},
     upload,
     verify::READING,
 };
@@ -71,7 +71,7 @@ pub(crate) struct CarryOptions {
 /// What all channels share.
 #[derive(Debug)]
 pub(crate) struct Carrier {
-    pub(crate) manner: CarryOptions,
+    pub(crate) options: CarryOptions,
     pub(crate) queue: Queue,
     pub(crate) governor: Rc<Governor>,
     pub(crate) hashers: Rc<Hashers>,
@@ -80,18 +80,18 @@ pub(crate) struct Carrier {
     /// What is not as it was asked for, although everything is there.
     pub(crate) warnings: RefCell<BTreeSet<String>>,
     /// Parts that no later run can use, by the numbers of the files.
-    pub(crate) parts: RefCell<BTreeMap<u64, Part>>,
+    pub(crate) parts: RefCell<BTreeMap<u64, PartialFile>>,
     /// Folders here that files come to.
-    pub(crate) held: Held,
+    pub(crate) held: OpenFolders,
     /// Those that carry.
     pub(crate) channels: RefCell<Vec<Rc<Channel>>>,
     settling: Arc<Semaphore>,
 }
 
 impl Carrier {
-    pub(crate) fn new(manner: CarryOptions, governor: Rc<Governor>) -> Rc<Self> {
+    pub(crate) fn new(options: CarryOptions, governor: Rc<Governor>) -> Rc<Self> {
         Rc::new(Self {
-            manner,
+            options,
             queue: Queue::default(),
             governor,
             hashers: Rc::default(),
@@ -99,7 +99,7 @@ impl Carrier {
             reports: RefCell::default(),
             warnings: RefCell::default(),
             parts: RefCell::default(),
-            held: Held::default(),
+            held: OpenFolders::default(),
             channels: RefCell::default(),
             settling: Arc::new(Semaphore::new(MAX_SETTLING)),
         })
@@ -127,7 +127,7 @@ impl Carrier {
             self.queue.carried(&work);
             match done {
                 Ok(()) => {}
-                Err(Trouble::Lost(_)) => {
+                Err(Error::Lost(_)) => {
                     match work.step {
                         Step::Carry(chunk, span) if span.give_up() => self.put_back(&work.file, chunk),
                         Step::Carry(..) => {}
@@ -135,7 +135,7 @@ impl Carrier {
                     }
                     return;
                 }
-                Err(trouble) => self.failed(&channel, &work.file, &trouble).await,
+                Err(error) => self.failed(&channel, &work.file, &error).await,
             }
         }
     }
@@ -144,21 +144,21 @@ impl Carrier {
     pub(crate) async fn carry_small(self: Rc<Self>, channel: Rc<Channel>) {
         while let Some(file) = channel.unless_lost(self.queue.take_small()).await {
             file.began.set(Some(Instant::now()));
-            let carried = match self.manner.direction {
+            let carried = match self.options.direction {
                 Direction::Up => self.small_up(&channel, &file).await,
                 Direction::Down => self.small_down(&channel, &file).await,
             };
             match carried {
                 Ok(verified) => self.finished(&file, verified),
-                Err(Trouble::Lost(_)) => {
+                Err(Error::Lost(_)) => {
                     self.queue.put_back(file);
                     return;
                 }
-                Err(Trouble::Differs { .. }) => match self.retry_differing(&channel, &file, 0).await {
-                    Ok(()) | Err(Trouble::Lost(_)) => self.queue.put_back(file),
-                    Err(trouble) => self.failed(&channel, &file, &trouble).await,
+                Err(Error::Differs { .. }) => match self.retry_differing(&channel, &file, 0).await {
+                    Ok(()) | Err(Error::Lost(_)) => self.queue.put_back(file),
+                    Err(error) => self.failed(&channel, &file, &error).await,
                 },
-                Err(trouble) => self.failed(&channel, &file, &trouble).await,
+                Err(error) => self.failed(&channel, &file, &error).await,
             }
         }
     }
@@ -173,7 +173,7 @@ impl Carrier {
         if file.began.get().is_none() {
             file.began.set(Some(Instant::now()));
         }
-        let prepared = match self.manner.direction {
+        let prepared = match self.options.direction {
             Direction::Up => file.prepared.get_or_try_init(|| self.prepare_up(channel, file)).await?,
             Direction::Down => file.prepared.get_or_try_init(|| self.prepare_down(file)).await?,
         };
@@ -182,7 +182,7 @@ impl Carrier {
             // Others may have taken a part of it meanwhile; none has sent anything.
             span.give_up();
         } else {
-            match self.manner.direction {
+            match self.options.direction {
                 Direction::Up => self.span_up(channel, file, prepared, span).await?,
                 Direction::Down => self.span_down(channel, file, prepared, span).await?,
             }
@@ -198,8 +198,8 @@ impl Carrier {
             let _place = place;
             match carrier.settle(&channel, &file, chunk, known).await {
                 Ok(()) => {}
-                Err(Trouble::Lost(_)) => carrier.put_back(&file, chunk),
-                Err(trouble) => carrier.failed(&channel, &file, &trouble).await,
+                Err(Error::Lost(_)) => carrier.put_back(&file, chunk),
+                Err(error) => carrier.failed(&channel, &file, &error).await,
             }
         });
         Ok(())
@@ -221,7 +221,7 @@ impl Carrier {
     ) -> Result {
         let Some(prepared) = file.prepared.get() else { return Ok(()) };
         let (begin, length) = file.range(chunk);
-        let here = if self.manner.verify || self.manner.journals.is_some() {
+        let here = if self.options.verify || self.options.journals.is_some() {
             self.local_hash(&prepared.local, begin, length).await?
         } else {
             Sum::default()
@@ -249,27 +249,27 @@ impl Carrier {
             _ => Ok(()),
         };
         if let Err(error) = written {
-            let folder = self.manner.journals.as_ref();
+            let folder = self.options.journals.as_ref();
             self.warn_of_journal(folder.map_or(Path::new(""), |folder| folder.path()), &error);
             if let Some(journal) = prepared.journal.take() {
                 journal.remove();
             }
-            self.part(file, Part::of(prepared, channel));
+            self.part(file, PartialFile::of(prepared, channel));
         }
         let unsynced_bytes = file.unsynced_bytes.get() + length;
         file.unsynced_bytes.set(unsynced_bytes);
         if file.is_whole() {
             self.queue.complete(Rc::clone(file));
-        } else if unsynced_bytes >= SYNC_BYTES && self.manner.sync {
+        } else if unsynced_bytes >= SYNC_BYTES && self.options.sync {
             file.unsynced_bytes.set(0);
-            let synced = match self.manner.direction {
+            let synced = match self.options.direction {
                 Direction::Up => self.sync_up(channel, file, prepared).await,
                 Direction::Down => sync_local(&prepared.local).await,
             };
             // The chunk is there. What a lost connection did not bring to the disk is brought there at the end.
-            return synced.or_else(|trouble| match trouble {
-                Trouble::Lost(_) => Ok(()),
-                trouble => Err(trouble),
+            return synced.or_else(|error| match error {
+                Error::Lost(_) => Ok(()),
+                error => Err(error),
             });
         }
         Ok(())
@@ -277,7 +277,7 @@ impl Carrier {
 
     /// A chunk or a small file has to be carried again, because it differs; unless its source has changed, or it differs again and again.
     async fn retry_differing(&self, channel: &Channel, file: &FileCopy, chunk: u64) -> Result {
-        match self.manner.direction {
+        match self.options.direction {
             Direction::Up => upload::unchanged(file, &upload::open_source(file)?)?,
             Direction::Down => self.unchanged_there(channel, file).await?,
         }
@@ -286,7 +286,7 @@ impl Carrier {
 
     async fn finish(self: &Rc<Self>, channel: &Rc<Channel>, file: &Rc<FileCopy>) -> Result {
         let Some(prepared) = file.prepared.get() else { return Ok(()) };
-        match self.manner.direction {
+        match self.options.direction {
             Direction::Up => self.finish_up(channel, file, prepared).await?,
             Direction::Down => self.finish_down(channel, file, prepared).await?,
         }
@@ -295,8 +295,8 @@ impl Carrier {
         }
         self.finished(
             file,
-            match self.manner.direction {
-                _ if !self.manner.verify => Verified::No,
+            match self.options.direction {
+                _ if !self.options.verify => Verified::No,
                 _ if !file.lacks_hash.get() => Verified::ByChecksum,
                 Direction::Up => Verified::ReadBack,
                 Direction::Down => Verified::HereOnly,
@@ -316,23 +316,23 @@ impl Carrier {
         self.end(file);
     }
 
-    async fn failed(&self, channel: &Rc<Channel>, file: &Rc<FileCopy>, trouble: &Trouble) {
+    async fn failed(&self, channel: &Rc<Channel>, file: &Rc<FileCopy>, error: &Error) {
         // A late answer for a complete file is ignored.
         if !file.close() {
             return;
         }
-        // Nobody goes on with it.
+        // It will not be resumed.
         let is_kept = |prepared: &Prepared| prepared.journal.borrow().is_some();
         // A server refuses what concerns its own side.
-        let mut why = match (trouble, self.manner.direction) {
-            (Trouble::Refused(_), Direction::Up) => {
-                let is_denied = trouble.is(Code::PermissionDenied);
+        let mut why = match (error, self.options.direction) {
+            (Error::Refused(_), Direction::Up) => {
+                let is_denied = error.is(Code::PermissionDenied);
                 let advice = if is_denied { "; its folder must be writable" } else { "" };
-                format!("cannot write {} on the other machine: {trouble}{advice}", shown(&file.item.target))
+                format!("cannot write {} on the other machine: {error}{advice}", shown(&file.item.target))
             }
-            _ => trouble.to_string(),
+            _ => error.to_string(),
         };
-        let kept = file.prepared.get().filter(|prepared| is_kept(prepared) && *trouble != Trouble::Changed);
+        let kept = file.prepared.get().filter(|prepared| is_kept(prepared) && *error != Error::Changed);
         if let Some(prepared) = kept {
             let part = shown(&prepared.temporary);
             why += &format!("; {part} has what arrived, and the same command goes on with it");
@@ -340,7 +340,7 @@ impl Carrier {
         // An interrupt may come while the part is removed.
         self.reports.borrow_mut().push(FileReport::failed(file, why));
         if let Some(prepared) = file.prepared.get().filter(|_| kept.is_none()) {
-            if let Some(removed) = Part::of(prepared, channel).begin_remove(None) {
+            if let Some(removed) = PartialFile::of(prepared, channel).begin_remove(None) {
                 let _ = removed.done().await;
             }
             if let Some(journal) = prepared.journal.take() {
@@ -366,10 +366,7 @@ impl Carrier {
 pub(crate) async fn sync_local(file: &Arc<File>) -> Result {
     let file = Arc::clone(file);
     let synced = spawn_blocking(move || file.sync_data()).await;
-    synced
-        .map_err(io::Error::other)
-        .flatten()
-        .map_err(|error| Trouble::local("sync the file to disk", &error))
+    synced.map_err(io::Error::other).flatten().map_err(|error| Error::local("sync the file to disk", &error))
 }
 
 /// Whether a part of a file was never written.

@@ -23,12 +23,12 @@ use tokio::{
 };
 
 use crate::{
+    error::{Error, Result},
     governor::{Bounds, Governor},
     handle::Handle,
-    said::{LastWords, Said, Take, not_sftp, owned},
-    trouble::{Result, Trouble},
-    waiting::{InFlight, OnTheWay, Pending, Waiting},
-    witness::with_descendants,
+    host_sampler::with_descendants,
+    pending::{InFlight, OnTheWay, Pending, PendingReplies},
+    reply::{LastWords, OwnedReply, Take, not_sftp, owned},
 };
 
 /// Bytes that are read at once.
@@ -47,9 +47,9 @@ const TURNS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Channel {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
-    pub(crate) waiting: Rc<RefCell<Waiting>>,
+    pub(crate) waiting: Rc<RefCell<PendingReplies>>,
     window: Rc<Governor>,
-    /// Who sends chunks: [`TURNS`], so that the first is there soon after the last has begun.
+    /// Permits to send chunks: [`TURNS`], so that the next chunk starts soon after the last one.
     pub(crate) turns: Arc<Semaphore>,
     ended: Rc<Notify>,
     is_retired: Cell<bool>,
@@ -70,17 +70,17 @@ impl Channel {
     /// Starts `ssh`, and waits until the server has told of itself.
     pub(crate) async fn open(mut command: Command) -> Result<Rc<Self>> {
         let mut child = command.spawn().map_err(|error| {
-            Trouble::Lost(format!("cannot run ssh: {error}; is it installed (Debian: openssh-client)?"))
+            Error::Lost(format!("cannot run ssh: {error}; is it installed (Debian: openssh-client)?"))
         })?;
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(Trouble::Lost("ssh has no pipes".to_owned()));
+            return Err(Error::Lost("ssh has no pipes".to_owned()));
         };
         // Fewer and larger pieces cost less; where the user has no right to more, the kernel's usual size does.
         let _ = fcntl_setpipe_size(&stdin, PIPE_BYTES);
         let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
-        let waiting = Rc::new(RefCell::new(Waiting::new()));
+        let waiting = Rc::new(RefCell::new(PendingReplies::new()));
         let ended = Rc::new(Notify::new());
         let (outgoing, packets) = mpsc::unbounded_channel();
         let (told, version) = oneshot::channel();
@@ -128,7 +128,7 @@ impl Channel {
         let asked = Instant::now();
         let request = if self.has_limits { Request::Limits } else { Request::Realpath(b".") };
         match self.ask(&request).await {
-            Ok(Said::Extended(limits)) => {
+            Ok(OwnedReply::Extended(limits)) => {
                 if let Ok(limits) = Limits::read(&limits) {
                     let within = |limit: u64| {
                         if limit == 0 { USUAL_BYTES } else { (limit as usize).clamp(1_024, MAX_BYTES) }
@@ -137,7 +137,7 @@ impl Channel {
                     self.write_bytes.set(within(limits.write_bytes));
                 }
             }
-            Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
+            Err(error @ Error::Lost(_)) => return Err(error),
             _ => {}
         }
         Ok(asked.elapsed())
@@ -194,15 +194,15 @@ impl Channel {
     }
 
     /// Why the channel is lost.
-    pub(crate) fn loss(&self) -> Trouble {
+    pub(crate) fn loss(&self) -> Error {
         let lost = self.waiting.borrow().lost.clone();
-        Trouble::Lost(lost.unwrap_or_else(|| "the connection was closed".to_owned()))
+        Error::Lost(lost.unwrap_or_else(|| "the connection was closed".to_owned()))
     }
 
     fn expect(&self, on_the_way: Option<OnTheWay>, take: Option<Take>) -> Result<(u32, Pending)> {
         let mut waiting = self.waiting.borrow_mut();
         if let Some(why) = &waiting.lost {
-            return Err(Trouble::Lost(why.clone()));
+            return Err(Error::Lost(why.clone()));
         }
         if waiting.asked.is_empty() {
             waiting.since = Instant::now();
@@ -214,7 +214,7 @@ impl Channel {
     }
 
     /// Sends a request, and waits for its answer.
-    pub(crate) async fn ask(&self, request: &Request<'_>) -> Result<Said> {
+    pub(crate) async fn ask(&self, request: &Request<'_>) -> Result<OwnedReply> {
         self.begin(request)?.answer().await
     }
 
@@ -248,7 +248,7 @@ impl Channel {
         packet.resize(begin + bytes, 0);
         if let Err(error) = fill(&mut packet[begin..]) {
             self.waiting.borrow_mut().asked.remove(&id);
-            return Err(Trouble::local("read the source", &error));
+            return Err(Error::local("read the source", &error));
         }
         let _ = self.outgoing.send(packet);
         Ok(pending)
@@ -262,8 +262,8 @@ impl Channel {
         take: impl FnOnce(&[u8]) -> Result + 'static,
     ) -> Result<Pending> {
         let take: Take = Box::new(move |data| match data.len() {
-            0 => Err(Trouble::unexpected("READ")),
-            length if length > bytes => Err(Trouble::unexpected("READ")),
+            0 => Err(Error::unexpected("READ")),
+            length if length > bytes => Err(Error::unexpected("READ")),
             _ => take(data),
         });
         let (id, pending) = self.expect(Some(room.for_bytes(bytes)), Some(take))?;
@@ -273,7 +273,7 @@ impl Channel {
         Ok(pending)
     }
 
-    /// The handle of a file, which is opened by the first who asks for it.
+    /// The handle of a file. The first call opens it.
     pub(crate) async fn handle(&self, file: u64, open: &Request<'_>) -> Result<Rc<Handle>> {
         let cell = Rc::clone(self.handles.borrow_mut().entry(file).or_default());
         let opened = async { self.opened(self.ask(open).await?).map(Rc::new) };
@@ -281,14 +281,12 @@ impl Channel {
     }
 
     /// What the server has opened.
-    pub(crate) fn opened(&self, said: Said) -> Result<Handle> {
-        match said {
-            Said::Handle(bytes) => Ok(Handle::new(bytes, self.outgoing.clone(), Rc::clone(&self.next_id))),
-            _ => Err(Trouble::unexpected("OPEN")),
-        }
+    pub(crate) fn opened(&self, reply: OwnedReply) -> Result<Handle> {
+        let OwnedReply::Handle(bytes) = reply else { return Err(Error::unexpected("OPEN")) };
+        Ok(Handle::new(bytes, self.outgoing.clone(), Rc::clone(&self.next_id)))
     }
 
-    /// Forgets the handle of a file, which is closed when nobody uses it any more: at once, with an answer, if that is so now.
+    /// Forgets the handle of a file. It is closed after its last use: at once, with an answer, if it is unused now.
     pub(crate) fn close(&self, file: u64) -> Result<Option<Pending>> {
         let cell = self.handles.borrow_mut().remove(&file);
         let handle = cell.and_then(Rc::into_inner).and_then(OnceCell::into_inner).and_then(Rc::into_inner);
@@ -305,7 +303,7 @@ async fn send(mut stdin: ChildStdin, mut packets: mpsc::UnboundedReceiver<Vec<u8
     }
 }
 
-/// Ends with its standard input once it was let in. A login that nobody waits for any more is ended, with what it has begun.
+/// After login, it ends with its standard input. A login that is no longer needed is terminated with its descendants.
 #[derive(Debug)]
 struct Ssh {
     child: Child,
@@ -325,7 +323,7 @@ async fn receive(
     mut stdout: ChildStdout,
     child: Child,
     words: LastWords,
-    waiting: Rc<RefCell<Waiting>>,
+    waiting: Rc<RefCell<PendingReplies>>,
     (told, ended): (oneshot::Sender<Result<Server>>, Rc<Notify>),
 ) {
     let mut ssh = Ssh { child, is_let_in: false };
@@ -362,16 +360,16 @@ async fn receive(
     waiting.lost = Some(why.clone());
     ended.notify_waiters();
     for (_, asked) in waiting.asked.drain() {
-        let _ = asked.answer.send(Err(Trouble::Lost(why.clone())));
+        let _ = asked.answer.send(Err(Error::Lost(why.clone())));
     }
     if let Some(told) = told {
-        let _ = told.send(Err(Trouble::Lost(why)));
+        let _ = told.send(Err(Error::Lost(why)));
     }
 }
 
 fn dispatch(
     frames: &mut Frames,
-    waiting: &RefCell<Waiting>,
+    waiting: &RefCell<PendingReplies>,
     told: &mut Option<oneshot::Sender<Result<Server>>>,
 ) -> Result<(), sftp::Error> {
     while let Some(reply) = frames.next_reply()? {

@@ -6,7 +6,7 @@ use sftp::FileType;
 
 use crate::{
     channel::Channel,
-    trouble::{Result, Trouble},
+    error::{Error, Result},
 };
 
 /// What has the name of the destination.
@@ -50,7 +50,7 @@ pub(crate) async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination
             Some(_) => Destination::Other,
         },
         // What cannot be looked at may be there.
-        None if Trouble::unless_lost(above)?.is_ok_and(|above| above.is_none()) => Destination::Nowhere,
+        None if Error::unless_lost(above)?.is_ok_and(|above| above.is_none()) => Destination::Nowhere,
         None => Destination::Free,
     })
 }

@@ -16,15 +16,15 @@ use sftp::{Attributes, Request};
 use crate::{
     carrier::{Carrier, is_hole, sync_local},
     channel::Channel,
+    error::{Error, Result},
     file::{FileCopy, Item, Prepared},
     journal::Known,
-    parts::{Part, at_first},
+    partial_files::{PartialFile, at_first},
     place::Place,
     remote::to_read,
+    reply::OwnedReply,
     report::Verified,
-    said::Said,
     span::Span,
-    trouble::{Result, Trouble},
 };
 
 impl Carrier {
@@ -56,7 +56,7 @@ impl Carrier {
         if journal.is_some() {
             self.parts.borrow_mut().remove(&file.number);
         } else {
-            self.part(file, Part::Here(part.clone()));
+            self.part(file, PartialFile::Here(part.clone()));
         }
         let bytes = |place: &Place| place.path().into_os_string().into_encoded_bytes();
         Ok(Prepared {
@@ -78,7 +78,7 @@ impl Carrier {
         }
         let name = self.part_name(file);
         let part = target.beside(&name);
-        self.part(file, Part::Here(part.clone()));
+        self.part(file, PartialFile::Here(part.clone()));
         (part, name)
     }
 
@@ -103,11 +103,11 @@ impl Carrier {
             if data.iter().all(|byte| *byte == 0) && is_hole(&local, offset, data.len() as u64) {
                 return Ok(());
             }
-            local.write_all_at(data, offset).map_err(|error| Trouble::local("write the file here", &error))
+            local.write_all_at(data, offset).map_err(|error| Error::local("write the file here", &error))
         };
         match self.receive(channel, handle, span, write).await? {
             None => Ok(()),
-            Some(_) => Err(Trouble::Changed),
+            Some(_) => Err(Error::Changed),
         }
     }
 
@@ -119,7 +119,7 @@ impl Carrier {
         let taken = Rc::clone(&bytes);
         let ended = self.receive(channel, handle, &span, move |offset, data: &[u8]| {
             let at = (offset - begin) as usize;
-            // Once a piece was missing, nobody waits for those behind it.
+            // After a missing piece, the later ones are not needed.
             if let Some(space) = taken.borrow_mut().get_mut(at..at + data.len()) {
                 space.copy_from_slice(data);
             }
@@ -162,9 +162,9 @@ impl Carrier {
             let mut answer = answer.answer().await?;
             loop {
                 let taken = match answer {
-                    Said::Taken(taken) => taken,
-                    Said::EndOfFile => return Ok(Some(offset)),
-                    _ => return Err(Trouble::unexpected("READ")),
+                    OwnedReply::Taken(taken) => taken,
+                    OwnedReply::EndOfFile => return Ok(Some(offset)),
+                    _ => return Err(Error::unexpected("READ")),
                 };
                 offset += taken as u64;
                 bytes -= taken;
@@ -193,7 +193,7 @@ impl Carrier {
 
     /// Refuses a source that is not what it was when it was listed, or that another file has replaced since.
     pub(crate) async fn unchanged_there(&self, channel: &Channel, file: &FileCopy) -> Result {
-        unchanged(&file.item, channel.stat(&file.item.source).await?.ok_or(Trouble::Changed)?)
+        unchanged(&file.item, channel.stat(&file.item.source).await?.ok_or(Error::Changed)?)
     }
 
     async fn name_down(
@@ -206,21 +206,21 @@ impl Carrier {
         let item = &file.item;
         local
             .set_len(item.size_bytes)
-            .map_err(|error| Trouble::local("set the size of the file here", &error))?;
-        let permissions = if self.manner.preserve { Some(item.permissions) } else { replaced_permissions };
+            .map_err(|error| Error::local("set the size of the file here", &error))?;
+        let permissions = if self.options.preserve { Some(item.permissions) } else { replaced_permissions };
         let set = permissions
             .map_or(Ok(()), |permissions| local.set_permissions(fs::Permissions::from_mode(permissions)));
-        let set = set.and_then(|()| if self.manner.preserve { set_times(local, item) } else { Ok(()) });
+        let set = set.and_then(|()| if self.options.preserve { set_times(local, item) } else { Ok(()) });
         if let Err(error) = set {
             // Some file systems, such as FAT, have neither.
             self.warn(format!("{}: cannot set times and permissions: {error}", target.path().display()));
         }
-        if self.manner.sync {
+        if self.options.sync {
             sync_local(local).await?;
         }
         part.rename(target)
-            .map_err(|error| Trouble::local("rename the temporary file to its final name", &error))?;
-        if self.manner.sync {
+            .map_err(|error| Error::local("rename the temporary file to its final name", &error))?;
+        if self.options.sync {
             target.sync_folder();
         }
         Ok(())
@@ -239,7 +239,7 @@ impl Carrier {
             if size_bytes == 0 && !self.read(channel, &handle, 0..1).await?.is_empty() {
                 let why = "the source has contents but reports size 0, as files in /proc do; there, cat it to a regular \
                            file and copy that";
-                return Err(Trouble::Local(why.to_owned()));
+                return Err(Error::Local(why.to_owned()));
             }
             let now = channel.begin(&Request::Fstat(&handle))?;
             unchanged(&file.item, now.attributes().await?)?;
@@ -260,7 +260,7 @@ fn unchanged(item: &Item, now: Attributes) -> Result {
     let modified_s = now.times.map(|times| i64::from(times.modified_s));
     let is_same = now.size.is_none_or(|size| size == item.size_bytes)
         && modified_s.is_none_or(|modified_s| modified_s == item.modified_s);
-    if is_same { Ok(()) } else { Err(Trouble::Changed) }
+    if is_same { Ok(()) } else { Err(Error::Changed) }
 }
 
 pub(crate) fn set_times(file: &File, item: &Item) -> io::Result<()> {

@@ -13,16 +13,16 @@ use sftp::Request;
 use tokio::sync::OnceCell;
 
 use crate::{
+    error::{Error, Result},
     hasher::BLOCK_BYTES,
     journal::Journal,
     location::shown,
     place::Place,
-    trouble::{Result, Trouble},
 };
 
 /// Bytes of a large file that one channel carries at once: two windows of SSH.
 pub(crate) const CHUNK_BYTES: u64 = 4 * BLOCK_BYTES;
-/// Permissions that are copied. As with scp, a program that runs as its owner does not become one that runs as whoever copies.
+/// Permissions that are copied. As with scp, a set-user-ID program does not become one that runs as the user who copies.
 pub(crate) const MODE_BITS: u32 = 0o777;
 /// Files up to this size go in one piece, many at once.
 pub(crate) const SMALL_BYTES: u64 = 2 * BLOCK_BYTES;
@@ -88,7 +88,7 @@ pub(crate) enum Kind {
 pub(crate) struct FileCopy {
     pub(crate) number: u64,
     pub(crate) item: Item,
-    /// Made by the first who needs it.
+    /// Made when it is first needed.
     pub(crate) prepared: OnceCell<Prepared>,
     next: Cell<u64>,
     again: RefCell<BTreeMap<u64, u32>>,
@@ -145,7 +145,7 @@ impl FileCopy {
         self.item.size_bytes <= SMALL_BYTES
     }
 
-    /// The next chunk that somebody has to carry.
+    /// The next chunk to carry.
     pub(crate) fn take_chunk(&self) -> Option<u64> {
         if self.is_closed.get() {
             return None;
@@ -163,7 +163,7 @@ impl FileCopy {
         })
     }
 
-    /// Whether somebody has to carry a chunk.
+    /// Whether there is a chunk to carry.
     pub(crate) fn has_more(&self) -> bool {
         !self.is_closed.get()
             && (self.next.get() * CHUNK_BYTES < self.item.size_bytes
@@ -181,7 +181,7 @@ impl FileCopy {
         let attempts = again.entry(chunk).or_default();
         *attempts += 1;
         if *attempts & !WAITS >= MAX_ATTEMPTS {
-            return Err(Trouble::Differs { offset: chunk * CHUNK_BYTES });
+            return Err(Error::Differs { offset: chunk * CHUNK_BYTES });
         }
         *attempts |= WAITS;
         Ok(())
@@ -213,7 +213,7 @@ impl FileCopy {
     }
 }
 
-/// Marks a chunk that waits for somebody to carry it again.
+/// Marks a chunk that has to be carried again.
 const WAITS: u32 = 1 << 31;
 
 #[cfg(test)]

@@ -13,11 +13,11 @@ use crate::{
     carrier::{Carrier, CarryOptions, Direction},
     channel::Channel,
     download::set_times,
+    error::{Error, Result},
     file::{Item, Kind},
     location::shown,
     remote::{NAME_IS_TAKEN, final_attributes},
     tree::{ASKED_AT_ONCE, Problem},
-    trouble::{Result, Trouble},
 };
 
 /// Targets that are no folders of this copy: nothing is written below them.
@@ -93,7 +93,7 @@ pub(crate) async fn make_folders(
             let some: Vec<&Item> =
                 some.iter().copied().filter(|folder| !all.missing.is_above(folder)).collect();
             let mut asked = VecDeque::new();
-            if carrier.manner.direction == Direction::Up {
+            if carrier.options.direction == Direction::Up {
                 for folder in &some {
                     asked.push_back(channel.begin_folder(folder, at_first(folder))?);
                 }
@@ -101,7 +101,7 @@ pub(crate) async fn make_folders(
             for folder in some {
                 let made = match asked.pop_front() {
                     Some(folder) => {
-                        Trouble::unless_lost(folder.made().await)?.map_err(|trouble| trouble.to_string())
+                        Error::unless_lost(folder.made().await)?.map_err(|error| error.to_string())
                     }
                     None => carrier.held.make_folder(folder, at_first(folder)).map_err(|error| {
                         let is_taken = error.kind() == io::ErrorKind::AlreadyExists;
@@ -136,7 +136,7 @@ pub(crate) async fn finish_folders(
     made: &Made,
     warnings: &mut Vec<String>,
 ) {
-    let CarryOptions { preserve, direction, .. } = carrier.manner;
+    let CarryOptions { preserve, direction, .. } = carrier.options;
     let is_set = |folder: &&Item| {
         let is_umask_kept = direction == Direction::Down && at_first(folder) == folder.permissions;
         preserve || made.new.contains(&folder.target) && !is_umask_kept
@@ -154,12 +154,12 @@ pub(crate) async fn finish_folders(
         for (folder, asked) in some.iter().zip(asked) {
             let set = match asked {
                 Some(Ok(asked)) => {
-                    channel.set(&folder.target, asked).await.map_err(|trouble| trouble.to_string())
+                    channel.set(&folder.target, asked).await.map_err(|error| error.to_string())
                 }
-                Some(Err(trouble)) => Err(trouble.to_string()),
+                Some(Err(error)) => Err(error.to_string()),
                 None => set_here(carrier, folder).map_err(|error| error.to_string()),
             };
-            // Some servers refuse all such requests; without -p, nobody has asked for them.
+            // Some servers refuse all such requests; without -p, they were not asked for.
             if let (true, Err(why)) = (preserve, set) {
                 warnings.push(format!("{}: cannot set times and permissions: {why}", shown(&folder.target)));
             }
@@ -170,7 +170,7 @@ pub(crate) async fn finish_folders(
 fn set_here(carrier: &Carrier, folder: &Item) -> io::Result<()> {
     let opened = carrier.held.open_folder(folder)?;
     opened.set_permissions(fs::Permissions::from_mode(folder.permissions))?;
-    if carrier.manner.preserve { set_times(&opened, folder) } else { Ok(()) }
+    if carrier.options.preserve { set_times(&opened, folder) } else { Ok(()) }
 }
 
 /// Makes links, many at once. Returns the sources of those that could not be made, and why.
@@ -197,8 +197,8 @@ pub(crate) async fn make_links(
 }
 
 async fn make_link(carrier: &Carrier, channel: &Channel, item: &Item) -> Result<(), String> {
-    let words = |trouble: Trouble| trouble.to_string();
-    match (carrier.manner.direction, &item.kind) {
+    let words = |error: Error| error.to_string();
+    match (carrier.options.direction, &item.kind) {
         (Direction::Up, Kind::Link(to)) => {
             if channel.lstat(&item.target).await.map_err(words)?.is_some() {
                 channel.remove(&item.target).await.map_err(words)?;

@@ -134,7 +134,7 @@ impl Governor {
             let used = self.used.bytes.get();
             if used == 0 || used + bytes <= self.bound_bytes.get() {
                 self.used.bytes.set(used + bytes);
-                // There may be room for the next who waits, too.
+                // There may be room for the next waiter, too.
                 self.used.freed.notify_one();
                 break;
             }
@@ -142,7 +142,7 @@ impl Governor {
         }
         let permit = Permit { bytes, used: Rc::clone(&self.used) };
         if let Some(limit) = self.limit_bytes_per_s {
-            // Whoever comes takes the next place in time. A short pause is made up for, a longer one is not.
+            // Each caller gets the next free time slot. A short pause is made up for, a longer one is not.
             let now = Instant::now();
             let begin = self.next.get().max(now.checked_sub(MADE_UP).unwrap_or(now));
             self.next.set(begin + Duration::from_secs_f64(bytes as f64 / limit.max(1) as f64));
@@ -316,7 +316,7 @@ mod tests {
         let large = governor.permit(3 << 20).await;
         let mut waits = Box::pin(governor.permit(2 << 20));
         assert!(tokio::time::timeout(Duration::from_millis(20), &mut waits).await.is_err());
-        // The bound becomes smaller than what somebody waits for.
+        // The bound becomes smaller than what a caller waits for.
         governor.bound_bytes.set(1 << 20);
         drop((first, large));
         tokio::time::timeout(testing::PATIENCE, waits).await.unwrap();

@@ -5,9 +5,9 @@ use std::{cell::Cell, mem::take, ops::Deref, rc::Rc};
 use sftp::Request;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::{channel::Channel, trouble::Result, waiting::Pending};
+use crate::{channel::Channel, error::Result, pending::Pending};
 
-/// An open file or folder there. It is closed when the last who uses it drops it: servers give the same bytes to another file soon
+/// An open file or folder there. It is closed when its last user drops it: servers give the same bytes to another file soon
 /// after, and what is late would be written into that.
 #[derive(Debug)]
 pub(crate) struct Handle {
@@ -41,7 +41,7 @@ impl Drop for Handle {
             let id = self.next_id.replace(self.next_id.get().wrapping_add(1));
             let mut packet = Vec::new();
             Request::Close(&self.bytes).write(id, &mut packet);
-            // Nobody waits for the answer.
+            // The answer is not needed.
             let _ = self.outgoing.send(packet);
         }
     }

@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{hash::Sum, location::shown, tree::below, waiting::ANSWER_WAIT};
+use crate::{hash::Sum, location::shown, pending::ANSWER_WAIT, tree::below};
 
 /// What the shell says when it has all that is needed.
 const READY: &str = "proofload: ready";
@@ -39,14 +39,14 @@ const MAX_TOGETHER: usize = 16;
 /// The longest line that is read of a shell.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
-/// Somebody who waits for a hash.
+/// A request for a hash.
 type PendingHash = oneshot::Sender<Option<String>>;
 
 /// Computes hashes there, one after the other.
 #[derive(Debug)]
 struct Hasher {
     commands: tokio::sync::mpsc::UnboundedSender<Vec<u8>>,
-    /// Those who wait for a hash, in their order; none when it answers no more.
+    /// The pending requests for hashes, in order; none once the shell answers no more.
     waiting: Rc<RefCell<Option<VecDeque<PendingHash>>>>,
 }
 
@@ -88,7 +88,7 @@ s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && 
                     break;
                 }
             }
-            // Those who wait hear that nobody answers.
+            // The pending requests get no hash.
             *asked.borrow_mut() = None;
         });
         Some(Self { commands, waiting })
@@ -99,7 +99,7 @@ s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && 
         self.waiting.borrow().is_none()
     }
 
-    /// The hash of a file, or of `length` bytes of it from an offset; none if nobody there can tell.
+    /// The hash of a file, or of `length` bytes of it from an offset; none if no shell there can tell.
     async fn hash(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
         let path = quoted(path);
         let part = part.map_or(String::new(), |(offset, length)| {
@@ -129,7 +129,7 @@ s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && 
     }
 }
 
-/// A chunk whose sum somebody wants.
+/// A chunk whose sum is wanted.
 #[derive(Debug)]
 struct Wanted {
     path: Vec<u8>,
@@ -148,7 +148,7 @@ pub(crate) struct Hashers {
     next: Cell<usize>,
     /// Where relative paths begin for SFTP; a shell may begin elsewhere.
     home: RefCell<Vec<u8>>,
-    /// Hashes that somebody waits for, since when, and for how long before that.
+    /// Pending hashes, since when, and for how long before that.
     asked: Cell<u32>,
     since: Cell<Option<Instant>>,
     busy: Cell<Duration>,
@@ -157,12 +157,12 @@ pub(crate) struct Hashers {
     /// Connections that are not given up, and have a hasher whenever they are open.
     not_given_up: Cell<u32>,
     changed: Notify,
-    /// Since when somebody waits for the first answer of a shell, and of how many bytes the hashes are that are waited for.
+    /// Since when the first answer of a shell is awaited, and of how many bytes the pending hashes are.
     first_wait: Cell<Option<Instant>>,
     asked_bytes: Cell<u64>,
     /// How fast what was written could be read back; none where nothing is.
     reading_back: Cell<Option<(f64, Duration)>>,
-    /// Nobody is asked any more.
+    /// No shell is asked any more.
     is_distrusted: Cell<bool>,
     /// Why files were not compared by sums of the other machine.
     why_not: RefCell<Option<String>>,
@@ -192,7 +192,7 @@ impl Hashers {
         self.why_not.borrow().clone()
     }
 
-    /// Starts another. Those who want a hash meanwhile wait for it.
+    /// Starts another shell. Requests wait for it meanwhile.
     pub(crate) async fn start(&self, command: Command) {
         self.starting.set(self.starting.get() + 1);
         let started = timeout(START_WAIT, Hasher::start(command)).await;
@@ -232,12 +232,12 @@ impl Hashers {
         *self.home.borrow_mut() = home;
     }
 
-    /// The share of the time in which somebody waited for a hash.
+    /// The share of the time in which a hash was awaited.
     pub(crate) fn busy_share(&self, elapsed: Duration) -> f64 {
         self.busy.get().as_secs_f64() / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The hash of a file of so many bytes, or of a part of it; none if nobody there can tell.
+    /// The hash of a file of so many bytes, or of a part of it; none if no shell there can tell.
     pub(crate) async fn hash(&self, path: &[u8], part: Option<(u64, u64)>, bytes: u64) -> Option<String> {
         self.asked_bytes.set(self.asked_bytes.get() + bytes);
         if self.asked.replace(self.asked.get() + 1) == 0 {
@@ -278,7 +278,7 @@ impl Hashers {
                 },
                 None if self.has_worked.get() && self.may_come() => {
                     if timeout(RETURN_WAIT, changed).await.is_err() {
-                        // The shell ended by itself. Nobody waits for it again.
+                        // The shell ended by itself. It is not waited for again.
                         self.has_worked.set(false);
                     }
                 }
@@ -311,7 +311,7 @@ impl Hashers {
         (reading + 2 * round_trip).clamp(LEAST_WAIT, START_WAIT)
     }
 
-    /// The sum of a chunk of a file, of which `here` is the sum here; none if nobody there can tell.
+    /// The sum of a chunk of a file, of which `here` is the sum here; none if no shell there can tell.
     pub(crate) async fn hash_chunk(self: &Rc<Self>, path: &[u8], offset: u64, here: Sum) -> Option<String> {
         let (answer, sum) = oneshot::channel();
         self.wanted.borrow_mut().push(Wanted { path: path.to_vec(), offset, here, answer });

@@ -17,16 +17,16 @@ use crate::{
     Location, Progress, Report,
     carrier::Direction,
     channel::Channel,
-    choice::{Choice, expand},
     destination::{Destination, stated},
+    error::{Error, Result},
     file::{FileCopy, Item, Kind},
+    file_filter::{FileFilter, expand},
     folders::{finish_folders, make_folders, make_links, one_for_each_target},
     location::os,
     rehearsal::rehearse,
     report::FileReport,
     session::{Session, unless_stopped},
     tree::{ASKED_AT_ONCE, Found, Problem, below, find_here, find_there, last_name},
-    trouble::{Result, Trouble},
 };
 
 /// Time for which each way is tried without files.
@@ -47,7 +47,7 @@ pub struct Job {
     /// Options for `ssh`.
     pub ssh_options: Vec<OsString>,
     /// Which files of the sources.
-    pub choice: Choice,
+    pub choice: FileFilter,
     /// Keeps times and permissions.
     pub preserve: bool,
     /// Compares what was written with what was read.
@@ -168,9 +168,9 @@ async fn run(
     let Session { pool, carrier, first, machine, began, login_s, .. } = &session;
     let asked = async { tokio::join!(session.measure(job), find(job, direction, first, stop)) };
     let (measured, found) = unless_stopped(stop, asked).await?;
-    measured.map_err(|trouble| session.trouble(&trouble))?;
+    measured.map_err(|error| session.error(&error))?;
     let round_trip_s = carrier.governor.round_trip().as_secs_f64();
-    let Found { items, mut problems } = found.map_err(|trouble| session.trouble(&trouble))??;
+    let Found { items, mut problems } = found.map_err(|error| session.error(&error))??;
     let mut report = Report { login_s: *login_s, round_trip_s, ..Report::default() };
     let items = one_for_each_target(items, &mut problems);
     let own = |item: &Item| match direction {
@@ -192,12 +192,12 @@ async fn run(
     report.folders = folders.len() as u64;
     if job.dry_run {
         let rehearsed = rehearse(carrier, first, (&folders, &items), &mut report);
-        unless_stopped(stop, rehearsed).await?.map_err(|trouble| session.trouble(&trouble))?;
+        unless_stopped(stop, rehearsed).await?.map_err(|error| session.error(&error))?;
         report.elapsed_s = began.elapsed().as_secs_f64();
         return Ok(report);
     }
     let making = make_folders(carrier, first, &folders, &mut report.notes);
-    let made = unless_stopped(stop, making).await?.map_err(|trouble| session.trouble(&trouble))?;
+    let made = unless_stopped(stop, making).await?.map_err(|error| session.error(&error))?;
     let folders: Vec<Item> = folders.into_iter().filter(|folder| !made.missing.has(folder)).collect();
     report.folders = folders.len() as u64;
     let (homeless, items): (Vec<Item>, Vec<Item>) =
@@ -209,7 +209,7 @@ async fn run(
         (files.iter().fold(0, |all, file| file.size_bytes.saturating_add(all)), files.len() as u64);
     let add = |(number, item)| {
         let file = FileCopy::new(number, item);
-        // Whoever is done with a file drops it, and so closes it.
+        // The last user of a file drops it, and so closes it.
         let weak = Rc::downgrade(&file);
         carrier.queue.add(file);
         weak
@@ -223,7 +223,7 @@ async fn run(
             total_files,
             elapsed: began.elapsed(),
             channels: pool.channels(),
-            lost: pool.why().filter(|_| pool.channels() == 0).map(|trouble| trouble.to_string()),
+            lost: pool.why().filter(|_| pool.channels() == 0).map(|error| error.to_string()),
         });
         false
     };
@@ -254,7 +254,7 @@ async fn run(
     session.run_lock.iter().for_each(|lock| lock.leaves_parts.set(!are_gone));
     report.warnings.extend(carrier.warnings.take());
     if !unfinished.is_empty() {
-        let has_parts = carrier.manner.journals.is_some();
+        let has_parts = carrier.options.journals.is_some();
         let next = if has_parts {
             "; the same command copies every file again, but goes on with what has arrived of files over 2 MiB"
         } else {
@@ -275,9 +275,9 @@ async fn probe_one_way(
     let session = Session::login(job, host, direction, stop).await?;
     session.carrier.queue.add_endless();
     let measured = unless_stopped(stop, session.measure(job)).await?;
-    measured.map_err(|trouble| session.trouble(&trouble))?;
+    measured.map_err(|error| session.error(&error))?;
     let opened = unless_stopped(stop, session.carrier.open_endless(&session.first)).await?;
-    opened.map_err(|trouble| session.trouble(&trouble))?;
+    opened.map_err(|error| session.error(&error))?;
     let mut report = Report::default();
     let (began, mut complete) = (Instant::now(), None);
     let mut is_over = || {
@@ -290,7 +290,7 @@ async fn probe_one_way(
     session.carry(job, stop, &mut report, &mut is_over).await;
     report.elapsed_s = session.began.elapsed().as_secs_f64();
     match session.pool.why() {
-        Some(why) if report.held_back.is_none() => Err(session.trouble(&why)),
+        Some(why) if report.held_back.is_none() => Err(session.error(&why)),
         _ => Ok(report),
     }
 }
@@ -323,10 +323,10 @@ async fn find(
     let end = named.iter().rposition(|byte| *byte != b'/').map_or(named.len(), |last| last + 1);
     let (destination, must_be_folder) = (named[..end].to_vec(), end < named.len());
     let known = match direction {
-        Direction::Up => match Trouble::unless_lost(stated(channel, &destination).await)? {
+        Direction::Up => match Error::unless_lost(stated(channel, &destination).await)? {
             Ok(known) => known,
-            Err(trouble) => {
-                return Ok(Err(CopyError::Failed(format!("{}: {trouble}", job.destination.in_words()))));
+            Err(error) => {
+                return Ok(Err(CopyError::Failed(format!("{}: {error}", job.destination.in_words()))));
             }
         },
         Direction::Down => Destination::here(Path::new(&os(&destination))),

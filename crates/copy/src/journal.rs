@@ -1,6 +1,6 @@
-//! What of a large file has arrived, for those who go on later.
+//! Which chunks of a large file have arrived, so that a later run can resume.
 //!
-//! A file of lines: who the file is, then a line for each chunk with its hash. A torn line ends it. What it lists is hashed again
+//! A file of lines: the identity of the file, then a line for each chunk with its hash. A torn line ends it. What it lists is hashed again
 //! before it counts: the machines may have lost it since.
 
 use std::{
@@ -27,7 +27,7 @@ const MAX_RUNS: u32 = 256;
 /// Killed runs of a command whose parts are looked for.
 const MAX_FORMER: usize = 8;
 
-/// Opens the folder of journals, which nobody else may look into; makes it if it is missing.
+/// Opens the folder of journals, which only this user may read; makes it if it is missing.
 ///
 /// # Errors
 /// When it cannot be made, or is not this user's; [`io::ErrorKind::Other`] when it would be made in another user's home.
@@ -93,7 +93,7 @@ impl RunLock {
     /// Takes the first free place of a command, so that a killed run finds its own again whatever else ran meanwhile.
     ///
     /// # Errors
-    /// When the folder cannot be written to, or somebody else may have written there.
+    /// When the folder cannot be written to, or another user may have written there.
     pub(crate) fn take(folder: &Rc<Folder>, command: &str) -> io::Result<Self> {
         let id = match read(folder, "id")? {
             Some(id) if !id.is_empty() => id,
@@ -182,7 +182,7 @@ impl Journal {
     /// What the journal of a file tells; nothing if there is none.
     ///
     /// # Errors
-    /// When it cannot be read, or somebody else may have written it.
+    /// When it cannot be read, or another user may have written it.
     pub(crate) fn known(folder: &Folder, token: &str, identity: &Identity) -> io::Result<Known> {
         let text = read(folder, &Self::name(token, identity))?.unwrap_or_default();
         let mut lines = text.split_inclusive('\n').map_while(|line| line.strip_suffix('\n'));
@@ -333,7 +333,7 @@ mod tests {
         // A journal that is begun takes the place of the link.
         drop(Journal::begin(&folder, "a", &identity(), "p", &BTreeMap::new()).unwrap());
         assert!(!elsewhere.exists() && Journal::known(&folder, "a", &identity()).is_ok());
-        // Whoever may write there could have planted anything.
+        // Every user who may write there could have planted anything.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o770)).unwrap();
         assert!(open_state(folder.path()).is_err());
     }

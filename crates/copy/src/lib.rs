@@ -4,48 +4,47 @@
 //! channels, and all of them take from one queue of chunks. How much is on the way at once follows what the path
 //! holds ([`governor`]). A file has a temporary name until every chunk of it was verified.
 
+mod bottleneck;
 mod carrier;
 mod channel;
-mod choice;
 mod destination;
 mod download;
+mod error;
 mod file;
+mod file_filter;
 mod folders;
 mod governor;
 mod handle;
 mod hash;
 mod hasher;
-mod held;
+mod host_sampler;
 mod job;
 mod journal;
 mod location;
-mod parts;
+mod partial_files;
+mod passwordless;
+mod pending;
 mod place;
 mod pool;
+mod pool_size;
 mod probe;
 mod queue;
-mod quiet;
 mod rehearsal;
 mod remote;
+mod reply;
 mod report;
-mod said;
 mod session;
-mod shape;
 mod sockets;
 mod span;
 mod ssh;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod trouble;
 mod upload;
 mod verify;
-mod waiting;
-mod witness;
 
-pub use choice::Choice;
-pub use held::{Cause, HeldBack};
+pub use bottleneck::{Bottleneck, Cause};
+pub use file_filter::FileFilter;
 pub use job::{CopyError, Job, copy, probe};
 pub use location::Location;
 pub use report::{Progress, Report, Verified};
-pub use witness::Shown;

@@ -19,16 +19,16 @@ use rustix::{
 };
 
 use crate::{
+    error::{Error, Result},
     file::{Item, MODE_BITS},
     location::os,
-    trouble::{Result, Trouble},
 };
 
 /// Folders that the user named, or that hold what he named, by their paths.
 #[derive(Debug, Default)]
-pub(crate) struct Held(RefCell<HashMap<PathBuf, Rc<Folder>>>);
+pub(crate) struct OpenFolders(RefCell<HashMap<PathBuf, Rc<Folder>>>);
 
-impl Held {
+impl OpenFolders {
     fn folder(&self, path: &Path) -> io::Result<Rc<Folder>> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         if let Some(folder) = self.0.borrow().get(path) {
@@ -60,7 +60,7 @@ impl Held {
 
     /// Where a file comes to, and the permissions of the one that is there.
     pub(crate) fn target(&self, item: &Item) -> Result<(Place, Option<u32>)> {
-        let failed = |error: &io::Error| Trouble::local("find the place of the target", error);
+        let failed = |error: &io::Error| Error::local("find the place of the target", error);
         let place = self.place(item).map_err(|error| failed(&error))?;
         let found = match place.folder.look(&place.name) {
             Ok(found) => found,
@@ -69,9 +69,9 @@ impl Held {
         };
         match FileType::from_raw_mode(found.st_mode) {
             FileType::RegularFile => Ok((place, Some(found.st_mode & MODE_BITS))),
-            // It is replaced itself: whoever wrote it must not say where else files come to.
+            // The link itself is replaced: its author must not redirect files.
             FileType::Symlink => Ok((place, None)),
-            _ => Err(Trouble::not_regular(&item.target)),
+            _ => Err(Error::not_regular(&item.target)),
         }
     }
 
@@ -160,11 +160,11 @@ impl Place {
             } else {
                 ""
             };
-            Trouble::Local(format!("cannot make {}: {error}{advice}", self.path().display()))
+            Error::Local(format!("cannot make {}: {error}{advice}", self.path().display()))
         })
     }
 
-    /// Opens what an earlier run has left, if it is ours and nobody can do more with it than with one that is made with this mode.
+    /// Opens what an earlier run has left, if this user owns it and other users can do no more with it than with a file of this mode.
     pub(crate) fn take_up(&self, mode: u32) -> Option<File> {
         let file = self.folder.file(&self.name, OFlags::RDWR).ok()?;
         let about = file.metadata().ok()?;
@@ -220,7 +220,7 @@ mod tests {
             fs::create_dir(folder).unwrap();
         }
         symlink(&named, &link).unwrap();
-        let held = Held::default();
+        let held = OpenFolders::default();
         // The link that the user named is followed.
         assert!(!held.make_folder(&below(&link, "", Kind::Folder), 0o755).unwrap());
         for name in ["a", "b", "c"] {
@@ -256,7 +256,7 @@ mod tests {
     fn only_a_part_of_our_own_is_taken_up() {
         let place = tempfile::tempdir().unwrap();
         let item = below(place.path(), "file", Kind::File);
-        let (target, _) = Held::default().target(&item).unwrap();
+        let (target, _) = OpenFolders::default().target(&item).unwrap();
         let part = target.beside("part");
         let path = part.path();
         drop(part.create(0o640, 5).unwrap());
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn as_root_a_part_of_another_user_is_not_taken_up() {
         let place = tempfile::tempdir().unwrap();
-        let (target, _) = Held::default().target(&below(place.path(), "file", Kind::File)).unwrap();
+        let (target, _) = OpenFolders::default().target(&below(place.path(), "file", Kind::File)).unwrap();
         let part = target.beside("part");
         drop(part.create(0o600, 5).unwrap());
         assert!(part.take_up(0o600).is_some());

@@ -13,12 +13,12 @@ use tokio::{task::spawn_local, time::sleep};
 use crate::{
     carrier::Carrier,
     channel::Channel,
-    quiet::Quiet,
-    shape::{LONG_ROUND_TRIP, MAX_CHANNELS, Shape, USUAL_CHANNELS},
+    error::{Error, Result},
+    host_sampler::HostSampler,
+    passwordless::PasswordlessLogins,
+    pool_size::{LONG_ROUND_TRIP, MAX_CHANNELS, PoolSize, USUAL_CHANNELS},
     sockets::Folder,
     ssh::Login,
-    trouble::{Result, Trouble},
-    witness::Witness,
 };
 
 /// How often the first connection is made again where sshd has refused it, and after what time.
@@ -41,7 +41,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONG_LOGIN: Duration = Duration::from_secs(1);
 /// Time between two looks whether a login was let in.
 const LOGIN_TICK: Duration = Duration::from_millis(10);
-/// Logins that begin beside the first, where it asked nobody anything the last time: if all fail, a server that counts failures has
+/// Logins that begin beside the first, where it needed no prompt the last time: if all fail, a server that counts failures has
 /// seen less than five.
 const EARLY_LOGINS: u32 = 3;
 
@@ -49,10 +49,10 @@ const EARLY_LOGINS: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Pool {
     login: Login,
-    quiet: Quiet,
+    passwordless: PasswordlessLogins,
     folder: Folder,
     carrier: Rc<Carrier>,
-    witness: Rc<Witness>,
+    sampler: Rc<HostSampler>,
     /// The first login had to ask the user something, so there is no second.
     is_interactive: Cell<bool>,
     /// All connections were begun.
@@ -74,23 +74,23 @@ pub(crate) struct Pool {
     logins: Rc<tokio::sync::Semaphore>,
     /// Most bytes of a READ and of a WRITE, as the server said over the first channel.
     limits: Cell<Option<(usize, usize)>>,
-    why: RefCell<Option<Trouble>>,
+    why: RefCell<Option<Error>>,
 }
 
 impl Pool {
     pub(crate) fn new(
         login: Login,
-        quiet: Quiet,
+        passwordless: PasswordlessLogins,
         carrier: Rc<Carrier>,
-        witness: Rc<Witness>,
+        sampler: Rc<HostSampler>,
     ) -> std::io::Result<Rc<Self>> {
         let folder = Folder::new()?;
         Ok(Rc::new(Self {
             login,
-            quiet,
+            passwordless,
             folder,
             carrier,
-            witness,
+            sampler,
             is_interactive: Cell::new(false),
             is_begun: Cell::new(false),
             is_planned: Cell::new(false),
@@ -111,14 +111,14 @@ impl Pool {
         self.folder.control(slot)
     }
 
-    /// The first login: asks nobody anything if that works, else the user. The others begin as soon as it was let in, if the login took
-    /// so long that the path must be long. Some begin with it, if the last login over this path was quiet.
+    /// The first login: without a prompt if that works, else with one. The others begin as soon as it was let in, if the login took
+    /// so long that the path must be long. Some begin with it, if the last login over this path needed no prompt.
     ///
     /// # Errors
     /// When neither works.
     pub(crate) async fn first(self: &Rc<Self>, connections: Option<u32>) -> Result<Rc<Channel>> {
         let early = connections.unwrap_or(u32::MAX).min(EARLY_LOGINS + 1);
-        for slot in 1..if self.quiet.is_known() { early } else { 0 } {
+        for slot in 1..if self.passwordless.is_known() { early } else { 0 } {
             self.start_slot(slot, None, MAX_CHANNELS);
         }
         let (pool, began) = (Rc::clone(self), Instant::now());
@@ -133,13 +133,13 @@ impl Pool {
         let mut refusals = 0..MAX_REFUSALS;
         loop {
             match Channel::open(self.login.connection(&self.control(0), true)).await {
-                Err(Trouble::Lost(why)) if may_ask(&why) => {
+                Err(Error::Lost(why)) if may_ask(&why) => {
                     let_in.abort();
                     self.is_interactive.set(true);
-                    self.quiet.learn(false);
+                    self.passwordless.learn(false);
                     return Channel::open(self.login.connection(&self.control(0), false)).await;
                 }
-                Err(Trouble::Lost(why)) if is_refused(&why) && refusals.next().is_some() => {
+                Err(Error::Lost(why)) if is_refused(&why) && refusals.next().is_some() => {
                     sleep(REFUSAL_PAUSE).await;
                 }
                 opened => return opened,
@@ -149,7 +149,7 @@ impl Pool {
 
     /// Whether a connection has a shell that hashes what is there: if anything is to be verified, or may be there from an earlier run.
     fn has_hasher(&self, slot: u32) -> bool {
-        slot < MAX_HASHERS && (self.carrier.manner.verify || self.carrier.manner.journals.is_some())
+        slot < MAX_HASHERS && (self.carrier.options.verify || self.carrier.options.journals.is_some())
     }
 
     fn start_hasher(&self, slot: u32) {
@@ -168,14 +168,14 @@ impl Pool {
         self.start_slot(0, Some(first), of_first);
         self.start_others(connections);
         if !self.is_interactive.get() && self.carrier.governor.round_trip() >= LONG_ROUND_TRIP {
-            self.quiet.learn(true);
+            self.passwordless.learn(true);
         }
         self.is_planned.set(true);
     }
 
-    fn shape(&self, connections: Option<u32>) -> Shape {
+    fn shape(&self, connections: Option<u32>) -> PoolSize {
         let connections = if self.is_interactive.get() { Some(1) } else { connections };
-        Shape::of(self.carrier.governor.round_trip(), connections)
+        PoolSize::of(self.carrier.governor.round_trip(), connections)
     }
 
     /// Begins the connections that were not begun earlier.
@@ -236,9 +236,9 @@ impl Pool {
                         attempt = 0;
                     }
                 }
-                Err(trouble) => {
-                    let is_final = matches!(&trouble, Trouble::Lost(why) if may_ask(why));
-                    *self.why.borrow_mut() = Some(trouble);
+                Err(error) => {
+                    let is_final = matches!(&error, Error::Lost(why) if may_ask(why));
+                    *self.why.borrow_mut() = Some(error);
                     if is_final {
                         break;
                     }
@@ -297,8 +297,8 @@ impl Pool {
             }));
         }
         if slot == 0 {
-            let witness = Rc::clone(&self.witness);
-            spawn_local(witness.watch_there(self.login.shell(&self.control(slot))));
+            let sampler = Rc::clone(&self.sampler);
+            spawn_local(sampler.watch_there(self.login.shell(&self.control(slot))));
         }
         for channel in all {
             let _ = channel.await;
@@ -382,7 +382,7 @@ impl Pool {
     }
 
     /// Why the last connection could not be made.
-    pub(crate) fn why(&self) -> Option<Trouble> {
+    pub(crate) fn why(&self) -> Option<Error> {
         self.why.borrow().clone()
     }
 }

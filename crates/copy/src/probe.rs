@@ -7,9 +7,9 @@ use sftp::{Attributes, OpenFlags, Request};
 use crate::{
     carrier::{Carrier, Direction},
     channel::Channel,
+    error::{Error, Result},
     remote::to_read,
-    said::Said,
-    trouble::{Result, Trouble},
+    reply::OwnedReply,
 };
 
 impl Carrier {
@@ -20,13 +20,13 @@ impl Carrier {
     pub(crate) async fn open_endless(&self, channel: &Channel) -> Result<Vec<u8>> {
         let to_write =
             Request::Open { path: b"/dev/null", flags: OpenFlags::WRITE, attributes: Attributes::default() };
-        let open = match self.manner.direction {
+        let open = match self.options.direction {
             Direction::Up => to_write,
             Direction::Down => to_read(b"/dev/zero"),
         };
         match channel.ask(&open).await? {
-            Said::Handle(handle) => Ok(handle),
-            _ => Err(Trouble::unexpected("OPEN")),
+            OwnedReply::Handle(handle) => Ok(handle),
+            _ => Err(Error::unexpected("OPEN")),
         }
     }
 
@@ -34,7 +34,7 @@ impl Carrier {
     pub(crate) async fn carry_endless(self: Rc<Self>, channel: Rc<Channel>) {
         let Ok(handle) = self.open_endless(&channel).await else { return };
         while !self.queue.is_closed() {
-            let most = if self.manner.direction == Direction::Up {
+            let most = if self.options.direction == Direction::Up {
                 channel.next_write_bytes(&self.governor)
             } else {
                 channel.next_read_bytes(&self.governor)
@@ -44,8 +44,8 @@ impl Carrier {
             else {
                 return;
             };
-            // Nobody waits for the answers; they make room for the next.
-            let begun = match self.manner.direction {
+            // The answers are not needed; they make room for the next.
+            let begun = match self.options.direction {
                 Direction::Up => channel.begin_write(room, (&handle, 0, most), |_| Ok(())),
                 Direction::Down => channel.begin_read(room, (&handle, 0, most), |_| Ok(())),
             };

@@ -1,4 +1,4 @@
-//! What is still to be carried. Every channel takes from here when it has room, so that nobody waits for the slowest.
+//! What is still to be carried. Every channel takes from here when it has room, so that none waits for the slowest.
 
 use std::{
     cell::{Cell, RefCell},
@@ -179,7 +179,7 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
-    /// All chunks of a file are there: somebody has to give it its name.
+    /// All chunks of a file are there: it has to get its name.
     pub(crate) fn complete(&self, file: Rc<FileCopy>) {
         self.complete.borrow_mut().push_back(file);
         self.changed.notify_waiters();
@@ -199,7 +199,7 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
-    /// Waits until every file is finished, or nobody goes on.
+    /// Waits until every file is finished, or the queue is closed.
     pub(crate) async fn all_finished(&self) {
         loop {
             let changed = self.changed.notified();
@@ -231,7 +231,7 @@ impl Queue {
         self.unfinished.get()
     }
 
-    /// Nobody takes anything any more.
+    /// Closes the queue: nothing is taken any more.
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
         self.changed.notify_waiters();

@@ -8,12 +8,12 @@ use crate::{
     Report,
     carrier::{Carrier, Direction},
     channel::Channel,
+    error::{Error, Result},
     file::{FileCopy, Item, Kind},
     folders::Missing,
     remote::NAME_IS_TAKEN,
     report::FileReport,
     tree::ASKED_AT_ONCE,
-    trouble::{Result, Trouble},
 };
 
 /// Looks where folders, and then files, would come to, and reports each file.
@@ -29,14 +29,14 @@ pub(crate) async fn rehearse(
     let mut missing = Missing::default();
     let all: Vec<&Item> = folders.iter().chain(files).collect();
     for some in all.chunks(ASKED_AT_ONCE) {
-        let is_up = carrier.manner.direction == Direction::Up;
+        let is_up = carrier.options.direction == Direction::Up;
         let ask = |item: &&Item| is_up.then(|| channel.begin(&item.look())).transpose();
         let asked = some.iter().map(ask).collect::<Result<Vec<_>>>()?;
         for (item, asked) in some.iter().zip(asked) {
             let found = match asked {
                 None => carrier.held.found(item),
                 Some(asked) => {
-                    let known = Trouble::unless_lost(asked.known().await)?.ok().flatten();
+                    let known = Error::unless_lost(asked.known().await)?.ok().flatten();
                     known.and_then(|known| known.file_type())
                 }
             };
@@ -53,7 +53,7 @@ pub(crate) async fn rehearse(
                     report.files.push(FileReport::of(&file));
                 }
                 _ => {
-                    let why = Trouble::not_regular(&item.target).to_string();
+                    let why = Error::not_regular(&item.target).to_string();
                     report.files.push(FileReport::failed(&file, why));
                 }
             }

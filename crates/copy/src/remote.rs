@@ -6,11 +6,11 @@ use sftp::{Attributes, Code, FileType, OpenFlags, Request, Times};
 
 use crate::{
     channel::Channel,
+    error::{Error, Result},
     file::Item,
-    said::Said,
+    pending::Pending,
+    reply::OwnedReply,
     tree::MAX_ITEMS,
-    trouble::{Result, Trouble},
-    waiting::Pending,
 };
 
 /// Names that no sound server lists, of which a folder may have so many.
@@ -33,11 +33,13 @@ impl NewFolder {
     /// Waits until it is there; tells whether it is new.
     pub(crate) async fn made(self) -> Result<bool> {
         match self.made.done().await {
-            Err(Trouble::Refused(refusal)) => match self.known.answer().await {
-                Ok(Said::Attributes(known)) if known.file_type() == Some(FileType::Directory) => Ok(false),
-                Ok(Said::Attributes(_)) => Err(Trouble::Local(NAME_IS_TAKEN.to_owned())),
-                Err(trouble @ Trouble::Lost(_)) => Err(trouble),
-                _ => Err(Trouble::Refused(refusal)),
+            Err(Error::Refused(refusal)) => match self.known.answer().await {
+                Ok(OwnedReply::Attributes(known)) if known.file_type() == Some(FileType::Directory) => {
+                    Ok(false)
+                }
+                Ok(OwnedReply::Attributes(_)) => Err(Error::Local(NAME_IS_TAKEN.to_owned())),
+                Err(error @ Error::Lost(_)) => Err(error),
+                _ => Err(Error::Refused(refusal)),
             },
             made => made.map(|()| true),
         }
@@ -68,8 +70,8 @@ impl Channel {
 
     async fn name(&self, request: Request<'_>) -> Result<Vec<u8>> {
         match self.ask(&request).await? {
-            Said::Names(mut names) if names.len() == 1 => Ok(names.swap_remove(0).0),
-            _ => Err(Trouble::unexpected("a path")),
+            OwnedReply::Names(mut names) if names.len() == 1 => Ok(names.swap_remove(0).0),
+            _ => Err(Error::unexpected("a path")),
         }
     }
 
@@ -100,7 +102,7 @@ impl Channel {
         Ok(NewFolder { made, known: self.begin(&folder.look())? })
     }
 
-    /// Asks to set attributes of a file or folder. Of a link that somebody has put in its place, the server sets them itself, if it can
+    /// Asks to set attributes of a file or folder. Of a link that another user has put in its place, the server sets them itself, if it can
     /// tell both apart.
     pub(crate) fn begin_set(&self, path: &[u8], attributes: Attributes) -> Result<NewAttributes> {
         let is_link_safe = self.has_lsetstat.get();
@@ -117,10 +119,10 @@ impl Channel {
         let NewAttributes { attributes, is_link_safe, set } = asked;
         match set.done().await {
             // With an older libc, a server cannot change permissions in this way.
-            Err(trouble) if is_link_safe && (trouble.is(Code::Failure) || trouble.is(Code::Unsupported)) => {
+            Err(error) if is_link_safe && (error.is(Code::Failure) || error.is(Code::Unsupported)) => {
                 let known = self.lstat(path).await?;
                 if known.is_none_or(|known| known.file_type() == Some(FileType::Symlink)) {
-                    return Err(trouble);
+                    return Err(error);
                 }
                 self.has_lsetstat.set(false);
                 self.done(Request::Setstat { path, attributes }).await
@@ -155,14 +157,14 @@ impl Channel {
             // Both at once, so that no loss of the connection comes between them.
             let _ = self.begin(&Request::Rename { from: to, to: &aside })?;
         }
-        if let Err(trouble) = self.done(Request::Rename { from, to }).await {
+        if let Err(error) = self.done(Request::Rename { from, to }).await {
             return match self.done(Request::Rename { from: &aside, to }).await {
-                Ok(()) => Err(trouble),
-                Err(lost @ Trouble::Lost(_)) => Err(lost),
-                Err(_) if self.lstat(&aside).await?.is_none() => Err(trouble),
+                Ok(()) => Err(error),
+                Err(lost @ Error::Lost(_)) => Err(lost),
+                Err(_) if self.lstat(&aside).await?.is_none() => Err(error),
                 Err(_) => {
                     let aside = String::from_utf8_lossy(&aside);
-                    Err(Trouble::Local(format!("{trouble}; the file that was there is now {aside}")))
+                    Err(Error::Local(format!("{error}; the file that was there is now {aside}")))
                 }
             };
         }
@@ -175,7 +177,7 @@ impl Channel {
             return Ok(());
         }
         match self.remove(&aside(from)).await {
-            Err(trouble) if !trouble.is(Code::NoSuchFile) => Err(trouble),
+            Err(error) if !error.is(Code::NoSuchFile) => Err(error),
             _ => Ok(()),
         }
     }
@@ -186,7 +188,7 @@ impl Channel {
         let (mut entries, mut refused, mut dots) = (Vec::new(), Vec::new(), 0);
         loop {
             match self.ask(&Request::Readdir(&handle)).await? {
-                Said::Names(names) if !names.is_empty() => {
+                OwnedReply::Names(names) if !names.is_empty() => {
                     left.set(left.get().saturating_sub(names.len()));
                     for (name, attributes) in names {
                         if sftp::is_safe_name(&name) {
@@ -198,17 +200,17 @@ impl Channel {
                         }
                     }
                 }
-                Said::EndOfFile => return Ok((entries, refused)),
-                _ => return Err(Trouble::unexpected("READDIR")),
+                OwnedReply::EndOfFile => return Ok((entries, refused)),
+                _ => return Err(Error::unexpected("READDIR")),
             }
             if left.get() == 0 {
                 let why =
                     format!("the server lists more than {MAX_ITEMS} files, or fewer whose paths are long");
-                return Err(Trouble::Local(why));
+                return Err(Error::Local(why));
             }
             if refused.len() > MAX_REFUSED {
                 let words = "invalid file names";
-                return Err(Trouble::Local(format!("the server lists more than {MAX_REFUSED} {words}")));
+                return Err(Error::Local(format!("the server lists more than {MAX_REFUSED} {words}")));
             }
         }
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::{
-    HeldBack, Shown,
+    Bottleneck,
     file::{FileCopy, Item},
+    host_sampler::HostUse,
     location::shown,
 };
 
@@ -67,13 +68,13 @@ pub struct Report {
     /// Rates of full seconds, in bytes per second.
     pub rate_bytes_per_s: Vec<f64>,
     /// What held it back; none if nothing was carried.
-    pub held_back: Option<HeldBack>,
+    pub held_back: Option<Bottleneck>,
     /// Why files were not compared by checksums of the other machine; none if all were.
     pub no_checksum_because: Option<String>,
     /// What this machine has shown meanwhile.
-    pub here: Option<Shown>,
+    pub here: Option<HostUse>,
     /// What the other machine has shown, if a shell there has answered.
-    pub there: Option<Shown>,
+    pub there: Option<HostUse>,
     /// What is not as it was asked for, although everything is there.
     pub warnings: Vec<String>,
     /// What is not there.

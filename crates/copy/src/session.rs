@@ -11,16 +11,16 @@ use tokio::{task::spawn_local, time::interval};
 
 use crate::{
     CopyError, Job, Report,
+    bottleneck::{Bottleneck, FAST_CIPHER, REACHED_SHARE, Seen, judge},
     carrier::{Carrier, CarryOptions, Direction},
     channel::Channel,
+    error::{Error, Result},
     governor::{Bounds, Governor, TICK},
-    held::{FAST_CIPHER, HeldBack, REACHED_SHARE, Seen, judge},
+    host_sampler::{HostSampler, Tick},
     journal::{RunLock, open_state},
+    passwordless::PasswordlessLogins,
     pool::Pool,
-    quiet::Quiet,
     ssh::Login,
-    trouble::{Result, Trouble},
-    witness::{Tick, Witness},
 };
 
 /// What carries a copy, once the first login is done.
@@ -28,7 +28,7 @@ use crate::{
 pub(crate) struct Session {
     pub(crate) pool: Rc<Pool>,
     pub(crate) carrier: Rc<Carrier>,
-    witness: Rc<Witness>,
+    sampler: Rc<HostSampler>,
     pub(crate) first: Rc<Channel>,
     /// The name of the other machine.
     pub(crate) machine: String,
@@ -50,7 +50,7 @@ impl Session {
         let state = path.map(|path| open_state(path)).transpose();
         let journals = state.as_ref().ok().and_then(Clone::clone).filter(|_| job.resume);
         let run_lock = journals.as_ref().map(|folder| RunLock::take(folder, &command(job))).transpose();
-        // Whoever cannot write there, or does not own it, copies without resuming.
+        // Without write access, or in another user's folder, a copy cannot be resumed.
         let unwritable = state.as_ref().err().filter(|_| job.resume).or(run_lock.as_ref().err());
         let is_told = |error: &io::Error| {
             error.kind() == io::ErrorKind::Other
@@ -62,7 +62,7 @@ impl Session {
         let drawn = kernel::random_hex()
             .map_err(|error| failed(format!("the kernel has no random numbers: {error}")))?;
         let of_run = |what: fn(&RunLock) -> &String| run_lock.as_ref().map_or(&drawn, what).clone();
-        let manner = CarryOptions {
+        let options = CarryOptions {
             token: of_run(|run_lock| &run_lock.token),
             secret: of_run(|run_lock| &run_lock.secret),
             former_secrets: run_lock.as_ref().map_or_else(Vec::new, |run| run.former_secrets.clone()),
@@ -78,23 +78,23 @@ impl Session {
             job.limit_bytes_per_s,
             direction == Direction::Down,
         );
-        let carrier = Carrier::new(manner, governor);
+        let carrier = Carrier::new(options, governor);
         if let (Some(path), Some(error)) = (path, unwritable) {
             carrier.warn_of_journal(path, &error);
         }
-        let witness = Witness::new(direction == Direction::Down);
+        let sampler = HostSampler::new(direction == Direction::Down);
         let login = unless_stopped(stop, Login::new(host, job.ssh_options.clone())).await?;
         let machine = login.name().to_owned();
-        let quiet = Quiet::of(state, &login);
-        let pool = Pool::new(login, quiet, Rc::clone(&carrier), Rc::clone(&witness))
+        let passwordless = PasswordlessLogins::of(state, &login);
+        let pool = Pool::new(login, passwordless, Rc::clone(&carrier), Rc::clone(&sampler))
             .map_err(|error| failed(format!("cannot make a folder for ssh's sockets in /tmp: {error}")))?;
         let first =
-            unless_stopped(stop, pool.first(connections(job))).await?.map_err(|trouble| match trouble {
-                Trouble::Lost(why) => CopyError::Login { machine: machine.clone(), why },
-                trouble => failed(trouble.to_string()),
+            unless_stopped(stop, pool.first(connections(job))).await?.map_err(|error| match error {
+                Error::Lost(why) => CopyError::Login { machine: machine.clone(), why },
+                error => failed(error.to_string()),
             })?;
         let login_s = began.elapsed().as_secs_f64();
-        Ok(Self { pool, carrier, witness, first, machine, began, login_s, run_lock })
+        Ok(Self { pool, carrier, sampler, first, machine, began, login_s, run_lock })
     }
 
     /// Measures the round trip, begins as many logins as it needs, and asks where relative paths begin.
@@ -104,7 +104,7 @@ impl Session {
     pub(crate) async fn measure(&self, job: &Job) -> Result {
         let (round_trip, home) = tokio::join!(self.first.ask_limits(), self.first.real_path(b"."));
         self.carrier.governor.saw_round_trip(round_trip?);
-        if let Ok(home) = Trouble::unless_lost(home)? {
+        if let Ok(home) = Error::unless_lost(home)? {
             self.carrier.hashers.begin_in(home);
         }
         if !job.dry_run {
@@ -113,8 +113,8 @@ impl Session {
         Ok(())
     }
 
-    pub(crate) fn trouble(&self, trouble: &Trouble) -> CopyError {
-        CopyError::Failed(format!("{}: {trouble}", self.machine))
+    pub(crate) fn error(&self, error: &Error) -> CopyError {
+        CopyError::Failed(format!("{}: {error}", self.machine))
     }
 
     /// Carries until all is done, or it is stopped. `on_tick` is called ten times a second, and may end it as well.
@@ -125,11 +125,11 @@ impl Session {
         report: &mut Report,
         on_tick: &mut dyn FnMut() -> bool,
     ) {
-        let Self { pool, carrier, witness, .. } = self;
+        let Self { pool, carrier, sampler, .. } = self;
         let (governor, queue) = (&carrier.governor, &carrier.queue);
         pool.start(Rc::clone(&self.first), connections(job));
         let began = Instant::now();
-        spawn_local(Rc::clone(witness).watch_here());
+        spawn_local(Rc::clone(sampler).watch_here());
         let mut second = Second(Instant::now(), 0);
         let mut in_flight_bytes = 0;
         let mut has_reached_limit = false;
@@ -142,7 +142,7 @@ impl Session {
             let now = Instant::now();
             governor.tick(now, 0);
             queue.expect(governor.rate(), governor.round_trip());
-            if carrier.manner.direction == Direction::Up {
+            if carrier.options.direction == Direction::Up {
                 carrier.hashers.expect(governor.rate(), governor.round_trip());
             }
             let bound_bytes = pool.bound_bytes().min(governor.bound_bytes());
@@ -151,7 +151,7 @@ impl Session {
             // More connections would not make it faster then.
             let enough = job.limit_bytes_per_s.map(|limit| REACHED_SHARE * limit as f64);
             has_reached_limit |= enough.is_some_and(|enough| governor.rate() >= enough);
-            witness.tick(
+            sampler.tick(
                 now,
                 &Tick {
                     is_steady: queue.has_more() && (has_reached_limit || pool.is_complete()),
@@ -174,15 +174,15 @@ impl Session {
         report.login_s = self.login_s;
         report.no_checksum_because = carrier.hashers.why_not();
         (report.connections, report.channels) = pool.most();
-        (report.here, report.there) = (Some(self.witness.here()), self.witness.there());
+        (report.here, report.there) = (Some(self.sampler.here()), self.sampler.there());
         report.held_back = self.held_back(job, report, began.elapsed());
     }
 
-    fn held_back(&self, job: &Job, report: &Report, elapsed: Duration) -> Option<HeldBack> {
+    fn held_back(&self, job: &Job, report: &Report, elapsed: Duration) -> Option<Bottleneck> {
         let here = report.here.as_ref().filter(|_| report.carried_bytes > 0)?;
-        let steady = self.witness.steady();
+        let steady = self.sampler.steady();
         Some(judge(&Seen {
-            direction: self.carrier.manner.direction,
+            direction: self.carrier.options.direction,
             machine: &self.machine,
             here,
             there: report.there.as_ref(),
@@ -195,7 +195,7 @@ impl Session {
             round_trip_s: report.round_trip_s,
             are_files_small: steady.were_files_small(),
             has_files: !self.carrier.queue.is_endless(),
-            is_direct: self.witness.is_direct(),
+            is_direct: self.sampler.is_direct(),
             sums_share: self.carrier.hashers.busy_share(elapsed),
             has_fast_cipher: job
                 .ssh_options

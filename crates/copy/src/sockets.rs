@@ -20,7 +20,7 @@ const SWEEP_AGE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    /// Shows that somebody uses it.
+    /// Shows that it is in use.
     _lock: File,
 }
 
@@ -59,7 +59,7 @@ impl Drop for Folder {
     }
 }
 
-/// Removes the folders of runs that were killed: those that nobody holds a lock of. Numbers of processes prove nothing where a run
+/// Removes the folders of runs that were killed: those whose lock is free. Numbers of processes prove nothing where a run
 /// may be in a namespace of its own.
 fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -46,7 +46,7 @@ impl Span {
         self.turn.take();
     }
 
-    /// Bytes that nobody has taken.
+    /// Bytes that are not taken.
     pub(crate) fn left(&self) -> u64 {
         if self.open.get() == 0 { 0 } else { self.end.get() - self.next.get() }
     }
@@ -57,7 +57,7 @@ impl Span {
         self.open.replace(0) > 0
     }
 
-    /// Gives the second half of what nobody has taken to somebody else.
+    /// Splits off the second half of what is not taken, for another channel.
     pub(crate) fn split(&self) -> Rc<Self> {
         let middle = self.end.get() - self.left() / 2;
         let rest = Self {

@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use crate::hasher::quoted;
 
-/// What is said for those who did not say otherwise, behind what `ssh -G` shows of them: the command line stands before their files.
+/// Options for users who have not set them, as far as `ssh -G` shows: the command line takes precedence over their files.
 const LATE_OPTIONS: [(&str, &str); 2] =
     [("serveraliveinterval 0", "ServerAliveInterval=15"), ("connecttimeout none", "ConnectTimeout=30")];
 
@@ -55,15 +55,15 @@ impl Login {
         format!("{}\0{:?}\0{:?}", self.to.name(), self.to.port(), self.options)
     }
 
-    /// A connection of its own with an SFTP channel. Later channels find it at `control`. Asks nobody anything if `is_quiet`.
+    /// A connection of its own with an SFTP channel. Later channels find it at `control`. Prompts for nothing if `is_quiet`.
     pub(crate) fn connection(&self, control: &Path, is_quiet: bool) -> Command {
-        // What it says in the end tells whether somebody has to be asked.
-        let mut quiet = Vec::new();
+        // Its last message tells whether the user must be prompted.
+        let mut options = Vec::new();
         if is_quiet {
-            quiet.extend(["BatchMode=yes", "LogLevel=ERROR"].map(OsString::from));
-            quiet.extend(self.quiet_jump());
+            options.extend(["BatchMode=yes", "LogLevel=ERROR"].map(OsString::from));
+            options.extend(self.quiet_jump());
         }
-        let mut command = self.command(control, "ControlMaster=yes", &quiet, "sftp");
+        let mut command = self.command(control, "ControlMaster=yes", &options, "sftp");
         if is_quiet {
             ignore_interrupts(&mut command);
         }
@@ -80,12 +80,12 @@ impl Login {
     /// A shell over the connection at `control`.
     pub(crate) fn shell(&self, control: &Path) -> Command {
         let mut command = self.command(control, "ControlMaster=no", &no_other_way(), "exec sh");
-        // A shell whose complaints nobody takes would be killed by them.
+        // Without a reader of its errors, the shell would be killed by SIGPIPE.
         command.stderr(Stdio::null());
         command
     }
 
-    /// The way over the last jump host, by an `ssh` that asks nobody. The one that `ssh` begins itself hears nothing of its BatchMode: each
+    /// The connection over the last jump host, by an `ssh` that does not prompt. The one that `ssh` begins itself hears nothing of its BatchMode: each
     /// connection would ask for the same password.
     fn quiet_jump(&self) -> Option<OsString> {
         let jumps = self.jumps.as_ref()?;
@@ -121,7 +121,7 @@ impl Login {
     }
 }
 
-/// A Ctrl-C goes to all programs of a terminal. Who asks nobody anything outlives it, so that parts can be removed over it.
+/// A Ctrl-C goes to all programs of a terminal. A connection that does not prompt outlives it, so that partial files can be removed over it.
 fn ignore_interrupts(command: &mut Command) {
     // SAFETY: between fork and exec, only signal(2) is called, which is safe there (signal-safety(7)).
     unsafe {

@@ -8,7 +8,7 @@ use tokio::{process::Command, runtime::Builder, task::LocalSet, time::timeout};
 
 use crate::{
     channel::Channel,
-    trouble::{Result, Trouble},
+    error::{Error, Result},
 };
 
 /// Answers OPENDIR with a handle, and every READDIR with the names that follow. Other requests get no answer.
@@ -50,8 +50,8 @@ fn a_folder_without_an_end_is_given_up() {
         ("[b'../up', b'']", "invalid file names"),
         ("[]", "READDIR"),
     ] {
-        let trouble = listed(names).unwrap_err().to_string();
-        assert!(trouble.contains(why), "{names}: {trouble}");
+        let error = listed(names).unwrap_err().to_string();
+        assert!(error.contains(why), "{names}: {error}");
     }
 }
 
@@ -63,6 +63,6 @@ fn a_server_that_does_not_answer_is_given_up() {
         channel.ask(&Request::Opendir(b"/")).await.unwrap();
         channel.stat(b"/").await
     };
-    let trouble = ask("[]", stat).unwrap_err();
-    assert!(matches!(&trouble, Trouble::Lost(why) if why.contains("sent no answer")), "{trouble}");
+    let error = ask("[]", stat).unwrap_err();
+    assert!(matches!(&error, Error::Lost(why) if why.contains("sent no answer")), "{error}");
 }

@@ -15,11 +15,11 @@ use tokio::{sync::Semaphore, task::spawn_local};
 
 use crate::{
     channel::Channel,
-    choice::Choice,
+    error::{Error, Result},
     file::{Item, Kind, permissions},
+    file_filter::FileFilter,
     location::shown,
-    trouble::{Result, Trouble},
-    waiting::Pending,
+    pending::Pending,
 };
 
 /// Folders that are listed at once: a server opens only so many.
@@ -78,7 +78,7 @@ pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
 pub(crate) fn find_here(
     source: &Path,
     target: Vec<u8>,
-    choice: &Choice,
+    choice: &FileFilter,
     stop: &AtomicBool,
     found: &mut Found,
 ) {
@@ -89,7 +89,7 @@ fn here(
     source: &Path,
     relative: &[u8],
     target: Vec<u8>,
-    (choice, stop): (&Choice, &AtomicBool),
+    (choice, stop): (&FileFilter, &AtomicBool),
     ancestors: &mut Vec<(u64, u64)>,
     found: &mut Found,
 ) {
@@ -194,13 +194,13 @@ pub(crate) async fn find_there(
     channel: &Rc<Channel>,
     (source, asked): (Vec<u8>, Pending),
     target: Vec<u8>,
-    choice: &Choice,
+    choice: &FileFilter,
     found: &mut Found,
 ) -> Result {
-    let attributes = match Trouble::unless_lost(asked.behind().await)? {
+    let attributes = match Error::unless_lost(asked.behind().await)? {
         Ok(Some(attributes)) => attributes,
         absent => {
-            let why = absent.err().map_or("no such file there".to_owned(), |trouble| trouble.to_string());
+            let why = absent.err().map_or("no such file there".to_owned(), |error| error.to_string());
             found.problems.push(Problem::new(&source, why));
             return Ok(());
         }
@@ -219,20 +219,20 @@ pub(crate) async fn find_there(
             return Ok(());
         }
         for listing in listings {
-            let (folder, listed) = listing.await.map_err(|error| Trouble::Lost(error.to_string()))?;
+            let (folder, listed) = listing.await.map_err(|error| Error::Lost(error.to_string()))?;
             if found.items.len() > MAX_ITEMS {
                 let why = format!("there are more than {MAX_ITEMS} files; copy the folders below one by one");
                 found.problems.push(Problem::new(&folder, why));
                 return Ok(());
             }
-            match Trouble::unless_lost(listed)? {
+            match Error::unless_lost(listed)? {
                 Ok(listed) => {
                     found.problems.extend(listed.problems);
                     for (entry, attributes) in listed.entries {
                         take(entry, attributes, choice, &mut folders, found);
                     }
                 }
-                Err(trouble) => found.problems.push(Problem::new(&folder, trouble)),
+                Err(error) => found.problems.push(Problem::new(&folder, error)),
             }
         }
     }
@@ -292,10 +292,10 @@ async fn entries(channel: &Channel, folder: &Folder, links: bool, left: &Cell<us
             }
             let mut above = folder.above.clone();
             if let Some(asked) = asked {
-                match Trouble::unless_lost(behind(channel, folder, (&source, asked), &mut above).await)? {
+                match Error::unless_lost(behind(channel, folder, (&source, asked), &mut above).await)? {
                     Ok(behind) => attributes = behind,
-                    Err(trouble) => {
-                        listed.problems.push(Problem::new(&source, trouble));
+                    Err(error) => {
+                        listed.problems.push(Problem::new(&source, error));
                         continue;
                     }
                 }
@@ -320,13 +320,13 @@ async fn behind(
     above: &mut Vec<Vec<u8>>,
 ) -> Result<Attributes> {
     let behind = asked.behind().await?;
-    let behind = behind.ok_or_else(|| Trouble::Local("the link leads nowhere".to_owned()))?;
+    let behind = behind.ok_or_else(|| Error::Local("the link leads nowhere".to_owned()))?;
     if behind.file_type() == Some(FileType::Directory) {
         let (real, folder_path) =
             tokio::try_join!(channel.real_path(link), channel.real_path(&folder.source))?;
         if above.contains(&real) || folder_path.starts_with(&below(&real, b"")) || folder_path == real {
             let why = "a link leads back to a folder above; copy links as links with --links";
-            return Err(Trouble::Local(why.to_owned()));
+            return Err(Error::Local(why.to_owned()));
         }
         above.push(real);
     }
@@ -337,7 +337,7 @@ async fn behind(
 fn take(
     entry: Folder,
     attributes: Attributes,
-    choice: &Choice,
+    choice: &FileFilter,
     folders: &mut Vec<Folder>,
     found: &mut Found,
 ) {

@@ -15,15 +15,15 @@ use sftp::{Attributes, Code, FileType, OpenFlags, Request};
 use crate::{
     carrier::{Carrier, is_hole, is_hole_free},
     channel::Channel,
+    error::{Error, Result},
     file::{FileCopy, Item, MODE_BITS, Prepared},
     handle::Handle,
     journal::Known,
     location::{os, shown},
-    parts::{Part, at_first, beside},
+    partial_files::{PartialFile, at_first, beside},
     remote::final_attributes,
     report::Verified,
     span::Span,
-    trouble::{Result, Trouble},
     verify::READING,
 };
 
@@ -39,12 +39,12 @@ impl Carrier {
         let Known { part: former, mut chunks } = self.known(&identity);
         let (mut name, mut former_bytes) = (self.part_name(file), 0);
         let mut temporary = beside(&target, &name);
-        self.part(file, Part::There(Rc::clone(channel), temporary.clone()));
+        self.part(file, PartialFile::There(Rc::clone(channel), temporary.clone()));
         self.remove_former(channel, file, (&target, former.as_deref()));
         let open = to_make(&temporary, mode);
         let opened = match channel.handle(file.number, &open).await {
             // An attempt of this run over a connection that was lost has made it.
-            Err(Trouble::Refused(_)) if channel.remove(&temporary).await.is_ok() => {
+            Err(Error::Refused(_)) if channel.remove(&temporary).await.is_ok() => {
                 channel.handle(file.number, &open).await
             }
             opened => opened,
@@ -55,7 +55,7 @@ impl Carrier {
             let bytes = if chunks.is_empty() {
                 None
             } else {
-                Trouble::unless_lost(former_size(channel, &surplus, &made, mode).await)?.ok().flatten()
+                Error::unless_lost(former_size(channel, &surplus, &made, mode).await)?.ok().flatten()
             };
             drop(made);
             if let Some(bytes) = bytes {
@@ -71,7 +71,7 @@ impl Carrier {
         if journal.is_some() {
             self.parts.borrow_mut().remove(&file.number);
         } else {
-            self.part(file, Part::There(Rc::clone(channel), temporary.clone()));
+            self.part(file, PartialFile::There(Rc::clone(channel), temporary.clone()));
         }
         let prepared = Prepared {
             local: Arc::new(local),
@@ -145,12 +145,12 @@ impl Carrier {
             match channel.begin_write(room, (handle, offset, bytes), fill) {
                 Ok(answer) => pending.push(answer),
                 // A source that became shorter.
-                Err(Trouble::Local(_))
+                Err(Error::Local(_))
                     if local.metadata().is_ok_and(|now| now.len() < offset + bytes as u64) =>
                 {
-                    return Err(Trouble::Changed);
+                    return Err(Error::Changed);
                 }
-                Err(trouble) => return Err(trouble),
+                Err(error) => return Err(error),
             }
         }
         span.sent();
@@ -170,7 +170,7 @@ impl Carrier {
         let may_have_name = file.may_have_name.get();
         match self.give_name_up(channel, file, prepared).await {
             // The name was given, and the answer was lost.
-            Err(trouble) if trouble.is(Code::NoSuchFile) && may_have_name => {
+            Err(error) if error.is(Code::NoSuchFile) && may_have_name => {
                 let size_bytes = file.item.size_bytes;
                 let there = channel.stat(&prepared.target).await?.and_then(|there| there.size);
                 let is_whole = there == Some(size_bytes)
@@ -178,14 +178,14 @@ impl Carrier {
                         .hashers
                         .hash(&prepared.target, None, size_bytes)
                         .await
-                        .filter(|_| self.manner.verify)
+                        .filter(|_| self.options.verify)
                     {
                         Some(there) => {
                             there == self.local_hash(&prepared.local, 0, size_bytes).await?.to_string()
                         }
                         None => true,
                     };
-                if is_whole { channel.remove_aside(&prepared.temporary).await } else { Err(trouble) }
+                if is_whole { channel.remove_aside(&prepared.temporary).await } else { Err(error) }
             }
             named => named,
         }
@@ -194,7 +194,7 @@ impl Carrier {
     async fn give_name_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result {
         let handle = self.handle_up(channel, file, prepared).await?;
         // All at once: a server takes the requests of a channel one after the other.
-        let synced = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
+        let synced = if self.options.sync { channel.begin_sync(&handle)? } else { None };
         drop(handle);
         let closed = [channel.close(file.number)?, channel.close(file.number | READING)?];
         for answer in synced.into_iter().chain(closed.into_iter().flatten()) {
@@ -213,7 +213,7 @@ impl Carrier {
         (temporary, target): (&[u8], &[u8]),
         replaced_permissions: Option<u32>,
     ) -> Result {
-        let attributes = final_attributes(&file.item, self.manner.preserve, replaced_permissions);
+        let attributes = final_attributes(&file.item, self.options.preserve, replaced_permissions);
         let set = if attributes == Attributes::default() {
             None
         } else {
@@ -221,12 +221,12 @@ impl Carrier {
         };
         channel.rename(temporary, target).await?;
         let Some(set) = set else { return Ok(()) };
-        if self.manner.preserve && !file.item.has_sftp_times() {
+        if self.options.preserve && !file.item.has_sftp_times() {
             let target = shown(target);
             self.warn(format!("{target}: SFTP has times from 1970 to 2106; it got the nearest one"));
         }
-        if let Err(trouble) = Trouble::unless_lost(channel.set(target, set).await)? {
-            self.warn(format!("{}: cannot set times and permissions: {trouble}", shown(target)));
+        if let Err(error) = Error::unless_lost(channel.set(target, set).await)? {
+            self.warn(format!("{}: cannot set times and permissions: {error}", shown(target)));
         }
         Ok(())
     }
@@ -241,7 +241,7 @@ impl Carrier {
         let (earlier, temporary, handle) = self.make_there(channel, file, (temporary, mode)).await?;
         let carried = async {
             self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), u64::MAX).await?;
-            let sync = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
+            let sync = if self.options.sync { channel.begin_sync(&handle)? } else { None };
             let closed = handle.close(channel)?;
             if let Some(sync) = sync {
                 sync.done().await?;
@@ -258,7 +258,7 @@ impl Carrier {
             Ok(verified)
         };
         let carried = carried.await;
-        if matches!(&carried, Err(trouble) if !matches!(trouble, Trouble::Lost(_))) {
+        if matches!(&carried, Err(error) if !matches!(error, Error::Lost(_))) {
             let _ = channel.remove(&temporary).await;
         }
         carried
@@ -275,9 +275,9 @@ impl Carrier {
         let (mut earlier, mut path) = (Vec::new(), first.clone());
         let mut number = 1;
         loop {
-            self.part(file, Part::There(Rc::clone(channel), path.clone()));
+            self.part(file, PartialFile::There(Rc::clone(channel), path.clone()));
             match channel.ask(&to_make(&path, mode)).await {
-                Err(Trouble::Refused(_)) if number < MAX_PARTS && channel.remove(&path).await.is_ok() => {}
+                Err(Error::Refused(_)) if number < MAX_PARTS && channel.remove(&path).await.is_ok() => {}
                 opened => return Ok((earlier, path, channel.opened(opened?)?)),
             }
             earlier.push(path);
@@ -287,11 +287,11 @@ impl Carrier {
     }
 }
 
-/// Opens a source. What is no file any more, such as a FIFO, holds nobody.
+/// Opens a source. If it has become something else, such as a FIFO, the open does not block.
 pub(crate) fn open_source(file: &FileCopy) -> Result<File> {
     let path = PathBuf::from(os(&file.item.source));
     let opened = files::open_with(OpenOptions::new().read(true), &path);
-    opened.map_err(|error| Trouble::local("read the source", &error))
+    opened.map_err(|error| Error::local("read the source", &error))
 }
 
 /// Opens a file that is not there yet.
@@ -302,7 +302,7 @@ fn to_make(path: &[u8], mode: u32) -> Request<'_> {
 }
 
 /// The size of a part that an earlier run has left, if it is ours: a file of the owner of the one that was just `made`, with which
-/// nobody can do more than with one of this mode.
+/// other users can do no more than with one of this mode.
 async fn former_size(channel: &Channel, path: &[u8], made: &[u8], mode: u32) -> Result<Option<u64>> {
     // A server would wait for the other end of a FIFO.
     if channel.lstat(path).await?.is_none_or(|known| known.file_type() != Some(FileType::Regular)) {
@@ -337,7 +337,7 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
     };
     match known.file_type() {
         Some(FileType::Regular) | None => Ok((target, known.permissions.map(|mode| mode & MODE_BITS))),
-        Some(_) => Err(Trouble::not_regular(&item.target)),
+        Some(_) => Err(Error::not_regular(&item.target)),
     }
 }
 
@@ -345,16 +345,16 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
 pub(crate) fn unchanged(file: &FileCopy, local: &File) -> Result {
     // Files of the kernel have no size, and contents.
     if file.item.size_bytes == 0 && local.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
-        return Err(Trouble::Local(
+        return Err(Error::Local(
             "the source has contents but reports size 0, as files in /proc do; cat it to a regular file and copy that".to_owned(),
         ));
     }
     // What was read, and what has its name now.
     for now in [local.metadata(), fs::metadata(os(&file.item.source))] {
-        let now = now.map_err(|error| Trouble::local("read the source's size", &error))?;
+        let now = now.map_err(|error| Error::local("read the source's size", &error))?;
         let modified_ns = i128::from(now.mtime()) * 1_000_000_000 + i128::from(now.mtime_nsec());
         if now.len() != file.item.size_bytes || modified_ns != file.item.modified_ns {
-            return Err(Trouble::Changed);
+            return Err(Error::Changed);
         }
     }
     Ok(())

@@ -9,12 +9,12 @@ use tokio::task::spawn_blocking;
 use crate::{
     carrier::{Carrier, Direction},
     channel::Channel,
+    error::{Error, Result},
     file::{FileCopy, Prepared},
     hash::Sum,
     location::shown,
     remote::to_read,
     report::Verified,
-    trouble::{Result, Trouble},
 };
 
 /// Handles for reading back have numbers of their own.
@@ -24,10 +24,7 @@ impl Carrier {
     pub(crate) async fn local_hash(&self, file: &Arc<File>, begin: u64, length: u64) -> Result<Sum> {
         let file = Arc::clone(file);
         let hashed = spawn_blocking(move || Sum::of_part(&file, begin, length)).await;
-        hashed
-            .map_err(io::Error::other)
-            .flatten()
-            .map_err(|error| Trouble::local("read the file here", &error))
+        hashed.map_err(io::Error::other).flatten().map_err(|error| Error::local("read the file here", &error))
     }
 
     /// Whether a chunk of a file is the same on both sides, of which `here` is the sum here. Of one that an earlier run has brought,
@@ -39,11 +36,11 @@ impl Carrier {
         prepared: &Prepared,
         (begin, here, was): (u64, Sum, Option<&str>),
     ) -> Result<bool> {
-        let is_up = self.manner.direction == Direction::Up;
+        let is_up = self.options.direction == Direction::Up;
         if was.is_some_and(|was| was != here.to_string()) {
             return Ok(false);
         }
-        if was.is_none() && !self.manner.verify {
+        if was.is_none() && !self.options.verify {
             return Ok(true);
         }
         let path = if is_up { &prepared.temporary } else { &file.item.source };
@@ -56,7 +53,7 @@ impl Carrier {
             return Ok(is_same);
         }
         file.lacks_hash.set(true);
-        // SSH has authenticated what came down in this run, where nobody there can tell more.
+        // Where no shell can tell more, SSH has authenticated what came down in this run.
         Ok(!is_up || self.read_there(channel, file, path, (begin, here)).await? == here)
     }
 
@@ -67,21 +64,21 @@ impl Carrier {
         file: &FileCopy,
         (local, path): (&Arc<File>, &[u8]),
     ) -> Result<Verified> {
-        if !self.manner.verify {
+        if !self.options.verify {
             return Ok(Verified::No);
         }
         let here = self.local_hash(local, 0, file.item.size_bytes).await?;
         let there = self.hashers.hash(path, None, here.bytes).await;
         let verified = match self.shell_agrees(channel, file, path, (0, here), there).await? {
             Some(true) => Verified::ByChecksum,
-            None if self.manner.direction == Direction::Down => Verified::HereOnly,
+            None if self.options.direction == Direction::Down => Verified::HereOnly,
             None if self.read_there(channel, file, path, (0, here)).await? == here => Verified::ReadBack,
-            _ => return Err(Trouble::Differs { offset: 0 }),
+            _ => return Err(Error::Differs { offset: 0 }),
         };
         Ok(verified)
     }
 
-    /// Whether a shell that has summed something there agrees; none if nobody there can tell.
+    /// Whether a shell that has summed something there agrees; none if no shell there can tell.
     async fn shell_agrees(
         &self,
         channel: &Channel,

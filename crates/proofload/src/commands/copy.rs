@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::Args;
-use copy::{Choice, CopyError, Job, Location, Progress, Report, copy, probe};
+use copy::{CopyError, FileFilter, Job, Location, Progress, Report, copy, probe};
 use glob::Pattern;
 use load::raise_descriptors;
 use record::units::parse_size;
@@ -244,7 +244,7 @@ fn job(arguments: &CopyArgs) -> Result<Job> {
         sources,
         destination,
         ssh_options: ssh_options(arguments),
-        choice: Choice {
+        choice: FileFilter {
             recursive: arguments.recursive,
             links: arguments.links,
             include,

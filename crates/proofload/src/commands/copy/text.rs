@@ -1,6 +1,6 @@
 //! What `proofload copy` shows.
 
-use copy::{HeldBack, Progress, Report, Verified};
+use copy::{Bottleneck, Progress, Report, Verified};
 use record::units::{show_bytes, show_count};
 
 /// Files of an interrupted copy that are named.
@@ -123,7 +123,7 @@ pub(super) fn why(up: &Report, down: &Report) -> String {
 }
 
 /// What held a copy back, in one line or two.
-pub(super) fn held_back(held: &HeldBack) -> String {
+pub(super) fn held_back(held: &Bottleneck) -> String {
     let advice = held.advice.iter().map(|advice| format!("  would help: {advice}\n"));
     format!("Held back by {}: {}\n{}", held.cause.words(), held.evidence, advice.collect::<String>())
 }

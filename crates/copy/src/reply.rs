@@ -9,7 +9,7 @@ use tokio::{
     task::spawn_local,
 };
 
-use crate::trouble::{Refusal, Result, Trouble};
+use crate::error::{Error, Refusal, Result};
 
 /// Last words of `ssh` that are kept.
 const WORDS_BYTES: usize = 4_096;
@@ -18,11 +18,11 @@ const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
 /// An answer that owns what it says.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum OwnedReply {
     Done,
     EndOfFile,
     Handle(Vec<u8>),
-    /// So many bytes, which whoever asked has taken.
+    /// So many bytes, which the caller has taken.
     Taken(usize),
     Names(Vec<(Vec<u8>, Attributes)>),
     Attributes(Attributes),
@@ -32,23 +32,23 @@ pub(crate) enum Said {
 /// Takes data where it came: a copy of each byte is a tenth of what a download costs here.
 pub(crate) type Take = Box<dyn FnOnce(&[u8]) -> Result>;
 
-pub(crate) fn owned(answer: Answer<'_>, take: Option<Take>) -> Result<Said> {
+pub(crate) fn owned(answer: Answer<'_>, take: Option<Take>) -> Result<OwnedReply> {
     Ok(match answer {
         Answer::Status(status) => match status.code {
-            Code::Ok => Said::Done,
-            Code::EndOfFile => Said::EndOfFile,
-            code => return Err(Trouble::Refused(Refusal::new(code, status.message))),
+            Code::Ok => OwnedReply::Done,
+            Code::EndOfFile => OwnedReply::EndOfFile,
+            code => return Err(Error::Refused(Refusal::new(code, status.message))),
         },
-        Answer::Handle(handle) => Said::Handle(handle.to_vec()),
+        Answer::Handle(handle) => OwnedReply::Handle(handle.to_vec()),
         Answer::Data(data) => {
-            take.ok_or_else(|| Trouble::unexpected("a request"))?(data)?;
-            Said::Taken(data.len())
+            take.ok_or_else(|| Error::unexpected("a request"))?(data)?;
+            OwnedReply::Taken(data.len())
         }
         Answer::Names(names) => {
-            Said::Names(names.map(|name| (name.name.to_vec(), name.attributes)).collect())
+            OwnedReply::Names(names.map(|name| (name.name.to_vec(), name.attributes)).collect())
         }
-        Answer::Attributes(attributes) => Said::Attributes(attributes),
-        Answer::Extended(bytes) => Said::Extended(bytes.to_vec()),
+        Answer::Attributes(attributes) => OwnedReply::Attributes(attributes),
+        Answer::Extended(bytes) => OwnedReply::Extended(bytes.to_vec()),
     })
 }
 

@@ -16,8 +16,8 @@ fn senders() -> SenderUse {
     }
 }
 
-fn shown(senders: SenderUse) -> Shown {
-    Shown {
+fn shown(senders: SenderUse) -> HostUse {
+    HostUse {
         steady_s: 10.0,
         busy_share: Some(0.3),
         busiest: Some(("ssh".to_owned(), 0.2)),
@@ -27,11 +27,11 @@ fn shown(senders: SenderUse) -> Shown {
     }
 }
 
-fn of(here: &Shown, there: Option<&Shown>, change: impl Fn(&mut Seen<'_>)) -> Cause {
+fn of(here: &HostUse, there: Option<&HostUse>, change: impl Fn(&mut Seen<'_>)) -> Cause {
     verdict(here, there, change).cause
 }
 
-fn verdict(here: &Shown, there: Option<&Shown>, change: impl Fn(&mut Seen<'_>)) -> HeldBack {
+fn verdict(here: &HostUse, there: Option<&HostUse>, change: impl Fn(&mut Seen<'_>)) -> Bottleneck {
     let mut seen = Seen {
         direction: Direction::Up,
         machine: "far",
@@ -83,26 +83,26 @@ fn each_cause_is_named_by_what_shows_it() {
     };
     assert_ne!(sends(roomy), Cause::CongestionWindow, "a ninth of it is used");
     let idle = shown(SenderUse { samples: 180, samples_sending: 10, ..senders() });
-    let blocked = Shown { disk_share: Some(0.2), blocked_share: 0.7, ..there.clone() };
+    let blocked = HostUse { disk_share: Some(0.2), blocked_share: 0.7, ..there.clone() };
     assert_eq!(of(&idle, Some(&blocked), |_| {}), Cause::TargetDisk);
     assert_eq!(of(&idle, Some(&blocked), |seen| seen.direction = Direction::Down), Cause::SourceDisk);
-    let hot = Shown { busiest: Some(("sshd".to_owned(), 0.95)), ..there.clone() };
+    let hot = HostUse { busiest: Some(("sshd".to_owned(), 0.95)), ..there.clone() };
     assert_eq!(of(&idle, Some(&hot), |_| {}), Cause::Processor);
-    assert_eq!(of(&Shown { busy_share: Some(0.98), ..idle.clone() }, None, |_| {}), Cause::Processor);
+    assert_eq!(of(&HostUse { busy_share: Some(0.98), ..idle.clone() }, None, |_| {}), Cause::Processor);
     // Programs that wait for each other; where each channel carries 2 MiB in a round trip, it is the window.
-    let chain = Shown { busiest: Some(("sshd".to_owned(), 0.5)), ..there.clone() };
+    let chain = HostUse { busiest: Some(("sshd".to_owned(), 0.5)), ..there.clone() };
     let short = |seen: &mut Seen<'_>| (seen.channels, seen.round_trip_s) = (6, 0.0003);
     assert_eq!(of(&idle, Some(&chain), short), Cause::Processor);
     assert_eq!(of(&idle, Some(&chain), |seen| (seen.channels, seen.rate) = (6, 50e6)), Cause::SshWindow);
     // Others' work on all processors does not make a window smaller.
-    let busy = Shown {
+    let busy = HostUse {
         busy_share: Some(1.0),
         ..shown(SenderUse { receive_window_limited_us: 60_000_000, ..senders() })
     };
     assert_eq!(of(&busy, Some(&there), |_| {}), Cause::SocketBuffer);
     // On a busy machine, what waits on loopback waits for a processor.
     let near = SenderUse { rtt_us: 170 * 2_500, least_rtt_us: 170 * 3, ..senders() };
-    let full = Shown { busy_share: Some(0.98), ..shown(near) };
+    let full = HostUse { busy_share: Some(0.98), ..shown(near) };
     assert_eq!(of(&full, Some(&there), |_| {}), Cause::Processor);
     assert_eq!(of(&shown(near), Some(&there), |_| {}), Cause::Path);
     let small = |seen: &mut Seen<'_>| (seen.are_files_small, seen.full_channels_share) = (true, 0.1);
@@ -116,7 +116,7 @@ fn what_is_not_shown_is_not_named() {
     let there = shown(SenderUse::default());
     let idle = shown(SenderUse { samples: 180, samples_sending: 10, ..senders() });
     assert_eq!(of(&idle, Some(&there), |seen| seen.full_channels_share = 0.1), Cause::Unknown);
-    assert_eq!(of(&Shown { steady_s: 1.0, ..idle.clone() }, Some(&there), |_| {}), Cause::Unknown);
+    assert_eq!(of(&HostUse { steady_s: 1.0, ..idle.clone() }, Some(&there), |_| {}), Cause::Unknown);
     // Of a download, only the sender there could tell.
     assert_eq!(
         of(&idle, None, |seen| (seen.direction, seen.full_channels_share) = (Direction::Down, 0.1)),
@@ -129,7 +129,7 @@ fn what_is_not_shown_is_not_named() {
 #[test]
 fn advice_is_something_that_was_not_tried() {
     let there = shown(SenderUse::default());
-    let full = Shown { busy_share: Some(0.98), ..there.clone() };
+    let full = HostUse { busy_share: Some(0.98), ..there.clone() };
     let advice = |change: fn(&mut Seen<'_>)| verdict(&full, Some(&there), change).advice.unwrap();
     assert!(advice(|_| {}).contains(FAST_CIPHER));
     assert!(!advice(|seen| seen.has_fast_cipher = true).contains(FAST_CIPHER));

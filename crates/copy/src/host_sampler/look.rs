@@ -12,7 +12,7 @@ pub(super) const SOCKETS: &str = "proofload: sockets";
 pub(super) struct Look {
     /// Time in which processors worked and in which they did not, in ticks.
     pub(super) processors: Option<(u64, u64)>,
-    /// Time in which somebody waited for a disk, in microseconds.
+    /// Time in which a program waited for a disk, in microseconds.
     pub(super) disk_us: Option<u64>,
     /// The programs that carry the copy, by their ids.
     pub(super) programs: BTreeMap<u32, Working>,

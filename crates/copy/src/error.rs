@@ -8,7 +8,7 @@ use crate::location::shown;
 
 /// Why something was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum Error {
     /// The connection is gone, with what `ssh` said. Another may do it.
     Lost(String),
     /// The server said no.
@@ -25,7 +25,7 @@ pub(crate) enum Trouble {
 }
 
 /// The result of an operation of this crate.
-pub(crate) type Result<T = (), E = Trouble> = std::result::Result<T, E>;
+pub(crate) type Result<T = (), E = Error> = std::result::Result<T, E>;
 
 /// What the server said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Refusal {
     }
 }
 
-impl Trouble {
+impl Error {
     pub(crate) fn local(what: &str, error: &io::Error) -> Self {
         Self::Local(format!("cannot {what}: {error}"))
     }
@@ -58,7 +58,7 @@ impl Trouble {
         ))
     }
 
-    /// Lets a lost connection alone end what is done; any other trouble is an answer.
+    /// Lets a lost connection alone end what is done; any other error is an answer.
     pub(crate) fn unless_lost<T>(done: Result<T>) -> Result<Result<T>> {
         match done {
             Err(lost @ Self::Lost(_)) => Err(lost),
@@ -71,7 +71,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost(why) => write!(f, "the connection was lost: {why}"),
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn a_failure_without_a_reason_may_be_more_than_a_full_disk() {
-        let trouble = Trouble::Refused(Refusal::new(Code::Failure, b"Failure"));
-        let words = trouble.to_string();
+        let error = Error::Refused(Refusal::new(Code::Failure, b"Failure"));
+        let words = error.to_string();
         assert!(words.contains("full (df, df -i)") && words.contains("read-only (mount)"), "{words}");
     }
 }

@@ -8,13 +8,13 @@ use tokio::{sync::Semaphore, task::spawn_local};
 
 use crate::{
     channel::Channel,
+    error::{Error, Result},
     tree::{ASKED_AT_ONCE, LISTINGS, MAX_ITEMS, below},
-    trouble::{Result, Trouble},
 };
 
 /// Which files are copied below the sources, and what is done with links.
 #[derive(Debug, Clone, Default)]
-pub struct Choice {
+pub struct FileFilter {
     /// Copies folders with what is in them.
     pub recursive: bool,
     /// Copies links as links, instead of what they lead to.
@@ -27,7 +27,7 @@ pub struct Choice {
     pub exclude_folders: Vec<Pattern>,
 }
 
-impl Choice {
+impl FileFilter {
     /// Whether what has this path below its source is meant.
     pub(crate) fn has(&self, relative: &[u8], is_folder: bool) -> bool {
         let words = String::from_utf8_lossy(relative);
@@ -49,8 +49,7 @@ pub(crate) async fn expand(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Ve
     }
     let paths = matching(channel, words).await?;
     // As scp does: a name in which only its writer sees a pattern.
-    if paths.is_empty()
-        && Trouble::unless_lost(channel.lstat(words).await)?.is_ok_and(|known| known.is_some())
+    if paths.is_empty() && Error::unless_lost(channel.lstat(words).await)?.is_ok_and(|known| known.is_some())
     {
         return Ok(vec![words.to_vec()]);
     }
@@ -83,9 +82,9 @@ async fn matching(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Vec<u8>>> {
             }));
         }
         for listing in listings {
-            let (path, listed) = listing.await.map_err(|error| Trouble::Lost(error.to_string()))?;
+            let (path, listed) = listing.await.map_err(|error| Error::Lost(error.to_string()))?;
             // No folder, or not for this user: nothing in it is meant.
-            let Ok((names, _)) = Trouble::unless_lost(listed)? else { continue };
+            let Ok((names, _)) = Error::unless_lost(listed)? else { continue };
             let is_meant = |name: &[u8]| {
                 (name[0] != b'.' || part[0] == b'.') && pattern.matches(&String::from_utf8_lossy(name))
             };
@@ -107,7 +106,7 @@ async fn those_there(channel: &Channel, paths: Vec<Vec<u8>>) -> Result<Vec<Vec<u
     for some in paths.chunks(ASKED_AT_ONCE) {
         let asked = some.iter().map(|path| channel.begin(&Request::Lstat(path)));
         for (path, asked) in some.iter().zip(asked.collect::<Result<Vec<_>>>()?) {
-            if Trouble::unless_lost(asked.known().await)?.is_ok_and(|known| known.is_some()) {
+            if Error::unless_lost(asked.known().await)?.is_ok_and(|known| known.is_some()) {
                 there.push(path.clone());
             }
         }
@@ -162,8 +161,11 @@ mod tests {
     #[test]
     fn a_slash_at_the_end_of_a_pattern_means_folders() {
         let patterns = |words: &[&str]| words.iter().map(|word| Pattern::new(word).unwrap()).collect();
-        let choice =
-            Choice { exclude: patterns(&["*.tmp"]), exclude_folders: patterns(&["k"]), ..Choice::default() };
+        let choice = FileFilter {
+            exclude: patterns(&["*.tmp"]),
+            exclude_folders: patterns(&["k"]),
+            ..FileFilter::default()
+        };
         assert!(choice.has(b"k", false) && !choice.has(b"k", true) && !choice.has(b"a/k", true));
         assert!(!choice.has(b"a.tmp", false) && !choice.has(b"a.tmp", true));
     }

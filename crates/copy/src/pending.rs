@@ -11,15 +11,15 @@ use sftp::{Attributes, Code, FileType};
 use tokio::sync::oneshot;
 
 use crate::{
+    error::{Error, Result},
     governor::{Governor, Permit},
-    said::{Said, Take},
-    trouble::{Result, Trouble},
+    reply::{OwnedReply, Take},
 };
 
 /// A server that owes an answer and has said nothing for so long is given up. Bringing much to a slow disk takes minutes.
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(300);
 
-pub(crate) struct Waiting {
+pub(crate) struct PendingReplies {
     pub(crate) asked: HashMap<u32, InFlight>,
     /// Since when the server owes an answer and says nothing.
     pub(crate) since: Instant,
@@ -28,7 +28,7 @@ pub(crate) struct Waiting {
     pub(crate) lost: Option<String>,
 }
 
-impl Waiting {
+impl PendingReplies {
     pub(crate) fn new() -> Self {
         Self { asked: HashMap::new(), since: Instant::now(), answer_wait: ANSWER_WAIT, lost: None }
     }
@@ -38,14 +38,14 @@ impl Waiting {
     }
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for PendingReplies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting").field("lost", &self.lost).finish_non_exhaustive()
+        f.debug_struct("PendingReplies").field("lost", &self.lost).finish_non_exhaustive()
     }
 }
 
 pub(crate) struct InFlight {
-    pub(crate) answer: oneshot::Sender<Result<Said>>,
+    pub(crate) answer: oneshot::Sender<Result<OwnedReply>>,
     /// Takes the data of a READ.
     pub(crate) take: Option<Take>,
     /// What it takes up of the path, for those that carry data.
@@ -63,7 +63,7 @@ pub(crate) struct OnTheWay {
 }
 
 impl OnTheWay {
-    /// So many bytes go; the rest of the room is nobody's.
+    /// So many bytes are sent; the rest of the room is released.
     pub(crate) fn for_bytes(self, bytes: usize) -> Self {
         self.governors[1].give_back(self.bytes - bytes);
         Self { bytes, sent: Instant::now(), ..self }
@@ -72,22 +72,22 @@ impl OnTheWay {
 
 /// An answer to come.
 #[derive(Debug)]
-pub(crate) struct Pending(pub(crate) oneshot::Receiver<Result<Said>>);
+pub(crate) struct Pending(pub(crate) oneshot::Receiver<Result<OwnedReply>>);
 
 impl Pending {
     /// Waits for an answer that says nothing but that it was done.
     pub(crate) async fn done(self) -> Result {
         match self.answer().await? {
-            Said::Done => Ok(()),
-            _ => Err(Trouble::unexpected("a request")),
+            OwnedReply::Done => Ok(()),
+            _ => Err(Error::unexpected("a request")),
         }
     }
 
     /// Waits for an answer that tells of a file.
     pub(crate) async fn attributes(self) -> Result<Attributes> {
         match self.answer().await? {
-            Said::Attributes(attributes) => Ok(attributes),
-            _ => Err(Trouble::unexpected("STAT")),
+            OwnedReply::Attributes(attributes) => Ok(attributes),
+            _ => Err(Error::unexpected("STAT")),
         }
     }
 
@@ -95,20 +95,20 @@ impl Pending {
     pub(crate) async fn known(self) -> Result<Option<Attributes>> {
         match self.attributes().await {
             Ok(known) => Ok(Some(known)),
-            Err(trouble) if trouble.is(Code::NoSuchFile) => Ok(None),
-            Err(trouble) => Err(trouble),
+            Err(error) if error.is(Code::NoSuchFile) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
     /// The same of what a link leads to. A server that calls it a link would have it made as one.
     pub(crate) async fn behind(self) -> Result<Option<Attributes>> {
         match self.known().await? {
-            Some(found) if found.file_type() == Some(FileType::Symlink) => Err(Trouble::unexpected("STAT")),
+            Some(found) if found.file_type() == Some(FileType::Symlink) => Err(Error::unexpected("STAT")),
             found => Ok(found),
         }
     }
 
-    pub(crate) async fn answer(self) -> Result<Said> {
-        self.0.await.unwrap_or_else(|_| Err(Trouble::Lost("the connection was closed".to_owned())))
+    pub(crate) async fn answer(self) -> Result<OwnedReply> {
+        self.0.await.unwrap_or_else(|_| Err(Error::Lost("the connection was closed".to_owned())))
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// What held a copy back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct HeldBack {
+pub struct Bottleneck {
     /// What it was.
     pub cause: Cause,
     /// The figures that show it.

@@ -14,12 +14,12 @@ pub(crate) const LONG_ROUND_TRIP: Duration = Duration::from_millis(5);
 
 /// How many connections there are, and how many channels each has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct PoolSize {
     pub(crate) connections: u32,
     pub(crate) channels: u32,
 }
 
-impl Shape {
+impl PoolSize {
     /// The shape for a round trip. Nine connections of two channels filled 1 Gbit/s at 228 ms, also where each socket had 4 MB. On
     /// loopback six channels over one connection took 0.75 of scp's time and 0.99 of its processor time, one channel 1.0 and 1.06.
     pub(crate) fn of(round_trip: Duration, connections: Option<u32>) -> Self {

@@ -47,14 +47,14 @@ const EACH: &str = "head -n 1 /proc/stat; cat /proc/pressure/io 2>/dev/null; \
 
 /// What one end has shown over the time of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Shown {
+pub struct HostUse {
     /// Time of the looks while all connections carried, in seconds.
     pub steady_s: f64,
     /// The share of the time in which its processors worked; none if unknown.
     pub busy_share: Option<f64>,
     /// The program that worked most, with its share of a processor.
     pub busiest: Option<(String, f64)>,
-    /// The share of the time in which somebody waited for a disk; none if unknown.
+    /// The share of the time in which a program waited for a disk; none if unknown.
     pub disk_share: Option<f64>,
     /// The share of the looks in which a program that carries the copy waited for a device.
     pub blocked_share: f64,
@@ -112,11 +112,11 @@ impl Sums {
         }
     }
 
-    fn shown(&self) -> Shown {
+    fn shown(&self) -> HostUse {
         let ticks = self.worked_ticks + self.idle_ticks;
         let share = |time_s: f64| time_s / self.steady_s.max(f64::MIN_POSITIVE);
         let busiest = self.programs.values().max_by_key(|(_, ticks)| *ticks);
-        Shown {
+        HostUse {
             steady_s: self.steady_s,
             busy_share: (ticks > 0).then(|| self.worked_ticks as f64 / ticks as f64),
             // Linux shows times in hundredths of a second, whatever its own clock has (proc_pid_stat(5), USER_HZ).
@@ -184,7 +184,7 @@ impl Steady {
 
 /// Looks at both ends.
 #[derive(Debug, Default)]
-pub(crate) struct Witness {
+pub(crate) struct HostSampler {
     here: RefCell<Sums>,
     there: RefCell<Sums>,
     steady: RefCell<Steady>,
@@ -197,7 +197,7 @@ pub(crate) struct Witness {
     is_direct: Cell<bool>,
 }
 
-impl Witness {
+impl HostSampler {
     pub(crate) fn new(is_download: bool) -> Rc<Self> {
         Rc::new(Self { looks_at_connections_there: is_download, ..Self::default() })
     }
@@ -309,12 +309,12 @@ impl Witness {
         self.is_direct.get()
     }
 
-    pub(crate) fn here(&self) -> Shown {
+    pub(crate) fn here(&self) -> HostUse {
         self.here.borrow().shown()
     }
 
     /// None if no shell there has answered.
-    pub(crate) fn there(&self) -> Option<Shown> {
+    pub(crate) fn there(&self) -> Option<HostUse> {
         let there = self.there.borrow();
         (there.looks > 1).then(|| there.shown())
     }

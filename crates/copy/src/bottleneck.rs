@@ -7,9 +7,9 @@ use record::{
     units::{show_bytes, show_count, show_time_ns},
 };
 
-pub use cause::{Cause, HeldBack};
+pub use cause::{Bottleneck, Cause};
 
-use crate::{carrier::Direction, witness::Shown};
+use crate::{carrier::Direction, host_sampler::HostUse};
 
 /// Time for which a steady copy must have been looked at, in seconds.
 const LEAST_STEADY_S: f64 = 2.0;
@@ -27,11 +27,11 @@ const SMALL_WINDOW_BYTES: f64 = (16 << 10) as f64;
 const FULL_SHARE: f64 = 0.95;
 /// Share of the time or of the samples from which on something counts.
 const HALF: f64 = 0.5;
-/// Share of the time in which somebody waited for a busy disk.
+/// Share of the time in which a program waited for a busy disk.
 const DISK_SHARE: f64 = 0.3;
 /// The same if a program of the copy itself waited in half of the looks.
 const BLOCKED_DISK_SHARE: f64 = 0.1;
-/// Share of a send buffer in use that is full: what is freed is written again only by and by.
+/// Share of a send buffer in use that is full: what is freed is written again only gradually.
 const FULL_BUFFER_SHARE: f64 = 0.6;
 /// A sender with less of its congestion window on the way is not limited by it.
 const FILLED_WINDOW_SHARE: f64 = 0.7;
@@ -50,7 +50,7 @@ const LEAST_QUEUE_US: f64 = 1_000.0;
 /// The smallest round trip from which on packets that wait do so on a path, even if all processors are busy: a program that waits for
 /// a processor reads and answers late.
 const LEAST_PATH_US: f64 = 200.0;
-/// Round trip up to which whoever waits for a sum waits for the program that makes it.
+/// Round trip up to which the wait for a sum is that for the program that makes it.
 const SHORT_ROUND_TRIP_S: f64 = 0.001;
 /// The fastest cipher of most processors.
 pub(crate) const FAST_CIPHER: &str = "aes128-gcm@openssh.com";
@@ -63,9 +63,9 @@ pub(crate) struct Seen<'a> {
     pub(crate) direction: Direction,
     /// The name of the other machine.
     pub(crate) machine: &'a str,
-    pub(crate) here: &'a Shown,
+    pub(crate) here: &'a HostUse,
     /// None if no shell there has answered.
-    pub(crate) there: Option<&'a Shown>,
+    pub(crate) there: Option<&'a HostUse>,
     /// Bytes per second while all connections carried.
     pub(crate) rate: f64,
     /// The most that was asked for, in bytes per second.
@@ -83,16 +83,16 @@ pub(crate) struct Seen<'a> {
     pub(crate) has_files: bool,
     /// The connections that were looked at are known to end at the other machine.
     pub(crate) is_direct: bool,
-    /// The share of the time in which somebody waited for the sum of a file there.
+    /// The share of the time in which the sum of a file there was awaited.
     pub(crate) sums_share: f64,
     /// [`FAST_CIPHER`] was asked for.
     pub(crate) has_fast_cipher: bool,
 }
 
-type Rule = fn(&Seen<'_>) -> Option<HeldBack>;
+type Rule = fn(&Seen<'_>) -> Option<Bottleneck>;
 
 /// The first that holds is what held the copy back. A program without time reads its socket late, so that windows close. Where all
-/// processors are busy, that may be others' work, which does no harm to a copy that waits for its windows. And only who knows that
+/// processors are busy, that may be others' work, which does no harm to a copy that waits for its windows. And only someone who knows that
 /// nothing else stopped the channels may blame theirs.
 const RULES: [Rule; 12] = [
     asked,
@@ -110,7 +110,7 @@ const RULES: [Rule; 12] = [
 ];
 
 /// Says what held a copy back.
-pub(crate) fn judge(seen: &Seen<'_>) -> HeldBack {
+pub(crate) fn judge(seen: &Seen<'_>) -> Bottleneck {
     // A disk is waited for at the end above all.
     if let Some(held) = own_disk(seen) {
         return held;
@@ -124,15 +124,15 @@ pub(crate) fn judge(seen: &Seen<'_>) -> HeldBack {
     RULES.iter().find_map(|rule| rule(seen)).unwrap_or_else(|| unknown(in_words(seen)))
 }
 
-fn unknown(evidence: String) -> HeldBack {
-    HeldBack { cause: Cause::Unknown, evidence, advice: None }
+fn unknown(evidence: String) -> Bottleneck {
+    Bottleneck { cause: Cause::Unknown, evidence, advice: None }
 }
 
-fn held(cause: Cause, evidence: String, advice: Option<String>) -> Option<HeldBack> {
-    Some(HeldBack { cause, evidence, advice })
+fn held(cause: Cause, evidence: String, advice: Option<String>) -> Option<Bottleneck> {
+    Some(Bottleneck { cause, evidence, advice })
 }
 
-fn asked(seen: &Seen<'_>) -> Option<HeldBack> {
+fn asked(seen: &Seen<'_>) -> Option<Bottleneck> {
     let limit = seen.limit.filter(|limit| seen.rate >= REACHED_SHARE * *limit as f64);
     if let Some(limit) = limit {
         return held(Cause::Asked, format!("-l allows {} kbit/s", show_count(limit * 8 / 1_000)), None);
@@ -142,13 +142,13 @@ fn asked(seen: &Seen<'_>) -> Option<HeldBack> {
 }
 
 /// Both ends with their names, the one that sends first.
-fn ends<'a>(seen: &'a Seen<'_>) -> [(&'a str, Option<&'a Shown>); 2] {
+fn ends<'a>(seen: &'a Seen<'_>) -> [(&'a str, Option<&'a HostUse>); 2] {
     let (here, there) = (("this machine", Some(seen.here)), (seen.machine, seen.there));
     if seen.direction == Direction::Up { [here, there] } else { [there, here] }
 }
 
 /// Each small file costs a start of `cksum` there; on a short path that is what all wait for.
-fn sums_of_small_files(seen: &Seen<'_>) -> Option<HeldBack> {
+fn sums_of_small_files(seen: &Seen<'_>) -> Option<Bottleneck> {
     if !seen.are_files_small || seen.round_trip_s > SHORT_ROUND_TRIP_S || seen.sums_share < HALF {
         return None;
     }
@@ -158,16 +158,16 @@ fn sums_of_small_files(seen: &Seen<'_>) -> Option<HeldBack> {
     held(Cause::Processor, evidence, Some(advice))
 }
 
-fn hot_program(seen: &Seen<'_>) -> Option<HeldBack> {
+fn hot_program(seen: &Seen<'_>) -> Option<Bottleneck> {
     hottest_program(seen, HOT_SHARE)
 }
 
 /// The programs of a copy hand each other every piece, and each waits for the others.
-fn busy_program(seen: &Seen<'_>) -> Option<HeldBack> {
+fn busy_program(seen: &Seen<'_>) -> Option<Bottleneck> {
     if each_carried(seen) < WINDOW_BYTES { hottest_program(seen, BUSY_SHARE) } else { None }
 }
 
-fn hottest_program(seen: &Seen<'_>, least_share: f64) -> Option<HeldBack> {
+fn hottest_program(seen: &Seen<'_>, least_share: f64) -> Option<Bottleneck> {
     let hot = ends(seen).into_iter().filter_map(|(place, shown)| {
         let (program, share) = shown?.busiest.as_ref()?;
         Some((place, program, *share))
@@ -177,13 +177,13 @@ fn hottest_program(seen: &Seen<'_>, least_share: f64) -> Option<HeldBack> {
     processor(seen, format!("{program} ({place}) took {} of a processor", percent(share)))
 }
 
-fn full_machine(seen: &Seen<'_>) -> Option<HeldBack> {
+fn full_machine(seen: &Seen<'_>) -> Option<Bottleneck> {
     let full = ends(seen).into_iter().filter_map(|(place, shown)| Some((place, shown?.busy_share?)));
     let (place, share) = full.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|full| full.1 >= FULL_SHARE)?;
     processor(seen, format!("all processors ({place}) worked {} of the time", percent(share)))
 }
 
-fn processor(seen: &Seen<'_>, evidence: String) -> Option<HeldBack> {
+fn processor(seen: &Seen<'_>, evidence: String) -> Option<Bottleneck> {
     let cipher = format!("a faster cipher, such as -c {FAST_CIPHER}; ");
     let cipher = if seen.has_fast_cipher { String::new() } else { cipher };
     let advice = format!("{cipher}more --connections, if there are more processors");
@@ -208,7 +208,7 @@ fn larger_buffers(which: &str, place: &str) -> Option<String> {
     ))
 }
 
-fn receive_buffer(seen: &Seen<'_>) -> Option<HeldBack> {
+fn receive_buffer(seen: &Seen<'_>) -> Option<Bottleneck> {
     let (_, senders, receiver) = sender(seen)?;
     let jump = if seen.is_direct { "" } else { " (or of a jump host before it)" };
     let share = limited_share(&senders, senders.receive_window_limited_us);
@@ -223,7 +223,7 @@ fn receive_buffer(seen: &Seen<'_>) -> Option<HeldBack> {
     held(Cause::SocketBuffer, evidence, larger_buffers("rmem", receiver))
 }
 
-fn send_buffer(seen: &Seen<'_>) -> Option<HeldBack> {
+fn send_buffer(seen: &Seen<'_>) -> Option<Bottleneck> {
     let (place, senders, _) = sender(seen)?;
     let by_time = limited_share(&senders, senders.send_buffer_limited_us) >= HALF;
     let used_share = senders.send_buffer_used_bytes as f64 / senders.send_buffer_bytes.max(1) as f64;
@@ -245,7 +245,7 @@ fn send_buffer(seen: &Seen<'_>) -> Option<HeldBack> {
 }
 
 /// Packets wait in a queue on the way: its narrowest place has no pause.
-fn path(seen: &Seen<'_>) -> Option<HeldBack> {
+fn path(seen: &Seen<'_>) -> Option<Bottleneck> {
     let (_, senders, _) = sender(seen)?;
     let mean_us = |sum: u64| sum as f64 / senders.samples_sending.max(1) as f64;
     let (rtt_us, least_us) = (mean_us(senders.rtt_us), mean_us(senders.least_rtt_us));
@@ -267,7 +267,7 @@ fn path(seen: &Seen<'_>) -> Option<HeldBack> {
     held(Cause::Path, evidence, None)
 }
 
-fn congestion_window(seen: &Seen<'_>) -> Option<HeldBack> {
+fn congestion_window(seen: &Seen<'_>) -> Option<Bottleneck> {
     let (_, senders, _) = sender(seen)?;
     let least = if unsent_share(&senders) < HALF { FILLED_WINDOW_SHARE } else { HARDLY_FILLED_WINDOW_SHARE };
     if filled_share(&senders) < least {
@@ -283,16 +283,16 @@ fn congestion_window(seen: &Seen<'_>) -> Option<HeldBack> {
 }
 
 /// A program of the copy waited for a disk most of the time.
-fn own_disk(seen: &Seen<'_>) -> Option<HeldBack> {
+fn own_disk(seen: &Seen<'_>) -> Option<Bottleneck> {
     disk(seen, |shown| shown.blocked_share >= HALF && shown.disk_share >= Some(BLOCKED_DISK_SHARE))
 }
 
-/// Somebody did, and nothing else explains the copy.
-fn any_disk(seen: &Seen<'_>) -> Option<HeldBack> {
+/// A program waited for a disk, and nothing else explains the copy.
+fn any_disk(seen: &Seen<'_>) -> Option<Bottleneck> {
     disk(seen, |shown| shown.disk_share >= Some(DISK_SHARE))
 }
 
-fn disk(seen: &Seen<'_>, is_slow: impl Fn(&Shown) -> bool) -> Option<HeldBack> {
+fn disk(seen: &Seen<'_>, is_slow: impl Fn(&HostUse) -> bool) -> Option<Bottleneck> {
     if !seen.has_files {
         return None;
     }
@@ -313,7 +313,7 @@ fn disk(seen: &Seen<'_>, is_slow: impl Fn(&Shown) -> bool) -> Option<HeldBack> {
     held(cause, evidence, None)
 }
 
-fn small_files(seen: &Seen<'_>) -> Option<HeldBack> {
+fn small_files(seen: &Seen<'_>) -> Option<Bottleneck> {
     let evidence = format!(
         "most of the time, only files of at most 2 MiB were left, and each takes several round trips \
          of {:.1} ms; {} channels carry them in parallel",
@@ -332,7 +332,7 @@ fn each_carried(seen: &Seen<'_>) -> f64 {
     seen.rate * seen.round_trip_s / f64::from(seen.channels.max(1))
 }
 
-fn ssh_window(seen: &Seen<'_>) -> Option<HeldBack> {
+fn ssh_window(seen: &Seen<'_>) -> Option<Bottleneck> {
     let is_seen = seen.is_direct && ends(seen)[0].1.is_some_and(|shown| shown.senders.samples > 0);
     let least_bytes = if is_seen { SMALL_WINDOW_BYTES } else { WINDOW_BYTES };
     if seen.full_channels_share < HALF || each_carried(seen) < least_bytes {
@@ -353,7 +353,7 @@ fn in_words(seen: &Seen<'_>) -> String {
     let mut words = Vec::new();
     for (place, shown) in ends(seen) {
         match shown {
-            Some(Shown { busiest: Some((program, share)), .. }) => {
+            Some(HostUse { busiest: Some((program, share)), .. }) => {
                 words.push(format!("{program} ({place}) took {} of a processor", percent(*share)));
             }
             Some(_) => {}

@@ -7,23 +7,23 @@ use sftp::Request;
 use crate::{
     carrier::Carrier,
     channel::Channel,
+    error::Error,
     file::{CHUNK_BYTES, FileCopy, Item, Prepared},
     hash,
     journal::{Identity, Journal, Known},
+    pending::Pending,
     place::Place,
-    trouble::Trouble,
-    waiting::Pending,
 };
 
 /// What is there of a file that is not whole.
 #[derive(Debug)]
-pub(crate) enum Part {
+pub(crate) enum PartialFile {
     /// On the other machine, where a channel made it.
     There(Rc<Channel>, Vec<u8>),
     Here(Place),
 }
 
-impl Part {
+impl PartialFile {
     pub(crate) fn of(prepared: &Prepared, channel: &Rc<Channel>) -> Self {
         match &prepared.here {
             Some([part, _]) => Self::Here(part.clone()),
@@ -48,12 +48,12 @@ impl Part {
 }
 
 impl Carrier {
-    /// Who a file is.
+    /// The identity of a file.
     pub(crate) fn identity(&self, file: &FileCopy) -> Identity {
         let words = |path: &[u8]| path.escape_ascii().to_string();
         Identity {
-            source: format!("{:?} {}", self.manner.direction, words(&file.item.source)),
-            target: format!("{}:{}", self.manner.machine, words(&file.item.target)),
+            source: format!("{:?} {}", self.options.direction, words(&file.item.source)),
+            target: format!("{}:{}", self.options.machine, words(&file.item.target)),
             size_bytes: file.item.size_bytes,
             modified_ns: file.item.modified_ns,
             chunk_bytes: CHUNK_BYTES,
@@ -62,22 +62,22 @@ impl Carrier {
 
     /// What an earlier run has left of a file.
     pub(crate) fn known(&self, identity: &Identity) -> Known {
-        let Some(folder) = &self.manner.journals else { return Known::default() };
-        Journal::known(folder, &self.manner.token, identity).unwrap_or_else(|error| {
+        let Some(folder) = &self.options.journals else { return Known::default() };
+        Journal::known(folder, &self.options.token, identity).unwrap_or_else(|error| {
             self.warn_of_journal(folder.path(), &error);
             Known::default()
         })
     }
 
-    /// The journal of a file whose part has this name, and these chunks. Who cannot write one copies without it.
+    /// The journal of a file whose part has this name, and these chunks. If it cannot be written, the copy goes on without it.
     pub(crate) fn journal(
         &self,
         identity: &Identity,
         part: &str,
         chunks: &BTreeMap<u64, String>,
     ) -> Option<Journal> {
-        let folder = self.manner.journals.as_ref()?;
-        let journal = Journal::begin(folder, &self.manner.token, identity, part, chunks);
+        let folder = self.options.journals.as_ref()?;
+        let journal = Journal::begin(folder, &self.options.token, identity, part, chunks);
         journal.inspect_err(|error| self.warn_of_journal(folder.path(), error)).ok()
     }
 
@@ -93,7 +93,7 @@ impl Carrier {
     }
 
     /// A part is made with which no later run goes on.
-    pub(crate) fn part(&self, file: &FileCopy, part: Part) {
+    pub(crate) fn part(&self, file: &FileCopy, part: PartialFile) {
         self.parts.borrow_mut().insert(file.number, part);
     }
 
@@ -103,26 +103,26 @@ impl Carrier {
         let mut are_gone = true;
         let mut asked = Vec::new();
         for part in self.parts.take().into_values() {
-            let is_there = matches!(part, Part::There(..));
+            let is_there = matches!(part, PartialFile::There(..));
             let removed = part.begin_remove(other.as_ref());
             are_gone &= !is_there || removed.is_some();
             asked.extend(removed);
         }
         for removed in asked {
-            are_gone &= !matches!(removed.done().await, Err(Trouble::Lost(_)));
+            are_gone &= !matches!(removed.done().await, Err(Error::Lost(_)));
         }
         are_gone
     }
 
-    /// The name of a file's part. Nobody else can know it before: it is drawn, for all files of a run at once.
+    /// The name of a file's part. Other users cannot guess it: it is drawn, for all files of a run at once.
     pub(crate) fn part_name(&self, file: &FileCopy) -> String {
-        part_name(&self.manner.secret, &self.identity(file))
+        part_name(&self.options.secret, &self.identity(file))
     }
 
     /// The names that the parts of a file had in runs that were killed.
     pub(crate) fn former_names(&self, file: &FileCopy) -> Vec<String> {
         let identity = self.identity(file);
-        self.manner.former_secrets.iter().map(|secret| part_name(secret, &identity)).collect()
+        self.options.former_secrets.iter().map(|secret| part_name(secret, &identity)).collect()
     }
 }
 
