@@ -67,12 +67,12 @@ impl FromStr for Destination {
 pub struct Remote {
     destination: Destination,
     session: Mutex<Option<Session>>,
-    own: Mutex<Option<Own>>,
+    own: Mutex<Option<OwnConnection>>,
 }
 
 /// What this program's own looking is on this machine; it is no part of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Own {
+pub(crate) struct OwnConnection {
     /// The process group of `ssh`.
     pub process_group: u32,
     /// The ends of its connection, ours first, unless the host does not say.
@@ -101,7 +101,7 @@ impl Remote {
     }
 
     /// What this program's own looking is.
-    pub(crate) fn own(&self) -> Option<Own> {
+    pub(crate) fn own(&self) -> Option<OwnConnection> {
         *lock(&self.own)
     }
 

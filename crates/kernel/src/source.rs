@@ -18,7 +18,7 @@ use crate::{
     ethtool,
     namespaces::{self, Kind},
     programs::{self, Program},
-    remote::Own,
+    remote::OwnConnection,
     tcp::{self, Connection, Listener},
 };
 
@@ -85,7 +85,7 @@ pub(crate) struct Here {
     identity: (u64, u64),
     /// Whether it is the namespace of this process.
     is_own: bool,
-    ignored: Arc<[Own]>,
+    ignored: Arc<[OwnConnection]>,
     listeners: Vec<Listener>,
     has_connections: bool,
     /// Whether no packet has come or gone between the last two looks.
@@ -104,7 +104,11 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    pub(crate) fn new(network: Arc<File>, group: Option<PathBuf>, ignored: Arc<[Own]>) -> io::Result<Self> {
+    pub(crate) fn new(
+        network: Arc<File>,
+        group: Option<PathBuf>,
+        ignored: Arc<[OwnConnection]>,
+    ) -> io::Result<Self> {
         let identity = namespaces::identity(&network)?;
         let is_own = identity == namespaces::own_identity(Kind::Network)?;
         Ok(Self {

@@ -46,7 +46,7 @@ pub(crate) struct Worker<'a> {
     shared: &'a Shared,
     number: usize,
     epoll: OwnedFd,
-    door: Acceptor<Listener>,
+    acceptor: Acceptor<Listener>,
     engine: Engine<'a>,
     connections: Connections<Connection<'a>>,
     refused_open: usize,
@@ -74,13 +74,13 @@ impl<'a> Worker<'a> {
         let data = EventData::new_u64(WAKE);
         epoll::add(&epoll, shared.lifecycle.wake(), data, EventFlags::IN | EventFlags::ET)
             .expect("epoll takes an eventfd");
-        let door = Acceptor::new(listeners, LISTENER);
-        door.register(&epoll).expect("epoll takes a listening socket");
+        let acceptor = Acceptor::new(listeners, LISTENER);
+        acceptor.register(&epoll).expect("epoll takes a listening socket");
         Self {
             shared,
             number,
             epoll,
-            door,
+            acceptor,
             engine: Engine::new(shared, number, port, body_reader_queue),
             connections: Connections::default(),
             refused_open: 0,
@@ -127,7 +127,7 @@ impl<'a> Worker<'a> {
                 self.hand_over();
             }
         }
-        self.door.resume_if_due(&self.epoll, self.engine.now_ns);
+        self.acceptor.resume_if_due(&self.epoll, self.engine.now_ns);
         self.continue_connections();
         self.check_deadlines();
         self.start_draining();
@@ -151,7 +151,7 @@ impl<'a> Worker<'a> {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let timer = self.engine.timers.next_due_ns().map(|due_ns| due_ns + SLACK_NS);
-        let due = [timer, self.door.paused_until_ns(), self.drain_until_ns];
+        let due = [timer, self.acceptor.paused_until_ns(), self.drain_until_ns];
         let due_ns = due.into_iter().flatten().min()?;
         let left_ns = due_ns.saturating_sub(self.shared.clock.now_ns());
         let (tv_sec, tv_nsec) = (left_ns / 1_000_000_000, left_ns % 1_000_000_000);
@@ -162,13 +162,13 @@ impl<'a> Worker<'a> {
     fn event(&mut self, token: Token, flags: EventFlags) {
         // An earlier event of this round may have closed the connection.
         let Some(connection) = self.connections.find(token) else { return };
-        let fate = self.engine.event(connection, flags);
-        self.settle(token, fate);
+        let next_step = self.engine.event(connection, flags);
+        self.settle(token, next_step);
     }
 
     #[inline]
-    fn settle(&mut self, token: Token, fate: NextStep) {
-        if self.connections.apply(token, fate).is_some_and(|gone| gone.permit.is_none()) {
+    fn settle(&mut self, token: Token, next_step: NextStep) {
+        if self.connections.apply(token, next_step).is_some_and(|gone| gone.permit.is_none()) {
             self.refused_open -= 1;
         }
     }
@@ -178,8 +178,8 @@ impl<'a> Worker<'a> {
         for _ in 0..self.connections.waiting() {
             let Some(token) = self.connections.take_next() else { break };
             let Some(connection) = self.connections.find(token) else { continue };
-            let fate = self.engine.proceed(connection);
-            self.settle(token, fate);
+            let next_step = self.engine.proceed(connection);
+            self.settle(token, next_step);
             if self.shared.clock.now_ns() >= until_ns {
                 break;
             }
@@ -190,8 +190,8 @@ impl<'a> Worker<'a> {
     fn check_deadlines(&mut self) {
         while let Some(token) = self.engine.timers.pop_due(self.engine.now_ns) {
             if let Some(connection) = self.connections.find(token) {
-                let fate = self.engine.check_deadline(connection);
-                self.settle(token, fate);
+                let next_step = self.engine.check_deadline(connection);
+                self.settle(token, next_step);
             }
         }
     }
@@ -203,8 +203,8 @@ impl<'a> Worker<'a> {
         for token in accepted.drain(..) {
             let Some(sender) = self.engine.connection_of(token) else { continue };
             let Some(connection) = waiting_connection(&mut self.connections, sender, token) else { continue };
-            let fate = self.engine.answer_accepted(connection, token);
-            self.settle(sender, fate);
+            let next_step = self.engine.answer_accepted(connection, token);
+            self.settle(sender, next_step);
         }
         self.accepted = accepted;
     }
@@ -217,8 +217,8 @@ impl<'a> Worker<'a> {
             let Some((token, pending)) = self.engine.record_completion(done) else { continue };
             let sender = pending.connection;
             let connection = waiting_connection(&mut self.connections, sender, token);
-            if let Some(fate) = self.engine.finish_request(pending, connection) {
-                self.settle(sender, fate);
+            if let Some(next_step) = self.engine.finish_request(pending, connection) {
+                self.settle(sender, next_step);
             }
         }
         self.done = done;
@@ -231,8 +231,8 @@ impl<'a> Worker<'a> {
         for read in bodies.drain(..) {
             let (sender, request) = (read.connection, read.request);
             let connection = waiting_connection(&mut self.connections, sender, request);
-            if let Some(fate) = self.engine.finish_read_body(read, connection) {
-                self.settle(sender, fate);
+            if let Some(next_step) = self.engine.finish_read_body(read, connection) {
+                self.settle(sender, next_step);
             }
         }
         self.read = bodies;
@@ -240,8 +240,8 @@ impl<'a> Worker<'a> {
 
     fn accept(&mut self, number: u64, most: usize) {
         for _ in 0..most {
-            let Some(admin) = self.door.listener(number).map(|listener| listener.admin) else { return };
-            match self.door.accept(number) {
+            let Some(admin) = self.acceptor.listener(number).map(|listener| listener.admin) else { return };
+            match self.acceptor.accept(number) {
                 Ok(Some(socket)) => self.add_connection(socket, admin),
                 Ok(None) => return,
                 Err(error) => self.accept_failed(error),
@@ -273,8 +273,8 @@ impl<'a> Worker<'a> {
             .insert(|token| Connection::new(stream, token, permit, admin, head_bytes, now_ns));
         match watch(&self.epoll, connection.stream.as_fd(), token.number()) {
             Ok(()) => {
-                let fate = self.engine.opened(connection);
-                self.settle(token, fate);
+                let next_step = self.engine.opened(connection);
+                self.settle(token, next_step);
             }
             Err(error) => {
                 self.settle(token, NextStep::Close);
@@ -285,7 +285,7 @@ impl<'a> Worker<'a> {
 
     fn accept_failed(&mut self, error: Errno) {
         self.engine.counters.accept_errors.add(1);
-        self.door.pause_on_shortage(&self.epoll, error, self.shared.clock.now_ns());
+        self.acceptor.pause_on_shortage(&self.epoll, error, self.shared.clock.now_ns());
     }
 
     /// When the listener stops: accepts the connections that wait in the kernel, then stops accepting, and closes
@@ -294,15 +294,15 @@ impl<'a> Worker<'a> {
         if self.shared.lifecycle.state() != State::Draining || self.drain_until_ns.is_some() {
             return;
         }
-        self.door.end_pause();
-        self.door.event_numbers().for_each(|listener| self.accept(listener, MAX_ACCEPT_QUEUE));
-        self.door.close(&self.epoll);
+        self.acceptor.end_pause();
+        self.acceptor.event_numbers().for_each(|listener| self.accept(listener, MAX_ACCEPT_QUEUE));
+        self.acceptor.close(&self.epoll);
         let drain_ns = self.shared.config.timeouts.drain.as_nanos() as u64;
         self.drain_until_ns = Some(self.engine.now_ns.saturating_add(drain_ns));
         for token in self.connections.tokens() {
             let Some(connection) = self.connections.find(token) else { continue };
-            let fate = self.engine.drain_connection(connection);
-            self.settle(token, fate);
+            let next_step = self.engine.drain_connection(connection);
+            self.settle(token, next_step);
         }
     }
 }

@@ -31,11 +31,11 @@ use crate::{
     tick::{Tick, TickMerger},
     tls_config::TlsConfig,
     wire::{
+        connect_options::ConnectOptions,
         kernel::KernelWire,
         layer::{Layer, Plain},
         preface::Preface,
         secure::Secure,
-        way::Way,
     },
     worker::{Finished, Worker},
     worker_result::WorkerResult,
@@ -246,9 +246,9 @@ impl ThreadContext {
         // The default timer slack prolongs sleeps by up to 50 µs, to save wake-ups.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         self.pin()?;
-        let way = way_of(&self.plan).map_err(RunError::Setup)?;
+        let options = connect_options_of(&self.plan).map_err(RunError::Setup)?;
         let spin_ns = self.plan.spin_ns;
-        let wire = |slots| KernelWire::new(layer(slots), slots, way, spin_ns);
+        let wire = |slots| KernelWire::new(layer(slots), slots, options, spin_ns);
         let script = self.script.as_ref();
         let mut worker =
             Worker::<_, X>::new(Arc::clone(&self.plan), self.share, script, self.recorder, self.stop, wire)
@@ -312,10 +312,10 @@ impl ThreadContext {
 }
 
 /// How a plan's connections are made.
-fn way_of(plan: &HttpPlan) -> io::Result<Way> {
+fn connect_options_of(plan: &HttpPlan) -> io::Result<ConnectOptions> {
     let path = plan.connection.unix_socket.as_ref();
     let preface = Preface::of(&plan.connection);
-    Ok(Way {
+    Ok(ConnectOptions {
         // The end of a preface and the first request leave one after the other.
         nodelay: preface.is_some() || wants_nodelay(plan),
         unix_socket: path.map(SocketAddrUnix::new).transpose()?,

@@ -3,6 +3,7 @@
 //! The loop knows nothing about sockets. [`kernel::KernelWire`] uses the kernel's TCP; tests and the feature `simulated` use
 //! a network of virtual time. A kernel-bypass TCP can implement the same trait.
 
+pub(crate) mod connect_options;
 pub(crate) mod kernel;
 pub(crate) mod layer;
 pub(crate) mod preface;
@@ -10,7 +11,6 @@ pub(crate) mod secure;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 mod stamps;
-pub(crate) mod way;
 
 use std::{
     net::{IpAddr, SocketAddr},

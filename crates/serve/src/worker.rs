@@ -37,7 +37,7 @@ pub(crate) struct Worker<'a> {
     clock: Clock,
     number: usize,
     epoll: OwnedFd,
-    door: Acceptor<OwnedFd>,
+    acceptor: Acceptor<OwnedFd>,
     connection_limit: &'a ConnectionLimit,
     stop: &'a AtomicBool,
     engine: Engine<'a>,
@@ -59,13 +59,13 @@ impl<'a> Worker<'a> {
         let config = shared.config;
         let engine = Engine::new(shared, number as u64);
         let timed = engine.measured || config.keepalive_timeout_ns.is_some() || config.stall.is_some();
-        let (door, connections) = (Acceptor::new(listeners, LISTENER), Connections::default());
+        let (acceptor, connections) = (Acceptor::new(listeners, LISTENER), Connections::default());
         Self {
             config,
             clock: shared.clock,
             number,
             epoll,
-            door,
+            acceptor,
             connection_limit,
             stop,
             engine,
@@ -77,7 +77,7 @@ impl<'a> Worker<'a> {
     /// Serves until the target stops; returns the report.
     pub(crate) fn run(mut self) -> Report {
         self.prepare_thread();
-        self.door.register(&self.epoll).expect("epoll takes a listening socket");
+        self.acceptor.register(&self.epoll).expect("epoll takes a listening socket");
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         while !self.is_over() {
             let sleep_ns = self.sleep_ns();
@@ -99,8 +99,8 @@ impl<'a> Worker<'a> {
                 }
             }
             self.run_timers();
-            if self.door.paused_until_ns().is_some() {
-                self.door.resume_if_due(&self.epoll, self.clock.now_ns());
+            if self.acceptor.paused_until_ns().is_some() {
+                self.acceptor.resume_if_due(&self.epoll, self.clock.now_ns());
             }
             if let Some(lines) = &mut self.engine.lines {
                 lines.write_if_due();
@@ -109,15 +109,15 @@ impl<'a> Worker<'a> {
                 self.run_timers();
                 let Some(token) = self.connections.take_next() else { break };
                 let Some(connection) = self.connections.find(token) else { continue };
-                let fate = self.engine.proceed(connection);
-                self.settle(token, fate);
+                let next_step = self.engine.proceed(connection);
+                self.settle(token, next_step);
             }
         }
         if let Some(lines) = &mut self.engine.lines {
             lines.write();
         }
         // Closes the listeners first, so that no connection gets in.
-        drop(self.door);
+        drop(self.acceptor);
         self.engine.report.unanswered = self.connections.iter().filter(|c| c.is_unanswered()).count() as u64;
         self.engine.report
     }
@@ -139,7 +139,8 @@ impl<'a> Worker<'a> {
         if self.connections.waiting() > 0 {
             return 0;
         }
-        let due = [self.engine.timers.next_due_ns(), self.door.paused_until_ns(), self.config.duration_ns];
+        let due =
+            [self.engine.timers.next_due_ns(), self.acceptor.paused_until_ns(), self.config.duration_ns];
         match due.into_iter().flatten().min() {
             Some(due_ns) => due_ns.saturating_sub(self.clock.now_ns()).min(MAX_SLEEP_NS),
             None => MAX_SLEEP_NS,
@@ -162,8 +163,8 @@ impl<'a> Worker<'a> {
         }
         while let Some((token, timer)) = self.engine.timers.pop_due(now_ns) {
             if let Some(connection) = self.connections.find(token) {
-                let fate = self.engine.timer_due(connection, timer);
-                self.settle(token, fate);
+                let next_step = self.engine.timer_due(connection, timer);
+                self.settle(token, next_step);
             }
         }
     }
@@ -183,18 +184,18 @@ impl<'a> Worker<'a> {
     fn event(&mut self, token: Token, flags: EventFlags) {
         // An earlier event of this round may have closed the connection.
         let Some(connection) = self.connections.find(token) else { return };
-        let fate = self.engine.event(connection, flags);
-        self.settle(token, fate);
+        let next_step = self.engine.event(connection, flags);
+        self.settle(token, next_step);
     }
 
     #[inline]
-    fn settle(&mut self, token: Token, fate: NextStep) {
-        drop(self.connections.apply(token, fate));
+    fn settle(&mut self, token: Token, next_step: NextStep) {
+        drop(self.connections.apply(token, next_step));
     }
 
     fn accept(&mut self, listener: u64) {
         for _ in 0..Acceptor::<OwnedFd>::MAX_ACCEPTS {
-            match self.door.accept(listener) {
+            match self.acceptor.accept(listener) {
                 Ok(Some(socket)) => self.add_connection(socket),
                 Ok(None) => return,
                 Err(error) => self.accept_failed(error),
@@ -222,6 +223,6 @@ impl<'a> Worker<'a> {
 
     fn accept_failed(&mut self, error: Errno) {
         *self.engine.report.accept_errors.entry(error_name(error)).or_default() += 1;
-        self.door.pause_on_shortage(&self.epoll, error, self.clock.now_ns());
+        self.acceptor.pause_on_shortage(&self.epoll, error, self.clock.now_ns());
     }
 }

@@ -15,7 +15,7 @@ use std::{
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::{ANSWER_WAIT, Destination, Own, lock};
+use super::{ANSWER_WAIT, Destination, OwnConnection, lock};
 use crate::ssh::ends;
 
 /// What the shell is told first. `e` ends a part of an answer, `f` prints files below `/proc`, `b` those that can be read with one
@@ -59,7 +59,7 @@ pub(super) struct Session {
     said: LastWords,
     /// Begins the line that ends a part; nobody else knows it.
     mark: String,
-    pub(super) own: Own,
+    pub(super) own: OwnConnection,
     pub(super) has_ss: bool,
     pub(super) mounts: String,
 }
@@ -95,7 +95,7 @@ impl Session {
         };
         let mark = crate::random_hex().map_err(|error| error.to_string())?;
         let process_group = shown_id(&child).unwrap_or_else(|| child.id());
-        let looking = Own { process_group, connection: None };
+        let looking = OwnConnection { process_group, connection: None };
         let mut session =
             Self { child, input, output, said, mark, own: looking, has_ss: false, mounts: String::new() };
         session.greet(wait).map_err(|error| error.to_string())?;

@@ -118,9 +118,9 @@ impl<'a> Engine<'a> {
         if step == Step::Close {
             return NextStep::Close;
         }
-        let fate = self.proceed(connection);
+        let next_step = self.proceed(connection);
         self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
-        fate
+        next_step
     }
 
     /// Closes a connection of a stopping listener, unless part of a request has arrived.

@@ -123,11 +123,11 @@ impl<'a> Engine<'a> {
     /// Begins to serve an accepted connection.
     pub(crate) fn opened(&mut self, connection: &mut Connection<'a>) -> NextStep {
         self.counters.connections_accepted.add(1);
-        let fate =
+        let next_step =
             if connection.permit.is_some() { NextStep::Wait } else { self.refuse_connection(connection) };
         self.set_deadline(connection);
         self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
-        fate
+        next_step
     }
 
     /// Handles an epoll event.

@@ -335,8 +335,8 @@ fn a_body_that_is_not_read_in_time_is_not_stored_and_not_called_the_disks() {
                 let token = worker.connections.tokens()[0];
                 let connection = worker.connections.find(token).unwrap();
                 worker.engine.now_ns = connection.deadline_ns;
-                let fate = worker.engine.check_deadline(connection);
-                worker.settle(token, fate);
+                let next_step = worker.engine.check_deadline(connection);
+                worker.settle(token, next_step);
                 let mut answer = String::new();
                 client.read_to_string(&mut answer).unwrap();
                 assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\"not_read_in_time\""));
@@ -371,8 +371,8 @@ fn an_answer_for_want_of_time_is_in_the_manner_of_its_request() {
             let token = worker.connections.tokens()[0];
             let connection = worker.connections.find(token).unwrap();
             worker.engine.now_ns = connection.deadline_ns;
-            let fate = worker.engine.check_deadline(connection);
-            worker.settle(token, fate);
+            let next_step = worker.engine.check_deadline(connection);
+            worker.settle(token, next_step);
             let mut answer = String::new();
             client.read_to_string(&mut answer).unwrap();
             for part in [

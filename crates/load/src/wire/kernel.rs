@@ -24,10 +24,10 @@ use rustix::{
 
 use super::{
     Event, HandshakeStep, PrefaceStep, Received, Result, Route, SlotId, Waited, Wake, Wire,
+    connect_options::{self, ConnectOptions},
     layer::{Io, Layer, Plain},
     preface::PrefaceState,
     stamps::Stamps,
-    way::{self, Way},
 };
 
 /// The kernel's `TCP_INFO` of a connection (tcp(7)). Fields that an older kernel does not know are 0.
@@ -60,7 +60,7 @@ pub(crate) struct KernelWire<L: Layer = Plain> {
     stamps: Stamps,
     /// Resolution of times that the kernel counts in its own ticks.
     tick_ns: u64,
-    way: Way,
+    options: ConnectOptions,
     spin: SpinTail,
     waited_ns: u64,
     spun_ns: u64,
@@ -78,7 +78,12 @@ impl<L: Layer> KernelWire<L> {
     ///
     /// # Errors
     /// When the kernel has no descriptor left for the epoll instance.
-    pub(crate) fn new(layer: L, slots: usize, way: Way, max_spin_ns: u64) -> Result<Self, Errno> {
+    pub(crate) fn new(
+        layer: L,
+        slots: usize,
+        options: ConnectOptions,
+        max_spin_ns: u64,
+    ) -> Result<Self, Errno> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             layer,
@@ -87,7 +92,7 @@ impl<L: Layer> KernelWire<L> {
             was_interrupted: false,
             stamps: Stamps::new(),
             tick_ns: clock_getres(ClockId::MonotonicCoarse).tv_nsec.unsigned_abs(),
-            way,
+            options,
             spin: SpinTail::new(max_spin_ns),
             waited_ns: 0,
             spun_ns: 0,
@@ -186,13 +191,13 @@ impl<L: Layer> Wire for KernelWire<L> {
 
     fn connect(&mut self, slot: SlotId, route: &Route) -> Result<(), Errno> {
         let Some(target) = route.target else {
-            let socket = self.way.connect_unix()?;
+            let socket = self.options.connect_unix()?;
             self.begin(slot, socket);
             return Ok(());
         };
         let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = net::socket_with(family, SocketType::STREAM, way::SOCKET_FLAGS, None)?;
-        if self.way.nodelay {
+        let socket = net::socket_with(family, SocketType::STREAM, connect_options::SOCKET_FLAGS, None)?;
+        if self.options.nodelay {
             net::sockopt::set_tcp_nodelay(&socket, true)?;
         }
         if let Some(source) = route.source {
@@ -248,15 +253,17 @@ impl<L: Layer> Wire for KernelWire<L> {
     }
 
     fn has_preface(&self) -> bool {
-        self.way.preface.is_some()
+        self.options.preface.is_some()
     }
 
     fn preface(&mut self, slot: SlotId) -> Result<PrefaceStep> {
         let open = self.connections[slot as usize].as_mut().ok_or(Errno::NOTCONN)?;
-        let Some(preface) = &self.way.preface else {
+        let Some(preface) = &self.options.preface else {
             return Ok(PrefaceStep { is_done: true, unread_ns: Some(0) });
         };
-        let state = open.preface.get_or_insert_with(|| Box::new(preface.begin(way::addresses(&open.socket))));
+        let state = open
+            .preface
+            .get_or_insert_with(|| Box::new(preface.begin(connect_options::addresses(&open.socket))));
         let step = state.advance(&mut Io::new(&open.socket, &mut self.stamps))?;
         if step.is_done {
             open.preface = None;
@@ -276,7 +283,7 @@ impl<L: Layer> Wire for KernelWire<L> {
 
     fn local_address(&self, slot: SlotId) -> Option<SocketAddr> {
         let open = self.connections[slot as usize].as_ref()?;
-        way::addresses(&open.socket).map(|(local, _)| local)
+        connect_options::addresses(&open.socket).map(|(local, _)| local)
     }
 
     fn open_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
@@ -350,7 +357,7 @@ mod tests {
 
     #[test]
     fn precise_waits_end_on_time_and_count_their_polling() {
-        let mut wire = KernelWire::new(Plain, 1, Way::default(), 500_000).unwrap();
+        let mut wire = KernelWire::new(Plain, 1, ConnectOptions::default(), 500_000).unwrap();
         // A single wait may wake after the deadline and then does not poll.
         until("a wait polls", || {
             let until = wire.now_ns() + 3_000_000;
@@ -363,7 +370,7 @@ mod tests {
 
     #[test]
     fn loose_waits_do_not_poll() {
-        let mut wire = KernelWire::new(Plain, 1, Way::default(), 500_000).unwrap();
+        let mut wire = KernelWire::new(Plain, 1, ConnectOptions::default(), 500_000).unwrap();
         let until = wire.now_ns() + 3_000_000;
         wire.wait(Some(until), Wake::Loosely, &mut Vec::new());
         assert_eq!((wire.now_ns() >= until, wire.spun_ns()), (true, 0));
@@ -372,7 +379,7 @@ mod tests {
     #[test]
     fn batched_events_come_after_the_batching_delay() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut wire = KernelWire::new(Plain, 1, Way::default(), 0).unwrap();
+        let mut wire = KernelWire::new(Plain, 1, ConnectOptions::default(), 0).unwrap();
         let began_ns = wire.now_ns();
         wire.connect(0, &Route { target: listener.local_addr().ok(), source: None }).unwrap();
         wire.watch(0, 1, true).unwrap();

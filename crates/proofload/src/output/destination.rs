@@ -24,11 +24,11 @@ pub(crate) struct Destination {
     option: String,
     /// The path that the user named.
     path: PathBuf,
-    way: Way,
+    method: WriteMethod,
 }
 
 /// How it is written.
-enum Way {
+enum WriteMethod {
     /// Standard output, given as `-`, or as a name of the file that it goes to.
     Stdout,
     /// A file that is written beside its place and then put there.
@@ -68,9 +68,9 @@ impl Destination {
     }
 
     fn tried(option: &str, path: &Path, is_appended: bool) -> Result<Self, String> {
-        let way = files::claim(option, path).and_then(|()| Way::of(path, is_appended));
-        let way = way.map_err(|error| format!("{option}: cannot write {}: {error}", path.display()))?;
-        Ok(Self { option: option.to_owned(), path: path.to_owned(), way })
+        let method = files::claim(option, path).and_then(|()| WriteMethod::of(path, is_appended));
+        let method = method.map_err(|error| format!("{option}: cannot write {}: {error}", path.display()))?;
+        Ok(Self { option: option.to_owned(), path: path.to_owned(), method })
     }
 
     /// Opens the path of an option that may be missing.
@@ -83,7 +83,7 @@ impl Destination {
 
     /// Whether the destination is standard output; then nothing else may be written there.
     pub(crate) fn is_stdout(&self) -> bool {
-        matches!(self.way, Way::Stdout)
+        matches!(self.method, WriteMethod::Stdout)
     }
 
     /// Calls `write` with the opened output.
@@ -94,16 +94,16 @@ impl Destination {
         // What has been read since stays.
         let is_stdout = self.is_stdout();
         let claimed = files::claim(&self.option, &self.path);
-        let written = claimed.and_then(|()| match self.way {
-            Way::Stdout => {
+        let written = claimed.and_then(|()| match self.method {
+            WriteMethod::Stdout => {
                 let output = PrintableWriter::new(
                     BufWriter::new(Watched::of(io::stdout().lock())),
                     standard::printable_lines,
                 );
                 write_and_flush(output, write)
             }
-            Way::Beside(beside) => beside.write(write),
-            Way::AsItIs { file, is_appended } => {
+            WriteMethod::Beside(beside) => beside.write(write),
+            WriteMethod::AsItIs { file, is_appended } => {
                 // Pipes and devices cannot be truncated.
                 let is_replaced = !is_appended && file.metadata().is_ok_and(|about| about.is_file());
                 let truncate = || if is_replaced { file.set_len(0) } else { Ok(()) };
@@ -131,7 +131,7 @@ impl Destination {
     }
 }
 
-impl Way {
+impl WriteMethod {
     fn of(path: &Path, is_appended: bool) -> io::Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(fs::read(&second).unwrap(), b"old", "another name of what was there keeps it");
         assert_eq!(fs::read(folder.path().join("made")).unwrap(), b"made");
         let appended = Destination::open_appended("--json", &file).unwrap();
-        assert!(matches!(appended.way, Way::AsItIs { .. }));
+        assert!(matches!(appended.method, WriteMethod::AsItIs { .. }));
         appended.write(|output| output.write_all(b"er")).unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"newer");
     }

@@ -13,7 +13,7 @@ pub(super) const SOCKET_FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketF
 
 /// How the connections of a wire are made.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Way {
+pub(crate) struct ConnectOptions {
     /// Whether Nagle's algorithm is off.
     pub nodelay: bool,
     /// The Unix socket that connections without an address lead to.
@@ -22,7 +22,7 @@ pub(crate) struct Way {
     pub preface: Option<Preface>,
 }
 
-impl Way {
+impl ConnectOptions {
     /// A connection to the Unix socket, which needs no wait.
     pub(super) fn connect_unix(&self) -> Result<OwnedFd, Errno> {
         let path = self.unix_socket.as_ref().ok_or(Errno::DESTADDRREQ)?;
