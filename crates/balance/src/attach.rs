@@ -138,7 +138,7 @@ impl Program {
         }
         let program = self.cls()?;
         let there = pin.filter(|pin| pin.exists());
-        // Somebody may have removed the filter, or the qdisc with it.
+        // Another program may have removed the filter, or the qdisc with it.
         let replaced = there.and_then(|_| {
             let link = SchedClassifierLink::attached(device, TcAttachType::Ingress, PRIORITY, HANDLE, None);
             program.attach_to_link(link.ok()?).ok()
@@ -203,7 +203,7 @@ mod tests {
         };
         let numbers = [attach(), attach()];
         assert_ne!(numbers[0], numbers[1], "another program is in the place of the first");
-        // Who removes the qdisc removes the filter. The next start makes both again.
+        // Removing the qdisc removes the filter. The next start makes both again.
         run("tc qdisc del dev far clsact");
         attach();
         assert!(shown("qdisc").contains("clsact"));
@@ -213,7 +213,7 @@ mod tests {
         run("ip link set moved.1 name far");
         assert_eq!((shown("filter"), shown("qdisc").contains("clsact")), (String::new(), false));
 
-        // The qdisc of somebody else stays, and so does ours once there are filters of others in it.
+        // The qdisc of another program stays, and so does ours once there are filters of others in it.
         for script in ["tc qdisc add dev far clsact", ":"] {
             run(script);
             attach();

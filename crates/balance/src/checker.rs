@@ -197,7 +197,7 @@ impl Worker {
             let _ = socket.send(&packet, mac);
         }
         for event in actions.events {
-            // Nobody listens only when the balancer ends.
+            // The channel is closed only when the balancer ends.
             let _ = self.events.send(event);
         }
     }

@@ -119,7 +119,7 @@ pub enum Answer {
 pub(crate) struct PendingRequest {
     pub(crate) request: Request,
     pub(crate) answer: Sender<Answer>,
-    /// Who has asked, if that is a process.
+    /// The process that asked, if it is one.
     client: Option<UnixStream>,
 }
 
@@ -128,7 +128,7 @@ impl PendingRequest {
         Self { request, answer, client }
     }
 
-    /// Whether nobody waits for the answer any more. What was asked for must not be done then: who has asked was told that it is not.
+    /// Whether the caller no longer waits for the answer. The request must not be carried out then: the caller was told that it is not.
     pub(crate) fn is_given_up(&self) -> bool {
         self.hangs_up_within(Duration::ZERO)
     }
@@ -138,7 +138,7 @@ impl PendingRequest {
         Self::new(request, mpsc::channel().0, None)
     }
 
-    /// Answers. Who has asked may be gone.
+    /// Answers. The caller may be gone.
     pub(crate) fn answer(self, answer: Answer) {
         if let Err(mpsc::SendError(Answer::Refused { why })) = self.answer.send(answer) {
             why.iter().for_each(|why| error!("not done: {why}"));

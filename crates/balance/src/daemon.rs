@@ -39,7 +39,7 @@ use crate::{
 
 /// How often servers with thresholds are looked at between sweeps.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Who has read the counts may do so again for this time.
+/// Keep sweeping for this long after the counts were last read.
 const READER_STAYS: Duration = Duration::from_secs(3);
 /// How many rings are made before the daemon looks for what else has happened: those that are written at the same time.
 const RINGS_AT_ONCE: usize = WRITERS;
@@ -328,7 +328,7 @@ impl Daemon {
         } else if self.balancer.waits_for_flows() || self.last_read.elapsed() < READER_STAYS {
             SweepFor::Reader
         } else {
-            SweepFor::Nobody
+            SweepFor::OldFlows
         }
     }
 

@@ -235,7 +235,7 @@ fn has_link_local(device: &str, addresses: &[OwnAddress]) -> bool {
     addresses.iter().any(|assigned| assigned.interface == device && is_link_local(assigned.address))
 }
 
-/// Somebody else answers for a VIP.
+/// Another host answers for a VIP.
 pub(crate) fn rival_fact(vip: IpAddr, mac: Mac, device: &str) -> String {
     format!("another host ({}) answers for {vip} on {device}, and clients may go there", mac_text(&mac))
 }

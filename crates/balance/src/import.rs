@@ -1,4 +1,4 @@
-//! Reads what LVS balances: the output of `ipvsadm-save`, or lines of `ipvsadm` as somebody types them.
+//! Reads what LVS balances: the output of `ipvsadm-save`, or lines of `ipvsadm` as typed.
 
 mod options;
 

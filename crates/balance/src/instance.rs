@@ -187,7 +187,7 @@ impl Instance {
             };
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if is_same(&file).unwrap_or(false) => break file,
-                // One that has ended has removed the file, so this lock keeps nobody out.
+                // One that has ended has removed the file, so this lock excludes no other.
                 Ok(()) => continue,
                 Err(_) if Instant::now() < deadline => {
                     thread::sleep(POLL_INTERVAL);

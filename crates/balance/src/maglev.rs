@@ -34,7 +34,7 @@ pub struct Member {
 /// The server of each place, and the turns of round robin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
-    /// Numbers of servers; 0 is nobody.
+    /// Numbers of servers; 0 is none.
     pub(crate) places: Vec<u16>,
     pub(crate) turns: Vec<u16>,
 }
@@ -66,7 +66,7 @@ impl Ring {
         self.places.iter().filter(|server| **server == number).count()
     }
 
-    /// Numbers of places by server; 0 is nobody.
+    /// Numbers of places by server; 0 is none.
     pub(crate) fn shares(&self) -> BTreeMap<u16, usize> {
         let mut shares = vec![0; usize::from(u16::MAX) + 1];
         self.places.iter().for_each(|server| shares[usize::from(*server)] += 1);
@@ -88,7 +88,7 @@ impl Ring {
     }
 
     fn filled(mut places: Vec<u16>, members: &[Member]) -> Self {
-        // Who is asked first in a round must not depend on how a file lists them.
+        // The order in a round must not depend on how a file lists them.
         let mut members = members.to_vec();
         members.sort_by(|one, other| one.name.cmp(&other.name));
         // By number: what a server has beyond its share, below 0 what it lacks. Servers that are gone have no share.
@@ -108,14 +108,14 @@ impl Ring {
                     continue;
                 }
                 taker.credit -= turn;
-                // What one server lacks, others have beyond their shares, or nobody has. What it has passed by stays so.
+                // What one server lacks, others have beyond their shares, or none has. What it has passed by stays so.
                 let place = taker.find(|place| beyond[usize::from(places[place])] > 0);
                 beyond[usize::from(places[place])] -= 1;
                 beyond[usize::from(taker.number)] += 1;
                 places[place] = taker.number;
             }
         }
-        // With no server left, nobody has taken the places of those that are gone.
+        // With no server left, no other has taken the places of those that are gone.
         if members.iter().all(|member| member.weight == 0) {
             places.fill(0);
         }
@@ -169,7 +169,7 @@ fn shares(members: &[Member]) -> Vec<u64> {
     by_remainder.sort_by_key(|&at| (u64::MAX - exact(&members[at]) % sum, &members[at].name));
     let left = PLACES as u64 - shares.iter().sum::<u64>();
     by_remainder.iter().take(left as usize).for_each(|&at| shares[at] += 1);
-    // The largest share gives to whoever has a weight and no place. There are more places than servers.
+    // The largest share gives to each server with a weight and no place. There are more places than servers.
     for at in 0..members.len() {
         if members[at].weight > 0
             && shares[at] == 0

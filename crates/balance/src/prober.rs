@@ -18,7 +18,7 @@ use crate::{
     probe::{Fault, Outcome, Probe, Segment},
 };
 
-/// Ports that probes come from: beyond those that Linux gives to connections, if nobody has changed that.
+/// Ports that probes come from: beyond those that Linux gives to connections by default.
 pub(crate) const PORTS: RangeInclusive<u16> = 61_000..=65_535;
 
 /// The golden ratio, without its whole part.
@@ -206,7 +206,7 @@ impl Prober {
             actions.events.push(Event::Mac { server, mac: after });
         }
         if before.is_some() && after.is_some() {
-            // Nobody waits for it.
+            // It is not awaited.
             return actions;
         }
         let waiting = self.targets.iter().filter(|(_, watched)| {
@@ -357,7 +357,7 @@ pub(crate) fn mac_of(known: Neighbour) -> Option<Mac> {
     }
 }
 
-/// Why a server's MAC address is not known. Under IPv6, the kernel asks for nobody without an address of the link alone.
+/// Why a server's MAC address is not known. Under IPv6, the kernel resolves no address without a link-local one of its own.
 fn unresolved(own: &[(IpAddr, u8)], server: IpAddr) -> Fault {
     let is_link_local = |address| matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
     if server.is_ipv4() || own.iter().any(|(address, _)| is_link_local(*address)) {

@@ -3,7 +3,7 @@
 use kernel::namespaces::{Kind, own_identity};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// The inode of the first user namespace (PROC_USER_INIT_INO in linux/proc_ns.h): in another one, the kernel gives BPF to nobody.
+/// The inode of the first user namespace (PROC_USER_INIT_INO in linux/proc_ns.h): in another one, the kernel grants BPF to no process.
 const FIRST_USER_NAMESPACE: u64 = 0xeff_ffffd;
 
 /// What a balancer needs.
@@ -11,7 +11,7 @@ const RIGHTS: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
     (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
     (CapabilitySet::BPF, "CAP_BPF"),
-    // The verifier takes the program's arithmetic on pointers from those only who have it.
+    // Only with this right does the verifier accept the program's pointer arithmetic.
     (CapabilitySet::PERFMON, "CAP_PERFMON"),
 ];
 

@@ -1,6 +1,6 @@
 //! Makes this host a server: VIPs on `lo`, and no answer for them in ARP.
 //!
-//! A server takes packets to the VIP, and must not be found by it: clients and routers ask who has the address, and the balancer alone may
+//! A server takes packets to the VIP, and must not be found by it: clients and routers ask which host has the address, and the balancer alone may
 //! answer. So the settings come before the addresses, and go after them. IPv6 needs none: Linux answers only for the addresses of the
 //! interface that is asked.
 
@@ -44,7 +44,7 @@ struct Plan {
 
 impl ServerSetup {
     /// Makes the host of this thread's network namespace a server of the VIPs. Of the devices, those that are named are kept from
-    /// answering even if somebody changes the setting for all.
+    /// answering even if the setting for all devices is changed.
     ///
     /// # Errors
     /// All reasons why it cannot be done, or not safely. Nothing is changed then.

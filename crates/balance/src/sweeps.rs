@@ -3,7 +3,7 @@
 //! The program marks each flow with the number of the next sweep. The time of that sweep is the latest at which the flow can have sent
 //! something, if its mark is not newer. A sweep reads flow by flow, two system calls each, because the library has no call for many at
 //! once: about a microsecond and a half a flow, so half a second for the 262,144 flows of the usual table. So it sweeps seldom while
-//! nobody waits for the counts.
+//! no request waits for the counts.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -50,12 +50,12 @@ pub(crate) struct Swept {
     pub forgotten: u64,
 }
 
-/// Whom a sweep is for.
+/// What a sweep is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SweepFor {
     /// Only old flows are to be forgotten.
-    Nobody,
-    /// Whoever reads the counts, or takes a server out.
+    OldFlows,
+    /// A reader of the counts, or a removal of a server.
     Reader,
     /// A server that may have reached its threshold.
     Threshold,
@@ -166,7 +166,7 @@ impl Sweeper {
         let (least_ms, times) = match sweep_for {
             SweepFor::Threshold => (100, 4),
             SweepFor::Reader => (2_000, 10),
-            SweepFor::Nobody => (20_000, 100),
+            SweepFor::OldFlows => (20_000, 100),
         };
         (!self.is_sweeping).then(|| self.ended + Duration::from_millis(least_ms).max(self.took * times))
     }

@@ -161,7 +161,7 @@ impl Table {
         let Some(rings) = self.rings.first() else { return Ok(None) };
         let map = match rings.get(&vip, 0) {
             Err(MapError::KeyNotFound) => return Ok(None),
-            // By its number, the kernel gives a table only to who has this.
+            // The kernel opens a table by its number only with this right.
             Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::PermissionDenied => {
                 return Err(Error::Kernel {
                     what,

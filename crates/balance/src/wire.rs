@@ -66,8 +66,8 @@ impl AsFd for ProbeSocket {
     }
 }
 
-/// Tells all neighbours that a device has an address, so that they forget who has had it before: by an ARP request of the address for
-/// itself, or by a neighbour advertisement that nobody has asked for.
+/// Tells all neighbours that a device has an address, so that they forget its former host: by an ARP request of the address for
+/// itself, or by an unsolicited neighbour advertisement.
 ///
 /// # Errors
 /// When the kernel refuses.

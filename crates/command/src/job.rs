@@ -18,7 +18,7 @@ pub const COPY_MARKER: &str = "\u{e000}copy\u{e001}";
 /// Environment variable that holds a supervisor's job. Other users can read arguments, but not the environment.
 pub const JOB_VARIABLE: &str = "PROOFLOAD_JOB";
 
-/// Who may read what programs wrote, before it is masked.
+/// Which users may read what programs wrote, before it is masked.
 const MODE: u32 = 0o600;
 
 /// A wall time that may be wrong by a larger share, and by more seconds, is unknown.
@@ -108,7 +108,7 @@ pub struct Sent {
     pub segments: u64,
     /// Connections of TCP that were reset by either side while they were open, or by this one after that.
     pub resets: u64,
-    /// Connections of MPTCP that it has opened. Nobody sees the bytes that wait in their sockets.
+    /// Connections of MPTCP that it has opened. The bytes that wait in their sockets cannot be seen.
     pub mptcp_connections: u64,
 }
 
@@ -186,7 +186,7 @@ impl Report {
 }
 
 impl Rest {
-    /// If nobody looks: nothing is sent after `ended_s`.
+    /// If it is not observed: nothing is sent after `ended_s`.
     pub(crate) fn none(ended_s: f64) -> Self {
         Self { looked_s: ended_s, between_s: (ended_s, ended_s), is_acknowledged: true, ..Self::default() }
     }

@@ -32,7 +32,7 @@ const MAX_FORMER: usize = 8;
 /// # Errors
 /// When it cannot be made, or is not this user's; [`io::ErrorKind::Other`] when it would be made in another user's home.
 pub(crate) fn open_state(path: &Path) -> io::Result<Rc<Folder>> {
-    // Root, with the home of whom he has come from, would take that user's own journals away.
+    // Root, with another user's home (sudo), would take that user's own journals away.
     if let Some((above, about)) = path.ancestors().find_map(|above| Some((above, above.metadata().ok()?)))
         && !files::is_owned(&about)
     {

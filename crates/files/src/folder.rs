@@ -25,12 +25,12 @@ use rustix::{
 
 use crate::{check_owners, is_owned, others_may_write, refused, regular};
 
-/// Whom a folder, and what lies in it, must belong to.
+/// Which owner a folder, and what lies in it, must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// To this user, and nobody else may look into it: mode 700.
+    /// This user, and no other may look into it: mode 700.
     Private,
-    /// To this user or root, and nobody else may write to it.
+    /// This user or root, and no other may write to it.
     OwnersOnly,
     /// To anybody: a folder where data lie. What we keep in it is judged by itself.
     Anybody,
@@ -197,7 +197,7 @@ impl Folder {
     pub(crate) fn create_beside(&self, name: &Path, mode: u32) -> io::Result<(File, OsString)> {
         let mut beside = name.as_os_str().to_owned();
         beside.push(format!(".{}.new", std::process::id()));
-        // What a killed process of this number left, or somebody planted.
+        // Left by a killed process of this number, or planted.
         let _ = self.remove(&beside);
         Ok((self.create(&beside, mode)?, beside))
     }

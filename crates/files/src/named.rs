@@ -19,7 +19,7 @@ static NAMED: Mutex<Named> = Mutex::new(Named { read: BTreeSet::new(), claimed: 
 /// Paths are looked up again whenever they are compared: what is made, or leads elsewhere, meanwhile counts as it is then.
 struct Named {
     read: BTreeSet<PathBuf>,
-    /// Who writes a file: the option, or the key of a study, that names it.
+    /// What a file is written by: the option, or the key of a study, that names it.
     claimed: Vec<(String, PathBuf)>,
 }
 

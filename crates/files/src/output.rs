@@ -19,13 +19,13 @@ use rustix::{
 use crate::{Folder, Trust, Watched, refused, waiting};
 
 /// Opens a file that a user named, to write it anew, or (`append`) in lines behind those in it. With mode 600, only this user can read it;
-/// what is written anew is a new file: who has the former one open reads nothing of it. A pipe or a device is opened as it is, without
+/// what is written anew is a new file: programs that have the former one open read nothing of it. A pipe or a device is opened as it is, without
 /// waiting for its reader.
 ///
 /// In a folder that others may write to, no link is followed, and nothing is written behind the lines of others.
 ///
 /// # Errors
-/// When it cannot be opened or made, is a pipe that nobody reads, or `option` cannot [claim](crate::claim) it.
+/// When it cannot be opened or made, is a pipe without a reader, or `option` cannot [claim](crate::claim) it.
 pub fn written(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<Watched<File>> {
     opened(option, path, append, mode).map(Watched::of)
 }

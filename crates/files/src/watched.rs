@@ -1,4 +1,4 @@
-//! Outputs that may be a pipe or a terminal which nobody reads.
+//! Outputs that may be a pipe or a terminal without a reader.
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -19,7 +19,7 @@ use rustix::{
 /// As much as a pipe that can be written to takes without waiting (pipe(7)), in bytes.
 const AT_ONCE: usize = 4_096;
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// For so long, a process that was asked to end waits for somebody to read on.
+/// For so long, a process that was asked to end waits for its reader.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -98,7 +98,7 @@ mod tests {
         watched.write_all(&more[AT_ONCE + 1..]).unwrap();
         assert_eq!(watched.write_all(b"x").unwrap_err().kind(), ErrorKind::TimedOut);
         stop().store(false, Ordering::Relaxed);
-        // Somebody reads on.
+        // It is read again.
         read.read_exact(&mut vec![0; more.len() - 1]).unwrap();
         watched.write_all(b"whole").unwrap();
         let mut left = [0; 5];

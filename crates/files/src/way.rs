@@ -16,14 +16,14 @@ use rustix::{
 
 use crate::{is_owned, named::MAX_LINKS, refused};
 
-/// The user that stands for all whom a user namespace does not know, as the host's root in a container without root.
+/// The user that stands for all that a user namespace does not know, as the host's root in a container without root.
 const UNKNOWN_USER: u32 = 65_534;
 
 /// Checks every folder on the way to a path, from `/` on, and every link: what others cannot rename leads to the same place until the
 /// end. What is missing is made by this user.
 ///
 /// A folder may be this user's, root's, or that of a user in whose folder this program was started. Others may write to it only if it is
-/// sticky, as `/tmp` is, or by the own group of this user, or of the folder's owner, as under umask 002, if nobody else is in that group
+/// sticky, as `/tmp` is, or by the own group of this user, or of the folder's owner, as under umask 002, if no other user is in that group
 /// and no access control list lets others in.
 ///
 /// # Errors
@@ -52,7 +52,7 @@ pub fn keeps_names(path: &Path) -> Result<(), (PathBuf, io::Error)> {
             }
             Ok(_) => at.push(&name),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            // Nobody makes anything by a name that he cannot look up.
+            // Without the right to look up a name, nothing can be made by it.
             Err(error) if error.raw_os_error().is_some() && error.kind() == ErrorKind::PermissionDenied => {
                 return Ok(());
             }
@@ -70,7 +70,7 @@ fn names(path: &Path) -> impl Iterator<Item = OsString> {
 
 fn judge_folder(path: &Path, about: &Metadata) -> io::Result<()> {
     judge_owner(about)?;
-    // With a list, the bits of the group are those of all whom it names (acl(5)).
+    // With a list, the bits of the group are those of all that it names (acl(5)).
     let has_list = || getxattr(path, "system.posix_acl_access", &mut [0_u8; 4_096]).is_ok();
     let is_own_group =
         || [about.uid(), getegid().as_raw()].contains(&about.gid()) && !has_others(about.gid(), about.uid());

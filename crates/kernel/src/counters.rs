@@ -224,7 +224,7 @@ fn number(name: &str, text: &str, values: &mut Values) -> Option<()> {
 }
 
 /// The time of each processor. The time at work is only sampled by the kernel; that without work is exact, so
-/// whoever wants to know how busy a processor was subtracts it from the time on the clock.
+/// to know how busy a processor was, subtract it from the time on the clock.
 pub(crate) fn processors(text: &str, values: &mut BTreeMap<String, u64>) -> Option<()> {
     // proc_stat(5): user nice system idle iowait irq softirq steal. A program that is nice works, too, and waiting for a disk is
     // time without work.

@@ -1,4 +1,4 @@
-//! The system's `ssh`: who is logged in to, and every command line of it.
+//! The system's `ssh`: its destinations, and all its command lines.
 
 use std::{
     ffi::OsString,
@@ -8,7 +8,7 @@ use std::{
 };
 
 /// What every `ssh` is told, so that nothing of the user's configuration makes more of a login than what it is for: no tunnel, no agent
-/// for whoever is root there, no command of its own. What stands first is what counts.
+/// for root there, no command of its own. What stands first is what counts.
 pub const OWN_OPTIONS: [&str; 6] = [
     "ClearAllForwardings=yes",
     "RemoteCommand=none",
@@ -18,7 +18,7 @@ pub const OWN_OPTIONS: [&str; 6] = [
     "ForwardX11=no",
 ];
 
-/// Whom `ssh` logs in as, and where. What it says goes into the commands of a user's configuration, such as `ProxyCommand`, so that it
+/// The user and host that `ssh` logs in to. What it says goes into the commands of a user's configuration, such as `ProxyCommand`, so that it
 /// has no signs that a shell would take for its own: those that OpenSSH refuses from 9.6 on, whatever version is here.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Login {
@@ -62,7 +62,7 @@ impl Login {
     }
 
     /// An `ssh` that logs in: `flags` are flags of the program, `options` as in ssh_config; `given` is what the user gave for `ssh`, and
-    /// `late` are options for those who say nothing else there. Runs `remote`, or the subsystem of this name with the flag `-s`.
+    /// `late` are options that the user's own take precedence over. Runs `remote`, or the subsystem of this name with the flag `-s`.
     pub fn command(
         &self,
         flags: &[OsString],

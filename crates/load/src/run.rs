@@ -177,7 +177,7 @@ pub fn run(
         let mut result = merged.unwrap_or_default();
         result.http.response_time.observed = response_time;
         if let Some(error) = log.map(LogWriter::finish).and_then(Result::err) {
-            // Somebody ended the wait for a reader.
+            // The wait for a reader was interrupted.
             result.interrupted |= error.kind() == io::ErrorKind::TimedOut;
             result.lost_log = Some(error.to_string());
         }

@@ -257,7 +257,7 @@ mod tests {
         for http in [carried, waits.clone(), slow, answered, failed(&[(ErrorClass::Ports, 1)]), failed(&[])] {
             assert_eq!(http.never_answered(1.0), None, "{:?}", http.errors);
         }
-        // SYNs that nobody answers, in a trial that is shorter than the timeout.
+        // SYNs without an answer, in a trial that is shorter than the timeout.
         let mut silent = HttpTrial::default();
         silent.counts.never_sent_busy = 3;
         assert!(silent.never_answered(1.0).is_some());

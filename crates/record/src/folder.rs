@@ -40,7 +40,7 @@ const LINKS: &str = "links.jsonl";
 const COUNTERS: &str = "counters.jsonl";
 /// The records of a folder, which nothing else may replace.
 pub const RECORDS: [&str; 7] = [PLAN, STUDY, ENVIRONMENT, TRIALS, RESULT, LINKS, COUNTERS];
-/// Who may read what is written.
+/// Which users may read what is written.
 const MODE: u32 = 0o644;
 
 /// A result folder, held by its descriptor; [`crate::study`] lists its files. Every file in it is made in the folder that was made or

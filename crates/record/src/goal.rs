@@ -213,7 +213,7 @@ impl Goal {
     }
 }
 
-/// Requests in flight when somebody interrupted the trial, which are not the service's loss.
+/// Requests in flight when the trial was interrupted, which are not the service's loss.
 fn cut_off(trial: &Trial, http: &HttpTrial) -> u64 {
     if trial.interrupted { http.counts.in_flight } else { 0 }
 }

@@ -38,7 +38,7 @@ pub struct Trial {
     pub interrupted: bool,
     /// Whether the trial is valid or void.
     pub validity: Validity,
-    /// What bounded the trial; none if nobody looked.
+    /// What bounded the trial; none if it was not observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// Warnings for the reader.

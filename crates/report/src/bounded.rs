@@ -15,7 +15,7 @@ pub(crate) struct Bounded<'a> {
 /// The column heads of [`Bounded::row`].
 pub(crate) const HEADER: [&str; 4] = ["bound by", "of", "evidence", "trials"];
 
-/// What bounded the trials of each setting; without settings in which nobody looked.
+/// What bounded the trials of each setting; without settings that were not observed.
 pub(crate) fn bounded(results: &Results) -> Vec<Bounded<'_>> {
     let bounding =
         |setting| Some(Bounded { setting, bounding: Bounding::of(&results.plan, setting, &results.trials)? });
@@ -25,7 +25,7 @@ pub(crate) fn bounded(results: &Results) -> Vec<Bounded<'_>> {
 /// The column heads and rows of a table.
 pub(crate) type SettingTable = (Vec<&'static str>, Vec<Vec<String>>);
 
-/// The settings without a search and what bounded them, which for searches the first sentences say; none if nobody looked.
+/// The settings without a search and what bounded them, which for searches the first sentences say; none if it was not observed.
 pub(crate) fn table(results: &Results) -> Option<SettingTable> {
     let unsearched =
         bounded(results).into_iter().filter(|bounded| !results.plan.settings[bounded.setting].searched);

@@ -295,7 +295,7 @@ fn rewrite(folder: &Folder, unfinished: &BTreeMap<u64, Unfinished>) -> io::Resul
             Phase::Packing(packed) => push_line(&mut text, &Entry::Packing { id, packed: packed.clone() }),
         }
     }
-    // What a killed process left, or somebody planted.
+    // Left by a killed process, or planted.
     let _ = folder.remove(FRESH);
     let file = folder.create(FRESH, 0o600).and_then(|file| {
         file.write_all_at(&text, 0)?;

@@ -125,7 +125,7 @@ pub(crate) struct Extra {
     pub is_counted: bool,
     /// The failure that ended the session.
     pub failure: Option<Failure>,
-    /// What the current request asked; None if nobody wants to know.
+    /// What the current request asked; None if it is not logged.
     pub asked: Option<Asked>,
     /// The page that answers the current request; None if the configured answer does.
     pub page: Option<Page>,

@@ -120,7 +120,7 @@ mod tests {
         queue.arrive(0, || 100);
         queue.arrive(0, || 100);
         assert_eq!(queue.arrive(50, || panic!("not admitted")), Admission::Full);
-        // At 100 the first who waited is in service: one place is free again.
+        // At 100 the first that waited is in service: one place is free again.
         assert_eq!(queue.arrive(100, || 100), served(100, 300, 400));
         assert_eq!(queue.arrive(100, || 100), Admission::Full);
         assert_eq!(queue.peak(), 2);

@@ -33,7 +33,7 @@ pub struct Reader<'t> {
     /// Texts of the file and of overrides, by start position.
     sources: Vec<Source<'t>>,
     mistakes: Vec<(usize, String)>,
-    /// How many of the mistakes are keys that nobody knows.
+    /// How many of the mistakes are unknown keys.
     pub unknown_keys: usize,
 }
 
@@ -318,7 +318,7 @@ impl<'t, 'i> Table<'t, 'i> {
     pub fn finish(self, reader: &mut Reader<'_>) {
         for (span, key, _) in self.entries() {
             if !self.known.contains(&key) {
-                // Hints take time, and nobody reads that many.
+                // Hints take time, and so many are not read.
                 let hint = match reader.mistake_count() {
                     0..MAX_MISTAKES => suggestion(key, self.known.iter().copied()),
                     _ => String::new(),

@@ -31,7 +31,7 @@ pub(crate) fn watch_this_machine<T>(
 }
 
 /// Says what bounded a trial that has been judged, and keeps the time in which its generator was sound only if the target cannot
-/// have chosen it. Without counters nobody knows either.
+/// have chosen it. Without counters this is unknown as well.
 pub(crate) fn conclude(trial: &mut Trial, goals_met: bool, counted: Option<&Counted>, links: &[LinkUse]) {
     let verdict = counted.map(|Counted { counters, roles }| {
         let observed = Observed { trial, goals_met, counters, roles, links };

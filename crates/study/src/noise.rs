@@ -50,7 +50,7 @@ pub fn heed(study: &mut Study, noise: Noise) {
 }
 
 /// Looks once; then, if it is to wait, again and again while the machine is noisy, for at most 10 s in all. No look before trials
-/// that have no `length`. `look` gives none if nothing can be seen, or nobody wants to know any more.
+/// that have no `length`. `look` gives none if nothing can be seen, or the caller has gone.
 fn look_and_wait(
     length: Option<Duration>,
     on_noise: OnNoise,

@@ -50,7 +50,7 @@ pub fn run(
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<StudyResult, RunError> {
     let new_plan = crate::plan::plan(study, options.command.clone()).map_err(RunError::Search)?;
-    // The journal is a lock: nobody else may write to this folder.
+    // The journal is a lock: no other process may write to this folder.
     let journal = if options.resume { folder.journal() } else { folder.begin() }?;
     let (plan, done, earlier) = create_or_resume(study, new_plan, folder, options)?;
     let earlier = match earlier {

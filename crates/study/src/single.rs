@@ -60,7 +60,7 @@ pub fn run(
     let measured = fleet::run(&plan, workers, stop, |tick| {
         on_tick(&tick);
         circumstances.series.push(tick.interval());
-        // Who interrupts a trial has it interrupted, not aborted.
+        // A trial that is interrupted by hand is not aborted.
         if !stop.load(Ordering::Relaxed) && guard.aborts(&tick) {
             stop.store(true, Ordering::Relaxed);
         }
@@ -94,7 +94,7 @@ pub fn run_watched(
     on_noise: OnNoise,
     mut on_tick: impl FnMut(&Tick),
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
-    // Requests that nobody takes are tried again more and more seldom: a number of them would take hours.
+    // Requests that are refused are tried again more and more seldom: a number of them would take hours.
     let (ends_itself, mut in_vain, mut is_vain) = (plan.duration_ns.is_some(), true, false);
     let watch = |tick: &Tick| {
         on_tick(tick);

@@ -130,7 +130,7 @@ impl Client {
     /// Opens a connection, on which everything may take [`PATIENCE`].
     ///
     /// # Errors
-    /// When nobody takes it.
+    /// When it is not accepted.
     pub fn connect(to: impl ToSocketAddrs) -> io::Result<Self> {
         let mut client = Self { socket: TcpStream::connect(to)?, unread: Vec::new(), is_head: false };
         client.socket.set_nodelay(true)?;
@@ -227,7 +227,7 @@ impl Client {
 /// Sends a request on a connection of its own, as [`Client::ask`].
 ///
 /// # Errors
-/// When nobody takes the connection, and neither an answer nor a close comes in time.
+/// When the connection is not accepted, and neither an answer nor a close comes in time.
 pub fn exchange(to: impl ToSocketAddrs, request: &[u8]) -> io::Result<Answer> {
     Client::connect(to)?.ask(request)
 }

@@ -48,7 +48,7 @@ impl Authority {
         Ok(Self { issuer })
     }
 
-    /// Its certificate as PEM, for those who are to trust it.
+    /// Its certificate as PEM, for clients that are to trust it.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }

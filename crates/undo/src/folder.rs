@@ -51,7 +51,7 @@ impl Folder {
     }
 
     /// The folder `name` in one that everybody may write to. If another user has made that first, one whose name is drawn, and is
-    /// found again because nobody else can have put it there.
+    /// found again because no other user can have put it there.
     fn in_shared(place: &Path, name: &str) -> Result<Self, Error> {
         let first = place.join(name);
         let user = geteuid().as_raw();

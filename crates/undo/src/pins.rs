@@ -63,7 +63,7 @@ impl Pins {
                 let why = "a balancer that runs uses it, here, in another container or of another user";
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
             }
-            // Who had it may have removed it.
+            // Its owner may have removed it.
             if pins.is_there() {
                 return Ok(pins);
             }
@@ -113,7 +113,7 @@ pub fn detach_pins(pins: &Path, is_asked: impl Fn(&str) -> bool) -> Result<(), C
             // A device that is gone has taken its filter along.
             if let Some(device) = index.parse().ok().and_then(interface_name) {
                 match qdisc_detach_program(&device, TcAttachType::Ingress, BALANCER_PROGRAM) {
-                    // Somebody has detached it.
+                    // It was detached.
                     Err(TcError::IoError(_)) => {}
                     detached => detached?,
                 }

@@ -13,7 +13,7 @@ use crate::{
 pub struct Restored {
     /// The settings that have their former values. Those whose files are gone are not among them.
     pub settings: Vec<Setting>,
-    /// The settings that somebody else has set since. They are left, and not looked at again.
+    /// The settings that others have set since. They are left, and not looked at again.
     pub foreign: Vec<Error>,
     /// Failures; the next call tries again.
     pub failures: Vec<Error>,
@@ -83,7 +83,7 @@ struct Tunings {
     settings: Vec<Setting>,
     /// The journals of this network namespace.
     done: Vec<String>,
-    /// What somebody else has set between two tunings.
+    /// What others have set between two tunings.
     foreign: Vec<Error>,
     failures: Vec<Error>,
     elsewhere: usize,
@@ -130,7 +130,7 @@ impl Tunings {
         here.into_iter().for_each(|setting| self.chain(setting));
     }
 
-    /// Adds a setting that an earlier tuning may have changed, too. What somebody else wrote between the two is its former value.
+    /// Adds a setting that an earlier tuning may have changed, too. What others wrote between the two is its former value.
     /// The value from before the first tuning is that of a [`restore`] that was killed.
     fn chain(&mut self, later: Setting) {
         let Some(earlier) = self.settings.iter_mut().find(|earlier| earlier.path == later.path) else {

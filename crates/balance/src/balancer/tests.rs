@@ -20,7 +20,7 @@ struct Tables {
     addresses: HashMap<IpAddr, u32>,
     /// Ring, former ring, time of the change.
     rings: HashMap<u32, (Arc<Ring>, Arc<Ring>, u64)>,
-    /// Who has had a number in a generation.
+    /// The server that had a number in a generation.
     owners: HashMap<(u16, u32), IpAddr>,
 }
 

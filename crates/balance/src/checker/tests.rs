@@ -68,7 +68,7 @@ fn in_namespaces_of_its_own() {
     let checker = Checker::start(&device, sender).unwrap();
     let (v4, v6) = (IpAddr::from(V4), IpAddr::from(V6));
     let (web1, web1_v6, web2) = ([10, 0, 0, 11].into(), "fd00::11".parse().unwrap(), [10, 0, 0, 12].into());
-    // Who answers or refuses does so at some time; who says nothing at all need not be waited for.
+    // A server that answers or refuses does so at some time; a silent one need not be waited for.
     let (patient, brief) = (Duration::from_secs(60), Duration::from_millis(300));
     let tcp = Check { interval: Duration::from_millis(200), timeout: patient, rise: 3, ..Check::default() };
     let http = |path: &str| {

@@ -114,7 +114,7 @@ fn what_only_the_whole_shows_has_its_line() {
         assert!(message.starts_with(expected), "{expected}\n{message}");
     }
     assert_eq!(wrong.len(), expected.len(), "{wrong:#?}");
-    // A key that nobody knows hides nothing of it; a wrong value does.
+    // An unknown key hides nothing of it; a wrong value does.
     let unknown = Config::read("f", &file.replace("port = 80", "port = 80\nfoo = 1")).unwrap_err();
     assert_eq!(unknown.len(), expected.len() + 2, "{unknown:#?}");
     let wrong = Config::read("f", &file.replacen("port = 80", "port = 0", 1)).unwrap_err();

@@ -1,4 +1,4 @@
-//! Goes over to another configuration, part by part: servers may die meanwhile, and who asks for counts is answered.
+//! Goes over to another configuration, part by part: servers may die meanwhile, and requests for counts are answered.
 
 use std::{mem, time::Instant};
 
@@ -40,7 +40,7 @@ impl Daemon {
         }
     }
 
-    /// Begins a change, unless who has asked for it has gone.
+    /// Begins a change, unless its caller has gone.
     fn begin(&mut self, asked: PendingRequest, read: Option<FileRead>) {
         if asked.is_given_up() {
             return;

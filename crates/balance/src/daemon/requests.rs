@@ -28,7 +28,7 @@ impl Daemon {
             }
             Request::Reload => {
                 let (file, sender) = (self.file.clone(), self.sender.clone());
-                // Without a thread, who has asked sees that the request was given up.
+                // Without a thread, the caller sees that the request was given up.
                 let _ = thread::Builder::new().name("file".to_owned()).spawn(move || {
                     let read = read(&file);
                     // A daemon that has ended reads nothing again.

@@ -250,7 +250,7 @@ fn as_root_a_device_may_change_go_and_come_back() {
             "ip address flush dev eth0 scope global; ip address add 10.0.0.2/24 dev eth0; ip -n web neigh flush dev eth0",
         );
         until("the VIP is given again", || addresses().contains("eth0    inet 10.0.0.100/32"));
-        // They come from the other address: nobody has the former one.
+        // They come from the other address: no host has the former one.
         listener = probed_again(listener);
 
         let pins = daemon.instance.pins();
@@ -311,7 +311,7 @@ fn as_root_a_device_with_another_name_is_put_back() {
         daemon.thread.join().unwrap().unwrap();
         assert_eq!(fs::read_to_string(setting).unwrap(), "3\n");
         shell("ip link set wan0 name eth0; ip link set eth0 up");
-        // What cannot be undone is told to who stops it.
+        // The command that stops it is told what cannot be undone.
         let daemon = Running::start(folder, "eth0", &silent);
         shell("ip netns exec web true; ip link set eth0 down; ip link set eth0 name wan0");
         fs::write(setting, "2").unwrap();
@@ -456,7 +456,7 @@ fn as_root_tables_of_a_balancer_that_runs_are_nobody_elses() {
         assert!(crate::unpin(&pins).unwrap_err().to_string().contains("a balancer that runs uses it"));
         assert!(is_attached() && pins.join("rings").exists() && first.statistics().trouble.is_none());
 
-        // What it leaves goes on with its state; without that, the tables are nobody's.
+        // What it leaves goes on with its state; without that, the tables have no owner.
         first.end(Order::Keep).unwrap();
         let again = Running::start(folder, "eth0", &text);
         assert!(is_attached());
@@ -521,7 +521,7 @@ fn as_root_a_program_that_somebody_removes_is_attached_again() {
         until("it is attached again", is_attached);
         shell(&format!("rm -r {shown}"));
         until("it is attached once more", || is_attached() && pins.exists());
-        // As long as it cannot be, who asks is told.
+        // As long as it cannot be, `stats` says so.
         shell(&format!(
             "until mkdir /sys/fs/bpf/other && chown 61234 /sys/fs/bpf/other && rm -r {shown} && mv -T /sys/fs/bpf/other {shown}
              do rmdir /sys/fs/bpf/other || true; done"

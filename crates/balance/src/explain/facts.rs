@@ -19,7 +19,7 @@ use crate::{Config, Error, Mac, instance, prober::mac_of, rights};
 
 /// How long others may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long another host may take to answer for a VIP. Mostly nobody does.
+/// How long another host may take to answer for a VIP. Mostly none does.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 
 /// An address and the name of its interface.
@@ -49,7 +49,7 @@ pub(crate) struct BalancerFacts {
     pub(crate) is_running: bool,
     pub(crate) addresses: Vec<OwnAddress>,
     pub(crate) servers: BTreeMap<IpAddr, Option<Mac>>,
-    /// Who answers for the VIPs that this host does not have, and is to get.
+    /// The hosts that answer for the VIPs that this host does not have, and is to get.
     pub(crate) rivals: BTreeMap<IpAddr, Mac>,
     pub(crate) arp_ignore: u32,
     pub(crate) log_martians: bool,
@@ -149,7 +149,7 @@ fn own_addresses(netlink: &mut Netlink, links: &[Link]) -> io::Result<Vec<OwnAdd
 /// VIPs that are asked for at once. Each takes a place among the kernel's neighbours.
 const MOST_ASKED: usize = 64;
 
-/// Who answers for the VIPs that a device is to get and this host does not have. What the kernel knew before may not be so any more, and
+/// The hosts that answer for the VIPs that a device is to get and this host does not have. What the kernel knew before may not be so any more, and
 /// does not count.
 pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr, Mac>> {
     if !config.answer_arp {
@@ -170,7 +170,7 @@ pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr
     Ok(others.filter(|(_, mac)| Some(*mac) != link.mac).collect())
 }
 
-/// Lets the kernel find out who has these addresses, and waits for the answers.
+/// Has the kernel resolve these addresses, and waits for the answers.
 fn neighbours(
     netlink: &mut Netlink,
     index: u32,

@@ -17,7 +17,7 @@ const STATUS_BYTES: usize = 13;
 const MAX_HEADS: usize = 1 << 18;
 /// Bytes of plaintext that are read at once.
 const READ_BYTES: usize = 4_096;
-/// The first two bytes of an alert, which is what many say to who does not speak TLS.
+/// The first two bytes of an alert, which many servers send to a client that does not speak TLS.
 const ALERT: [u8; 2] = [0x15, 3];
 const LOOKS_LIKE_TLS: &str = "; looks like TLS; use check = { kind = \"https\" }";
 
@@ -85,7 +85,7 @@ impl Talk {
         if is_handshaking { "a handshake of TLS" } else { "a request" }
     }
 
-    /// What may be the cause when a server ends the connection: many that speak TLS do so with who does not.
+    /// What may be the cause when a server ends the connection: many TLS servers do so with clients that do not speak TLS.
     pub(super) fn hint(&self) -> &'static str {
         if self.tls.is_some() { "" } else { "; if it speaks TLS, use check = { kind = \"https\" }" }
     }

@@ -133,7 +133,7 @@ fn in_a_namespace_of_its_own() {
     setup.end().unwrap();
     assert_eq!(state(), before);
 
-    // Killed, it is a server until somebody cleans up; the next command goes on with what is there.
+    // Killed, it is a server until `clean`; the next command goes on with what is there.
     for is_resumed in [true, false] {
         let kept = tempfile::tempdir_in(&temporary).unwrap();
         let journals = Folder::at(kept.path().join("state")).unwrap();

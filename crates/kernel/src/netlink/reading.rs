@@ -63,7 +63,7 @@ pub enum Neighbour {
     Known {
         /// The address.
         mac: [u8; 6],
-        /// Whether somebody has set it, so that the kernel does not check it.
+        /// Whether it was set by hand, so that the kernel does not check it.
         is_set: bool,
     },
     /// It does not answer.
@@ -122,7 +122,7 @@ impl Netlink {
     }
 
     /// Lets the kernel find out a neighbour's address, or check it if it has not been heard of lately. Not for an address that
-    /// somebody has set: the kernel would take it for one that it has found.
+    /// was set by hand: the kernel would take it for one that it has found.
     ///
     /// # Errors
     /// When the kernel refuses.

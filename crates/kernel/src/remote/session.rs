@@ -43,7 +43,7 @@ const END: &str = "end";
 const MAX_ANSWER_BYTES: usize = 32 << 20;
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// Such pieces that wait for whoever asks. A machine that says more than it was asked for waits itself.
+/// Such pieces that wait to be read. A machine that sends more than it was asked for is blocked.
 const MAX_PIECES: usize = 64;
 /// Last words of `ssh` that are kept.
 const WORDS_BYTES: usize = 4_096;
@@ -57,7 +57,7 @@ pub(super) struct Session {
     input: ChildStdin,
     output: mpsc::Receiver<Vec<u8>>,
     said: LastWords,
-    /// Begins the line that ends a part; nobody else knows it.
+    /// Begins the line that ends a part; no other program knows it.
     mark: String,
     pub(super) own: OwnConnection,
     pub(super) has_ss: bool,

@@ -30,7 +30,7 @@ pub(crate) enum Rule {
     Pages,
     /// Numbers that must rise.
     Rising,
-    /// Whoever changes this default expects something else of it.
+    /// An administrator who changes this default expects something else of it.
     Misunderstood(u64),
     /// Without effect while `net.ipv4.tcp_syncookies` is not 0.
     WithoutSyncookies,

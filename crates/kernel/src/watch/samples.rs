@@ -272,7 +272,7 @@ mod tests {
             let used = used(before(), program(seen_ns, running_ns, 0), 0);
             (used.busiest_thread_s, used.running_s)
         };
-        // A thread for each connection, which nobody saw.
+        // A thread for each connection, between two samples.
         assert_eq!(of(&[SECOND_NS], 3 * SECOND_NS), (None, 2.0));
         assert_eq!(of(&[3 * SECOND_NS], 4 * SECOND_NS), (Some(2.0), 3.0));
         assert_eq!(of(&[3 * SECOND_NS], 3 * SECOND_NS + programs::TICK_NS).0, Some(2.0));

@@ -11,7 +11,7 @@ const GROUP_NS: std::ops::RangeInclusive<u64> = 60_000..=600_000;
 /// kernel hands over at once, must fit.
 pub(crate) const MIN_BDP_QUEUE_BYTES: u64 = 160 * 1024;
 
-/// Who emulates the link.
+/// What emulates the link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Driver {
@@ -25,7 +25,7 @@ pub enum Driver {
 /// Both directions of a link.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkSpec {
-    /// Who emulates the link.
+    /// What emulates the link.
     #[serde(default)]
     pub driver: Driver,
     /// From the first host to the second.

@@ -23,7 +23,7 @@ use crate::{
 /// The lines of a round are submitted early once they have this size.
 const BATCH_BYTES: usize = 1 << 20;
 /// Maximum size of pieces that wait to be written, unless one piece alone is larger: lines of other requests are
-/// written behind them. Pieces that only wait for a sync do not count, because they delay nobody.
+/// written behind them. Pieces that only wait for a sync do not count, because they delay no answer.
 const MAX_QUEUED_PIECE_BYTES: usize = 2 << 20;
 /// A piece with more files than this waits until all earlier pieces are written: each file is a write of its own.
 const MAX_PIECE_FILES: usize = 8;

@@ -1,4 +1,4 @@
-//! Reads a directive; parameters that nobody asked for are refused at the end.
+//! Reads a directive; unused parameters are refused at the end.
 
 use std::{ops::RangeInclusive, time::Duration};
 

@@ -266,7 +266,7 @@ fn a_key_whose_client_went_before_it_was_told_is_not_stored_again() {
     with_worker(|worker, mut client| {
         client.write_all((post("1") + &post("2")).as_bytes()).unwrap();
         rounds_until(worker, "the second is in the batch", |worker| worker.engine.has_lines());
-        // A reset: nobody is there to be answered when the second is handed over.
+        // A reset: no client is there to be answered when the second is handed over.
         set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
         drop(client);
         rounds_until(worker, "both are stored", |worker| {

@@ -132,7 +132,7 @@ impl Exchange for Scripted {
         self.state.set_now(self.to_unix_ns + i128::from(now_ns));
         let scripted = &mut self.users[slot as usize];
         if !scripted.in_iteration {
-            // Whoever claims the iteration has asked `has_more`.
+            // The caller that claims the iteration has asked `has_more`.
             let _ = scripted.user.begin(&self.script, &mut self.state);
             scripted.in_iteration = true;
             self.result.iterations.begun += 1;

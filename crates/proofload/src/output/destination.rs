@@ -148,7 +148,7 @@ impl WriteMethod {
         }
         // A file that this user may not write to is not replaced either.
         old.as_ref().map_or(Ok(()), |_| files::open_with(File::options().write(true), path).map(drop))?;
-        // A link that nobody else can have put there leads to the file that is meant.
+        // A link that no other user can have put there leads to the file that is meant.
         let (mut real, mut links) = (path.to_owned(), 0);
         let folder = loop {
             let folder = Folder::open(above(&real), Trust::Anybody)?;

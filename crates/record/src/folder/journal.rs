@@ -37,7 +37,7 @@ impl ResultFolder {
         Ok(TrialJournal { folder: self.clone(), file, path, plan: None })
     }
 
-    /// Opens the journal of a new result. Of several who were given the same empty folder, one begins.
+    /// Opens the journal of a new result. Of several commands with the same empty folder, one begins.
     ///
     /// # Errors
     /// As for [`journal`](Self::journal), and when the folder has come to hold anything.

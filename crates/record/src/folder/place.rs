@@ -122,7 +122,7 @@ impl ResultFolder {
             path: path.clone(),
             cause,
         })?;
-        // Whoever writes here has locked it.
+        // Its writer has locked it.
         let other = names.into_iter().find(|name| name != TRIALS);
         other.map_or(Ok(()), |name| Err(FolderError::NotEmpty { path, name }))
     }

@@ -16,7 +16,7 @@ pub struct Bounding<'a> {
 }
 
 impl<'a> Bounding<'a> {
-    /// What bounded a setting; none if nobody looked.
+    /// What bounded a setting; none if it was not observed.
     pub fn of(
         plan: &StudyPlan,
         setting: usize,

@@ -30,7 +30,7 @@ impl CommandTrial {
     ///
     /// A stalled link only makes programs slower. A time is at most what was measured; what was moved, at least. A rate is at least
     /// what was measured, less the backlog: what was sent before a stall and came after it may have come in the time over which the
-    /// rate is taken, which is 5 s or half of the trial. How a slower program uses processors, memory and packets, nobody knows.
+    /// rate is taken, which is 5 s or half of the trial. How a slower program uses processors, memory and packets is unknown.
     pub fn bounded(&self, name: &str, value: f64) -> Option<Span> {
         let Some(stall) = self.stalled else { return Some(Span::exact(value)) };
         let read = self.plan.read.iter().find(|read| read.quantity == name);

@@ -181,7 +181,7 @@ impl<'d> Resolver<'d> {
                 if balancer.is_none() {
                     connect_to_all_hosts(&mut workload, target.as_ref(), authority.as_deref(), &address_of);
                 }
-                // Nobody knows the authority of the balancer's certificate.
+                // The authority of the balancer's certificate is unknown.
                 workload.insecure |= is_tls;
                 length::set_duration(reader, &mut workload, &mut spans, duration, search);
                 workload.seed = self.outline.seed;

@@ -156,7 +156,7 @@ impl Runner<'_> {
     }
 
     /// What there is on the hosts of the lab (without one: this machine) and on remote ones. A host that does not tell is not
-    /// waited for: those who count what happens there warn of it.
+    /// waited for: the observers of that host warn of it.
     fn look(&self, setup: &Setup) -> Vec<(String, Leftover)> {
         let of_hosts = match (&self.testbed, &setup.lab) {
             (_, None) => vec![("this machine".to_owned(), leftovers::here())],

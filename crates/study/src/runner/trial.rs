@@ -134,7 +134,7 @@ impl<'a> Runner<'a> {
         // The entry stays in memory to the end of the study, with hundreds of others.
         entry.pack();
         self.entries.push(entry);
-        // Later trials would find nobody either.
+        // Later trials would not find it either.
         gone.map_or(Ok(()), |why| Err(StopReason::Failed(why)))?;
         Ok(&self.entries[self.entries.len() - 1])
     }

@@ -20,7 +20,7 @@ const FULL_LINK_TIME_SHARE: f64 = 0.5;
 /// The window of a channel of OpenSSH (`CHAN_SES_WINDOW_DEFAULT` in its channels.h): its sender stops with so much not acknowledged.
 const SSH_WINDOW_BYTES: u64 = 2 << 20;
 /// The share of its window that a sender of SSH has on the way when the window stops it. Less, because the receiver opens it
-/// again by and by; more, because of what encryption adds. A connection with still more on the way has several channels.
+/// again gradually; more, because of what encryption adds. A connection with still more on the way has several channels.
 const FULL_SSH_WINDOW_SHARES: RangeInclusive<f64> = 0.8..=1.1;
 /// Share of its entries that a table of connections which was full has in use when a trial ends.
 const FULL_TABLE_SHARE: f64 = 0.5;
@@ -34,7 +34,7 @@ const MIN_DROPS: u64 = 10;
 const MIN_SENT_AGAIN: u64 = 10;
 /// Smallest share of a sender's busy time for which a limit that matters stops it.
 const LIMITED_SHARE: f64 = 0.5;
-/// Smallest share of a send buffer in use that is full: what is freed is written again only by and by.
+/// Smallest share of a send buffer in use that is full: what is freed is written again only gradually.
 const FULL_BUFFER_SHARE: f64 = 0.6;
 /// A sender with less of its congestion window on the way is not limited by it.
 const FILLED_WINDOW_SHARE: f64 = 0.7;
@@ -58,7 +58,7 @@ pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
     match dropped {
         None if is_full => Finding::Unknown("the kernel does not count what a full table drops".to_owned()),
         None => Finding::Irrelevant,
-        // Entries of closed connections make room for new ones, which costs nobody anything.
+        // Entries of closed connections make room for new ones, which costs nothing.
         Some(0) => Finding::Not(format!(
             "no packet was dropped because of a full table; it had {entries} of {max} entries"
         )),
@@ -148,7 +148,7 @@ pub(super) fn packet_queue(observed: &Observed<'_>) -> Finding {
     let of_interfaces = observed.counters.hosts.iter().flat_map(dropped_by_interfaces);
     match of_interfaces.max_by(|a, b| a.share.total_cmp(&b.share)) {
         Some(Dropped { share, host, of_driver: true, evidence }) if at(share) => counted(host, evidence),
-        // The kernel counts packets of protocols that nobody wants among these.
+        // The kernel counts packets of unknown protocols among these.
         Some(Dropped { share, host, evidence, .. }) if at(share) => likely(host, evidence),
         Some(_) => Finding::Not("neither processors nor interfaces dropped packets".to_owned()),
         None => Finding::Not("no processor dropped packets".to_owned()),
@@ -160,7 +160,7 @@ struct Dropped<'a> {
     /// Of the packets that came.
     share: f64,
     host: &'a str,
-    /// The driver counts packets that found no room; the kernel counts those that nobody wanted, too.
+    /// The driver counts packets that found no room; the kernel counts those of unknown protocols, too.
     of_driver: bool,
     evidence: String,
 }

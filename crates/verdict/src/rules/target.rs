@@ -20,7 +20,7 @@ use crate::{Finding, Observed};
 const THROTTLED_SHARE: f64 = 0.05;
 /// Descriptors that may be opened and closed between two looks.
 const BETWEEN_LOOKS: u64 = 3;
-/// Smallest share of the trial for which somebody waits for a busy disk.
+/// Smallest share of the trial for which a program waits for a busy disk.
 const DISK_SHARE: f64 = 0.3;
 /// The same if the target was seen to wait for a device in half of the samples.
 const STOOD_DISK_SHARE: f64 = 0.1;
@@ -28,7 +28,7 @@ const STOOD_DISK_SHARE: f64 = 0.1;
 const CHEAP_SHARE: f64 = 0.01;
 /// After this time, the kernel sends a SYN again (`TCP_TIMEOUT_INIT`).
 const FIRST_RETRANSMISSION_NS: u64 = 1_000_000_000;
-/// So many connections that took so long show that the one who was asked dropped their first packets.
+/// So many connections that took so long show that the target dropped their first packets.
 const LATE_CONNECTS: u64 = 10;
 /// Smallest share of the requests under way that wait to be accepted where a limit of connections matters: some always have just come.
 const WAITING_SHARE: f64 = 0.1;
@@ -39,7 +39,7 @@ const MIN_SAMPLES: u32 = 3;
 
 /// A process had as many descriptors open as it may.
 pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
-    // What does not listen serves nobody.
+    // What does not listen serves no one.
     let servers = target_programs(observed).filter(|(_, program)| !program.listens.is_empty());
     let used = servers.filter_map(|(host, program)| {
         let (most, max) = (program.most_descriptors?, program.max_descriptors?);
@@ -180,11 +180,11 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     let busiest = busiest_target(observed).map_or_else(String::new, |work| format!("; {}", work.in_words()));
     // The kernel counts for all sockets of the namespace. A queue is full when one more waits than its size.
     let was_full = |queue: &ListenerUse| queue.most_waiting > queue.backlog;
-    // Who is asked dropped the first packet of a connection that took so long.
+    // The target dropped the first packet of a connection that took so long.
     let connects = observed.trial.http().map(|http| http.connect_time.max_ns());
     let has_dropped = connects.is_some_and(|longest_ns| longest_ns >= FIRST_RETRANSMISSION_NS);
     let other = others.iter().find(|(_, queue)| was_full(queue));
-    // Whoever looks now and then may miss a queue while it is full. A single packet may have been lost on the way. A bin of the
+    // Samples may miss a queue while it is full. A single packet may have been lost on the way. A bin of the
     // histogram reaches below the time.
     let is_late = |http: &HttpTrial| {
         http.connect_time.count() - http.connect_time.count_up_to_ns(FIRST_RETRANSMISSION_NS / 10 * 9)
@@ -265,7 +265,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     };
     let share = share_at(observed, place, us as f64 / 1e6);
     let evidence = format!("some process waited for a disk {} of the time", percent(share));
-    // The kernel does not count those who wait for the journal of a file system.
+    // The kernel does not count programs that wait for the journal of a file system.
     let stood = target_programs(observed).find(|(_, program)| {
         program.samples >= MIN_SAMPLES && program.samples_blocked * 2 >= program.samples
     });
@@ -300,7 +300,7 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
         Ok(work) => work,
         Err(unknown) => return unknown,
     };
-    // Who waits for others works least, so the place is where requests go to.
+    // A program that waits for others works least, so the place is where requests go to.
     let is_asked = |host: &&HostCounters| host.listeners.keys().any(|address| is_asked(observed, address));
     let place = targets(observed).find(is_asked).map_or(work.host, |host| &host.host);
     let whose = if place.is_empty() { "the target" } else { place };

@@ -9,7 +9,7 @@ use crate::Observed;
 
 /// Least work of a thread, or of all on their processors, that have no time left, as a share of the trial.
 const HOT_SHARE: f64 = 0.9;
-/// Who works or waits for a processor for less than this share of the trial has time to spare.
+/// A program that works or waits for a processor for less than this share of the trial has time to spare.
 const IDLE_SHARE: f64 = 0.5;
 /// A smaller share needs no mention.
 const NOTEWORTHY_SHARE: f64 = 0.1;

@@ -1,4 +1,4 @@
-//! Whose queues, descriptors and processors they are, and who shares them.
+//! To which program queues, descriptors and processors belong, and which share them.
 
 use record::ListenerUse;
 

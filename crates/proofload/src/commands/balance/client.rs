@@ -52,7 +52,7 @@ pub(super) fn stop(arguments: &StopArgs) -> Result<Exit, Refusal> {
     // It answers when all is undone, or says what is not.
     let exit = tell(&instance, &Request::Stop { keep: arguments.keep })?;
     let deadline = Instant::now() + END_TIMEOUT;
-    // Whoever keeps services alive may have started another one.
+    // A service manager may have started another one.
     while statistics(&instance).is_ok_and(|now| now.process == process) {
         if Instant::now() > deadline {
             return Err(Refusal::one(format_args!("the balancer, process {process}, has not ended yet")));

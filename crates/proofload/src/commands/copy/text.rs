@@ -45,7 +45,7 @@ pub(super) fn problems(report: &Report) -> Vec<String> {
         .iter()
         .filter_map(|file| Some(format!("{}: {}", one_line(&file.source), file.error.as_ref()?)));
     let mut lines: Vec<_> = failed.collect();
-    // Of what an interrupt has left undone, nobody reads it all.
+    // A list of all that an interrupt has left undone would be too long to read.
     let more = lines.len().saturating_sub(MAX_SHOWN);
     if report.is_interrupted && more > 0 {
         lines.truncate(MAX_SHOWN);

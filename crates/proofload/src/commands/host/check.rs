@@ -107,7 +107,7 @@ impl Judge {
         let wanted = asked.map_or_else(Vec::new, |asked| asked.profile.wanted(asked.path, &self.machine));
         let present = |known: &Known| {
             let mut judged = self.judge(known.name, (self.machine.read)(known.name)?, &self.machine.read);
-            // What the kernel has by itself misleads nobody.
+            // The kernel's own defaults mislead no reader.
             judged.faults.retain(|fault| matches!(fault.kind, FaultKind::Harmful | FaultKind::WrongUnit));
             Some(judged)
         };

@@ -30,7 +30,7 @@ pub(super) struct RestoreArgs {
 #[derive(Serialize)]
 struct Report {
     restored: Vec<Value>,
-    /// Settings that somebody else has set since.
+    /// Settings that others have set since.
     left: Vec<String>,
     /// Number of settings that were tuned in other network namespaces.
     elsewhere: usize,

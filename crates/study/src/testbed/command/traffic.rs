@@ -29,7 +29,7 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 struct Ways {
     /// The flows of emulated links outwards, by the number of links before them.
     emulated: Vec<Vec<String>>,
-    /// A segment whose ports have a rate. Nobody sees their queues.
+    /// A segment whose ports have a rate. Their queues cannot be seen.
     rated_segment: Option<String>,
 }
 
@@ -83,7 +83,7 @@ impl Testbed {
         counters
     }
 
-    /// Why it is unknown how many bytes of these have arrived, if the program sends mostly datagrams: nobody sends lost ones
+    /// Why it is unknown how many bytes of these have arrived, if the program sends mostly datagrams: lost ones are not sent
     /// again. `before` are the counters of the links before the trial.
     pub(super) fn unseen_datagrams(
         &mut self,
@@ -197,7 +197,7 @@ pub(super) fn sending_s(
         );
     }
     let ended_s = began_s + wall_s;
-    // Nobody waits for datagrams.
+    // Datagrams are not waited for.
     let has_waited = rest.sent.datagrams == 0 && rest.bytes as f64 <= MAX_FAREWELL * bytes as f64;
     // What comes after the first look is the farewell then.
     let (least_s, most_s) = if has_waited { (ended_s, rest.looked_s) } else { rest.between_s };
