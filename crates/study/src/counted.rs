@@ -34,8 +34,9 @@ pub(crate) fn watch_this_machine<T>(
 /// have chosen it. Without counters this is unknown as well.
 pub(crate) fn conclude(trial: &mut Trial, goals_met: bool, counted: Option<&Counted>, links: &[LinkUse]) {
     let verdict = counted.map(|Counted { counters, roles }| {
+        let allowed = kernel::noise::allowed_cpus().unwrap_or_default().into_iter().collect();
         let observed = Observed { trial, goals_met, counters, roles, links };
-        (verdict::judge(&observed), verdict::is_disturbed_by_others(&observed))
+        (verdict::judge(&observed), verdict::is_disturbed_by_others(&observed, &allowed))
     });
     let is_independent = verdict.as_ref().is_some_and(|(_, is_independent)| *is_independent);
     if let Some(http) = trial.http_mut()

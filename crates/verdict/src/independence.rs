@@ -26,15 +26,15 @@ const MAX_HIDDEN_NS: f64 = 250_000.0;
 /// A stop, a quota and a hypervisor know nothing of a target. Another thread does, if it is the target's: then the generator was
 /// away just while the target worked, and what is left of the trial is what the target does at its ease. So where the target runs on
 /// this machine, all waits for a processor must be explained by the processor time of other programs that may use the generator's
-/// processors. Little time may be explained by accident; then slow answers may not be more frequent where the generator was away.
-pub fn is_disturbed_by_others(observed: &Observed<'_>) -> bool {
+/// processors: those of `--cpus`, or all that this process is `allowed`. Little time may be explained by accident; then slow answers may not be more frequent where the generator was away.
+pub fn is_disturbed_by_others(observed: &Observed<'_>, allowed: &BTreeSet<u32>) -> bool {
     let Some(http) = observed.trial.http().filter(|_| observed.links.is_empty()) else { return false };
     let is_of_target = observed.roles.iter().any(|role| *role != Role::Load);
     if !is_of_target || hosts_here(observed).all(|(role, _)| *role == Role::Load) {
         return true;
     }
     let counters = observed.counters;
-    let cpus = may_use(&http.plan, counters.machine.online_cpus());
+    let cpus = may_use(&http.plan, allowed);
     let targets: Vec<&ProgramUse> = target_programs(observed).map(|(_, program)| program).collect();
     let (Some(waited_s), false) =
         (http.cpu.runqueue_wait_s, targets.is_empty() || counters.elapsed_s < MIN_ELAPSED_S)
@@ -73,10 +73,10 @@ fn is_slower_outside(http: &HttpTrial) -> bool {
     })
 }
 
-/// Those of the machine's processors that the generator's threads may use.
-fn may_use(plan: &HttpPlan, online: BTreeSet<u32>) -> BTreeSet<u32> {
+/// The processors that the generator's threads may use.
+fn may_use(plan: &HttpPlan, allowed: &BTreeSet<u32>) -> BTreeSet<u32> {
     match &plan.cpus[..] {
-        [] => online,
+        [] => allowed.clone(),
         cpus => cpus.iter().copied().take(plan.threads.max(1) as usize).collect(),
     }
 }
@@ -95,7 +95,7 @@ fn hosts_here<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a Role,
 
 #[cfg(test)]
 mod tests {
-    use record::{Away, Counters, CpuUse, SoundTime, Trial, TrialCounters};
+    use record::{Away, CpuUse, SoundTime, Trial, TrialCounters};
     use testing::plans;
 
     use super::*;
@@ -122,10 +122,8 @@ mod tests {
         let target = ProgramUse { listens: vec!["127.0.0.1:80".to_owned()], ..program(1, target_s, target) };
         let own = program(2, 2.0, generator);
         let programs = vec![target, own, program(3, other_s, other)];
-        let values = [("cpu0.idle_ms".to_owned(), 1), ("cpu1.idle_ms".to_owned(), 1)].into();
         let counters = TrialCounters {
             elapsed_s: 10.0,
-            machine: Counters { values, ..Counters::default() },
             hosts: vec![HostCounters { programs, ..HostCounters::default() }],
             ..TrialCounters::default()
         };
@@ -135,13 +133,10 @@ mod tests {
         let cpus = generator.map(|list| parse_cpus(list).unwrap()).unwrap_or_default();
         let plan = HttpPlan { targets, cpus, ..plans::closed(1) };
         let trial: Trial = plans::trial(HttpTrial { plan, cpu, away, ..HttpTrial::default() });
-        is_disturbed_by_others(&Observed {
-            trial: &trial,
-            goals_met: true,
-            counters: &counters,
-            roles: &[role],
-            links: &[],
-        })
+        is_disturbed_by_others(
+            &Observed { trial: &trial, goals_met: true, counters: &counters, roles: &[role], links: &[] },
+            &BTreeSet::from([0, 1]),
+        )
     }
 
     #[test]
@@ -195,13 +190,10 @@ mod tests {
             ..TrialCounters::default()
         };
         let of = |roles: &[Role], links: &[LinkUse]| {
-            is_disturbed_by_others(&Observed {
-                trial: &trial,
-                goals_met: true,
-                counters: &counters,
-                roles,
-                links,
-            })
+            is_disturbed_by_others(
+                &Observed { trial: &trial, goals_met: true, counters: &counters, roles, links },
+                &BTreeSet::from([0, 1]),
+            )
         };
         assert!(of(&[Role::Load], &[]));
         assert!(!of(&[Role::Load], &[LinkUse::default()]) && !of(&[Role::Both], &[]));
