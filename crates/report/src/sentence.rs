@@ -39,14 +39,14 @@ impl SearchAnswer<'_> {
             (BoundKind::Disputed, Some(lower), None) => (
                 Status::Met,
                 format!(
-                    "Carries at least {} {with_goal}; from there to the largest load asked for, trials at the same load disagree",
+                    "Carries at least {} {with_goal}; from there to the largest load asked for, trials at the same load disagree or are undecided",
                     show(lower)
                 ),
             ),
             (BoundKind::Disputed, None, upper) => {
                 let upper =
                     upper.as_ref().map_or_else(String::new, |upper| format!(" below {}", show(upper)));
-                let why = format!("Not decided: trials at the same load disagree at all loads{upper}");
+                let why = format!("Not decided: trials disagree or are undecided at all loads{upper}");
                 (Status::Unfinished, format!("{why}; it is not known that any load is carried {with_goal}"))
             }
             (BoundKind::AtLeast | BoundKind::Regular, Some(lower), None) => (
@@ -194,7 +194,7 @@ impl SearchAnswer<'_> {
 
     /// The valid, full trials of the search at a load.
     fn decisive(&self, load: f64) -> impl Iterator<Item = &TrialEntry> {
-        self.at(load).filter(|entry| entry.is_decided() && !entry.is_short(&self.results.plan))
+        self.at(load).filter(|entry| !entry.trial.validity.is_void() && !entry.is_short(&self.results.plan))
     }
 }
 

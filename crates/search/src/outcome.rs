@@ -57,7 +57,7 @@ pub struct UndecidedBetween {
     pub goal: String,
     /// The loads, smallest first.
     pub loads: Vec<f64>,
-    /// How far apart the bounds of decided trials would be at most, relative to the upper bound.
+    /// How far apart the bounds were to be, relative to the upper bound.
     pub width: f64,
 }
 

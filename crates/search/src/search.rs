@@ -164,9 +164,8 @@ impl Search {
                 self.pending = None;
                 self.undecided.clear();
                 if !candidate.is_warm_up {
-                    let duration_s = candidate.duration_s;
-                    let trial =
-                        Trial { duration_s, effective_duration_s, loss_ratios, undecided: Vec::new() };
+                    let lengths_s = [candidate.duration_s, effective_duration_s];
+                    let trial = Trial::new(lengths_s, loss_ratios, Vec::new());
                     self.trials.add(candidate.position, trial, &self.rules);
                 }
                 self.strategy.on_measured(&self.trials, candidate);
@@ -289,8 +288,11 @@ impl Search {
 
     fn undecided_between(&self, found: &GoalOutcome, rule: &BoundRule) -> Option<UndecidedBetween> {
         let load = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.load);
-        let (lower, upper) = (load(&found.lower).unwrap_or(0.0), load(&found.upper).unwrap_or(f64::INFINITY));
-        let mut loads = self.trials.undecided(rule.reading.goal_index);
+        let (lower, upper) = (load(&found.lower)?, load(&found.upper)?);
+        if 1.0 - lower / upper <= rule.goal.width * (1.0 + 1e-9) {
+            return None;
+        }
+        let mut loads = self.trials.undecided(rule.reading.goal_index, &rule.goal);
         loads.retain(|load| lower < *load && *load < upper);
         let goal = rule.goal.name.clone();
         (!loads.is_empty()).then_some(UndecidedBetween { goal, loads, width: rule.goal.width })
@@ -327,7 +329,7 @@ impl Search {
     /// the search goes on on both sides.
     fn handle_undecided(&mut self, candidate: Candidate, loss_ratios: Vec<f64>, undecided: Vec<usize>) {
         let duration_s = candidate.duration_s;
-        self.undecided.push(Trial { duration_s, effective_duration_s: duration_s, loss_ratios, undecided });
+        self.undecided.push(Trial::new([duration_s; 2], loss_ratios, undecided));
         self.void_in_a_row += 1;
         // Where this has happened, the next one is less likely an accident.
         let attempts = if self.reads_ends { LATER_UNDECIDED_ATTEMPTS } else { UNDECIDED_ATTEMPTS };
@@ -341,7 +343,7 @@ impl Search {
             attempts.into_iter().for_each(|trial| self.trials.add(candidate.position, trial, &self.rules));
         }
         self.strategy.on_measured(&self.trials, candidate);
-        if !self.reads_ends {
+        if !self.reads_ends && !candidate.is_warm_up {
             self.reads_ends = true;
             self.rules = bound_rules(&self.plan.goals, true);
             self.strategy.use_rules(&self.rules);
@@ -367,7 +369,9 @@ impl Search {
             if self.unlucky > self.plan.void.unlucky {
                 self.ended = Ending::Void { at: self.trials.grid.load(candidate.position) };
             }
-        } else if self.void_in_a_row >= self.plan.attempts(candidate.duration_s, is_exhausted) {
+        } else if self.void_in_a_row - self.undecided.len() as u32
+            >= self.plan.attempts(candidate.duration_s, is_exhausted)
+        {
             (self.void_in_a_row, self.pending) = (0, None);
             self.undecided.clear();
             self.trials.mark_unavailable(candidate.position, candidate.duration_s);

@@ -31,9 +31,25 @@ pub(crate) struct Trial {
     pub(crate) loss_ratios: Vec<f64>,
     /// The goals that it leaves undecided: nothing or everything may be lost to them.
     pub(crate) undecided: Vec<usize>,
+    /// Of these, the goals for which it does not count any more.
+    pub(crate) forgotten: Vec<usize>,
 }
 
 impl Trial {
+    /// A trial whose length counts, if that is more than planned.
+    pub(crate) fn new(
+        [duration_s, effective_duration_s]: [f64; 2],
+        loss_ratios: Vec<f64>,
+        undecided: Vec<usize>,
+    ) -> Self {
+        Self { duration_s, effective_duration_s, loss_ratios, undecided, forgotten: Vec::new() }
+    }
+
+    /// Whether it counts for a goal.
+    fn counts(&self, reading: Reading) -> bool {
+        !self.forgotten.contains(&reading.goal_index)
+    }
+
     /// The share lost to a goal (0 to 1).
     pub(crate) fn loss_ratio(&self, Reading { goal_index, is_best }: Reading) -> f64 {
         match self.undecided.contains(&goal_index) {
@@ -62,21 +78,32 @@ impl Trials {
     }
 
     /// Adds a trial. What it decides is no longer open in trials that are not longer: at smaller loads if it met a goal of `rules`, at
-    /// larger ones if it missed one.
-    pub(crate) fn add(&mut self, position: i64, trial: Trial, rules: &[BoundRule]) {
-        for BoundRule { reading, goal } in
-            rules.iter().filter(|rule| !trial.undecided.contains(&rule.reading.goal_index))
-        {
+    /// larger ones if it missed one. What it leaves open does not count where other trials have decided it.
+    pub(crate) fn add(&mut self, position: i64, mut trial: Trial, rules: &[BoundRule]) {
+        for BoundRule { reading, goal } in rules {
+            let goal_index = reading.goal_index;
+            if trial.undecided.contains(&goal_index) {
+                let bounds = self.relevant_bounds(*reading, &Requirement::from(goal));
+                // By the end that shows it surely.
+                let is_decided = if reading.is_best {
+                    bounds.upper.is_some_and(|upper| upper < position)
+                } else {
+                    bounds.lower.is_some_and(|lower| position < lower)
+                };
+                if is_decided {
+                    trial.forgotten.push(goal_index);
+                }
+                continue;
+            }
             let is_met = trial.loss_ratio(*reading) <= goal.loss_ratio;
             let is_settled = |at: i64| if is_met { at < position } else { at > position };
-            for (_, trials) in self.by_load.iter_mut().filter(|(at, _)| is_settled(**at)) {
-                let is_open = |other: &Trial| {
-                    other.undecided.contains(&reading.goal_index) && other.duration_s <= trial.duration_s
-                };
-                trials.retain(|other| !is_open(other));
+            let smaller_or_larger = self.by_load.iter_mut().filter(|(at, _)| is_settled(**at));
+            for other in smaller_or_larger.flat_map(|(_, trials)| trials) {
+                if other.undecided.contains(&goal_index) && other.duration_s <= trial.duration_s {
+                    other.forgotten.push(goal_index);
+                }
             }
         }
-        self.by_load.retain(|_, trials| !trials.is_empty());
         self.by_load.entry(position).or_default().push(trial);
     }
 
@@ -112,10 +139,15 @@ impl Trials {
         self.by_load.get(&position).and_then(|trials| trials.last())
     }
 
-    /// The loads at which trials left a goal undecided, smallest first.
-    pub(crate) fn undecided(&self, goal_index: usize) -> Vec<f64> {
+    /// The loads at which full-length trials left a goal undecided, smallest first.
+    pub(crate) fn undecided(&self, goal_index: usize, goal: &SearchGoal) -> Vec<f64> {
+        let min_s = full_length_s(goal);
         let is_one = |(_, trials): &(&i64, &Vec<Trial>)| {
-            trials.iter().any(|trial| trial.undecided.contains(&goal_index))
+            let is_open = |trial: &&Trial| trial.counts(Reading::worst(goal_index));
+            trials
+                .iter()
+                .filter(is_open)
+                .any(|trial| trial.undecided.contains(&goal_index) && trial.duration_s >= min_s)
         };
         self.by_load.iter().filter(is_one).map(|(position, _)| self.grid.load(*position)).collect()
     }
@@ -124,14 +156,16 @@ impl Trials {
     pub(crate) fn all(&self, reading: Reading, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
         let each =
             self.by_load.iter().flat_map(|(position, trials)| trials.iter().map(|trial| (*position, trial)));
-        each.map(move |(position, trial)| (position, trial.loss_ratio(reading) > allowed))
+        each.filter(move |(_, trial)| trial.counts(reading))
+            .map(move |(position, trial)| (position, trial.loss_ratio(reading) > allowed))
     }
 
     /// The full-length trials, smallest load first, and whether each is high-loss.
     pub(crate) fn full_length(&self, rule: &BoundRule) -> impl Iterator<Item = (i64, bool)> {
         let (min_s, allowed) = (full_length_s(&rule.goal), rule.goal.loss_ratio);
         self.by_load.iter().flat_map(move |(position, trials)| {
-            let full = trials.iter().filter(move |trial| trial.duration_s >= min_s);
+            let full =
+                trials.iter().filter(move |trial| trial.duration_s >= min_s && trial.counts(rule.reading));
             full.map(move |trial| (*position, trial.loss_ratio(rule.reading) > allowed))
         })
     }
@@ -152,8 +186,9 @@ impl Trials {
     pub(crate) fn unanimous(&self, reading: Reading, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
         self.by_load.iter().filter_map(move |(position, trials)| {
             let is_bad = |trial: &Trial| trial.loss_ratio(reading) > allowed;
-            let first = is_bad(trials.first()?);
-            trials.iter().all(|trial| is_bad(trial) == first).then_some((*position, first))
+            let mut counting = trials.iter().filter(|trial| trial.counts(reading));
+            let first = is_bad(counting.next()?);
+            counting.all(|trial| is_bad(trial) == first).then_some((*position, first))
         })
     }
 
@@ -271,9 +306,9 @@ impl Trials {
 
     /// Loads above `load` that met a goal.
     pub(crate) fn met_above(&self, load: f64, rule: &BoundRule) -> Vec<f64> {
-        let requirement = Requirement::from(&rule.goal);
+        let (requirement, reading) = (Requirement::from(&rule.goal), Reading::worst(rule.reading.goal_index));
         let met = |(_, trials): &(&i64, &Vec<Trial>)| {
-            sums(trials, rule.reading, &requirement).classify(&requirement) == Classification::LowerBound
+            sums(trials, reading, &requirement).classify(&requirement) == Classification::LowerBound
         };
         let loads = self.by_load.iter().filter(met).map(|(position, _)| self.grid.load(*position));
         loads.filter(|met| *met > load).collect()
@@ -309,7 +344,7 @@ fn sums(trials: &[Trial], reading: Reading, requirement: &Requirement) -> Durati
 }
 
 fn goal_trials(trials: &[Trial], reading: Reading) -> impl Iterator<Item = GoalTrial> {
-    trials.iter().map(move |trial| GoalTrial {
+    trials.iter().filter(move |trial| trial.counts(reading)).map(move |trial| GoalTrial {
         duration_s: trial.duration_s,
         effective_duration_s: trial.effective_duration_s,
         loss_ratio: trial.loss_ratio(reading),
@@ -325,12 +360,7 @@ mod tests {
     fn what_the_generator_made_or_not_holds_for_trials_of_that_length() {
         let mut trials = Trials::new(Grid::new(Unit::Continuous, 1.0, 1e3, [0.01].into_iter()), false);
         let add = |trials: &mut Trials, position, duration_s| {
-            let trial = Trial {
-                duration_s,
-                effective_duration_s: duration_s,
-                loss_ratios: vec![0.0],
-                undecided: vec![],
-            };
+            let trial = Trial::new([duration_s; 2], vec![0.0], vec![]);
             trials.add(position, trial, &[]);
         };
         assert_eq!((trials.largest_generated(1.0), trials.unavailable_from(1.0)), (None, None));

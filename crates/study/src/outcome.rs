@@ -186,7 +186,7 @@ fn bounds_far_apart(plan: &StudyPlan, outcome: &SettingOutcome) -> Vec<Warning> 
                 "bounds_far_apart",
                 format!(
                     "{}: the bounds are {:.1} % apart, {:.1} % were asked for: trials at loads between the bounds \
-                     disagree, or time ran out; longer trials (--trial; in a study search.trial) or more of them (--repeats) bring the bounds closer",
+                     disagree or are undecided, or time ran out; longer trials (--trial; in a study search.trial) or more of them (--repeats) bring the bounds closer",
                     goal.goal,
                     apart * 100.0,
                     search.width * 100.0

@@ -53,8 +53,10 @@ impl RunningSearch {
         let loss_ratios = (0..self.search.plan().goals.len()).map(loss).collect();
         let is_exhausted = entry.trial.http().is_some_and(|http| http.is_exhausted() || is_sent_late(http));
         // Of a trial that is void because each goal is undecided within wide bounds, the load was the planned one.
+        let is_open = |goal: &Goal| goal.is_met_by(&entry.trial, entry.audit.as_ref()).is_none();
         let is_vague = entry.trial.validity.is_void()
-            && entry.trial.validity.reasons().iter().all(|reason| reason.rule == VoidRule::Late);
+            && entry.trial.validity.reasons().iter().all(|reason| reason.rule == VoidRule::Late)
+            && self.goals.iter().all(is_open);
         let measured = if entry.is_decided() {
             TrialOutcome::Valid { loss_ratios, effective_duration_s: wanted.duration_s }
         } else if is_vague {
@@ -139,8 +141,8 @@ impl RunningSearch {
             let (first, last) = (loads[0], loads[loads.len() - 1]);
             let at = if first == last { show(first) } else { format!("{} to {}", show(first), show(last)) };
             format!(
-                "{goal}: trials at {at} left it undecided, because this machine was busy; on a quiet machine the bounds would be at \
-                 most {} % apart. Give the generator a processor of its own (cpus)",
+                "{goal}: trials at {at} left it undecided, because this machine was busy; on a quiet machine the bounds would be \
+                 closer ({} % were asked for). Give the generator a processor of its own (cpus)",
                 show_number(width * 100.0)
             )
         };

@@ -26,15 +26,15 @@ const MAX_HIDDEN_NS: f64 = 250_000.0;
 /// A stop, a quota and a hypervisor know nothing of a target. Another thread does, if it is the target's: then the generator was
 /// away just while the target worked, and what is left of the trial is what the target does at its ease. So where the target runs on
 /// this machine, all waits for a processor must be explained by the processor time of other programs that may use the generator's
-/// processors: those of `--cpus`, or all that this process is `allowed`. Little time may be explained by accident; then slow answers may not be more frequent where the generator was away.
-pub fn is_disturbed_by_others(observed: &Observed<'_>, allowed: &BTreeSet<u32>) -> bool {
+/// processors: those of `--cpus`, or all that this process may use (`own_cpus`). Little time may be explained by accident; then slow answers may not be more frequent where the generator was away.
+pub fn is_disturbed_by_others(observed: &Observed<'_>, own_cpus: &BTreeSet<u32>) -> bool {
     let Some(http) = observed.trial.http().filter(|_| observed.links.is_empty()) else { return false };
     let is_of_target = observed.roles.iter().any(|role| *role != Role::Load);
     if !is_of_target || hosts_here(observed).all(|(role, _)| *role == Role::Load) {
         return true;
     }
     let counters = observed.counters;
-    let cpus = may_use(&http.plan, allowed);
+    let cpus = may_use(&http.plan, own_cpus);
     let targets: Vec<&ProgramUse> = target_programs(observed).map(|(_, program)| program).collect();
     let (Some(waited_s), false) =
         (http.cpu.runqueue_wait_s, targets.is_empty() || counters.elapsed_s < MIN_ELAPSED_S)
@@ -46,9 +46,14 @@ pub fn is_disturbed_by_others(observed: &Observed<'_>, allowed: &BTreeSet<u32>) 
     };
     let programs = hosts_here(observed).flat_map(|(_, host)| &host.programs).filter(is_other);
     // This program is among them.
-    let others_s =
-        programs.map(|program| program.running_s).sum::<f64>() - http.cpu.user_s - http.cpu.system_s;
+    let own_s = http.cpu.user_s + http.cpu.system_s;
+    let ran_s = programs.map(|program| program.running_s).sum::<f64>() - own_s;
     let (away_s, elapsed_s) = (http.away.total_s, counters.elapsed_s);
+    // They may have run elsewhere: no longer here than these processors were busy with neither this program nor the target.
+    let unused_s: f64 = ["idle", "steal"].map(|way| counters.machine.processors_s(&cpus, way)).iter().sum();
+    let kept_here = |target: &&&ProgramUse| allowed(target).is_some_and(|allowed| allowed.is_subset(&cpus));
+    let targets_s: f64 = targets.iter().filter(kept_here).map(|target| target.running_s).sum();
+    let others_s = ran_s.min(elapsed_s * cpus.len() as f64 - unused_s - own_s - targets_s);
     let is_explained = MIN_EXPLAINED * waited_s.min(away_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s;
     // So little time others take anywhere. Of stops, waits are no cause.
     let is_little = waited_s < MAX_LITTLE_SHARE * elapsed_s && waited_s > away_s / 4.0;
@@ -74,17 +79,21 @@ fn is_slower_outside(http: &HttpTrial) -> bool {
 }
 
 /// The processors that the generator's threads may use.
-fn may_use(plan: &HttpPlan, allowed: &BTreeSet<u32>) -> BTreeSet<u32> {
+fn may_use(plan: &HttpPlan, own_cpus: &BTreeSet<u32>) -> BTreeSet<u32> {
     match &plan.cpus[..] {
-        [] => allowed.clone(),
+        [] => own_cpus.clone(),
         cpus => cpus.iter().copied().take(plan.threads.max(1) as usize).collect(),
     }
 }
 
 /// Whether a program may run on one of these processors.
 fn may_meet(program: &ProgramUse, cpus: &BTreeSet<u32>) -> bool {
-    let allowed = program.cpus.as_deref().and_then(|list| parse_cpus(list).ok());
-    allowed.is_none_or(|allowed| allowed.iter().any(|cpu| cpus.contains(cpu)))
+    allowed(program).is_none_or(|allowed| !allowed.is_disjoint(cpus))
+}
+
+/// The processors that a program may use, if they are known.
+fn allowed(program: &ProgramUse) -> Option<BTreeSet<u32>> {
+    Some(parse_cpus(program.cpus.as_deref()?).ok()?.into_iter().collect())
 }
 
 /// The hosts of this machine, whose programs may share processors with the generator, each with its role.
@@ -95,7 +104,7 @@ fn hosts_here<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a Role,
 
 #[cfg(test)]
 mod tests {
-    use record::{Away, CpuUse, SoundTime, Trial, TrialCounters};
+    use record::{Away, Counters, CpuUse, SoundTime, Trial, TrialCounters};
     use testing::plans;
 
     use super::*;
@@ -103,15 +112,16 @@ mod tests {
 
     /// Ten seconds in which the generator waited for so long, and the target and another program worked for so long.
     fn is_independent(waited_s: f64, target_s: f64, other_s: f64, role: Role) -> bool {
-        with_cpus(waited_s, [target_s, other_s], role, [None; 3])
+        with_cpus(waited_s, [target_s, other_s], role, [None; 3], 0.0)
     }
 
-    /// The same where generator, target and the other program are kept to some of two processors.
+    /// The same where generator, target and the other program are kept to some of two processors, of which the first was idle for so long.
     fn with_cpus(
         waited_s: f64,
         [target_s, other_s]: [f64; 2],
         role: Role,
         [generator, target, other]: [Option<&str>; 3],
+        idle_s: f64,
     ) -> bool {
         let program = |pid, running_s, cpus: Option<&str>| ProgramUse {
             pid,
@@ -124,6 +134,10 @@ mod tests {
         let programs = vec![target, own, program(3, other_s, other)];
         let counters = TrialCounters {
             elapsed_s: 10.0,
+            machine: Counters {
+                values: [("cpu0.idle_ms".to_owned(), (idle_s * 1e3) as u64)].into(),
+                ..Counters::default()
+            },
             hosts: vec![HostCounters { programs, ..HostCounters::default() }],
             ..TrialCounters::default()
         };
@@ -150,11 +164,15 @@ mod tests {
     #[test]
     fn only_work_on_the_generators_own_processors_explains_its_waits() {
         let of = |other_s, generator, other| {
-            with_cpus(1.0, [4.0, other_s], Role::Both, [generator, Some("0-1"), other])
+            with_cpus(1.0, [4.0, other_s], Role::Both, [generator, Some("0-1"), other], 0.0)
         };
         assert!(of(1.0, Some("0"), Some("0")) && of(1.0, Some("0"), None) && of(1.0, None, Some("1")));
         assert!(!of(5.0, Some("0"), Some("1")), "a hog on the other processor");
         assert!(!of(0.5, Some("0"), Some("0")), "half of the waits");
+        // Of 10 s, the generator worked for 2 s and the target for 4 s.
+        let may_run_here =
+            |idle_s| with_cpus(1.0, [4.0, 40.0], Role::Both, [Some("0"), Some("0"), None], idle_s);
+        assert!(may_run_here(3.0) && !may_run_here(3.5), "a hog on any processor, while this one was idle");
     }
 
     #[test]
