@@ -9,7 +9,7 @@ use crate::{MIN_ELAPSED_S, Observed, Role, rules::target_programs};
 /// A smaller share of the trial for which the generator waited for a processor needs no cause.
 const MAX_UNEXPLAINED_SHARE: f64 = 0.001;
 /// A smaller share may be explained by accident.
-const MAX_LITTLE_SHARE: f64 = 0.01;
+const MAX_LITTLE_SHARE: f64 = 0.02;
 
 /// Others' processor time explains a wait if it is as long as this share of it: the accounts of the kernel, the generator and the target
 /// begin and end at different moments.
