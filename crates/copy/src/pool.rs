@@ -162,9 +162,9 @@ impl Pool {
     /// Carries over the first channel, and over as many more as the shape has. The first connection has more channels than the
     /// others: it carries alone until they have logged in.
     pub(crate) fn start(self: &Rc<Self>, first: Rc<Channel>, connections: Option<u32>) {
-        let shape = self.shape(connections);
+        let size = self.size(connections);
         self.limits.set(Some((first.read_bytes.get(), first.write_bytes.get())));
-        let of_first = if shape.connections > 1 { MAX_CHANNELS } else { shape.channels };
+        let of_first = if size.connections > 1 { MAX_CHANNELS } else { size.channels };
         self.start_slot(0, Some(first), of_first);
         self.start_others(connections);
         if !self.is_interactive.get() && self.carrier.governor.round_trip() >= LONG_ROUND_TRIP {
@@ -173,7 +173,7 @@ impl Pool {
         self.is_planned.set(true);
     }
 
-    fn shape(&self, connections: Option<u32>) -> PoolSize {
+    fn size(&self, connections: Option<u32>) -> PoolSize {
         let connections = if self.is_interactive.get() { Some(1) } else { connections };
         PoolSize::of(self.carrier.governor.round_trip(), connections)
     }
@@ -183,10 +183,10 @@ impl Pool {
         if self.is_begun.replace(true) {
             return;
         }
-        let shape = self.shape(connections);
-        self.usual_channels.set(shape.channels);
-        for slot in self.slots.get().max(1)..shape.connections {
-            self.start_slot(slot, None, shape.channels);
+        let size = self.size(connections);
+        self.usual_channels.set(size.channels);
+        for slot in self.slots.get().max(1)..size.connections {
+            self.start_slot(slot, None, size.channels);
         }
     }
 

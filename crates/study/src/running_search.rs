@@ -57,16 +57,15 @@ impl RunningSearch {
         let is_vague = entry.trial.validity.is_void()
             && entry.trial.validity.reasons().iter().all(|reason| reason.rule == VoidRule::Late)
             && self.goals.iter().all(is_open);
-        let measured = if entry.is_decided() {
+        let is_valid = entry.is_decided();
+        let measured = if is_valid {
             TrialOutcome::Valid { loss_ratios, effective_duration_s: wanted.duration_s }
-        } else if is_vague {
-            TrialOutcome::Undecided { loss_ratios, goals: (0..self.goals.len()).collect(), is_exhausted }
-        } else if entry.trial.validity.is_void() {
+        } else if entry.trial.validity.is_void() && !is_vague {
             TrialOutcome::Void { is_exhausted }
         } else {
-            TrialOutcome::Undecided { loss_ratios, goals: entry.undecided.clone(), is_exhausted }
+            let goals = if is_vague { (0..self.goals.len()).collect() } else { entry.undecided.clone() };
+            TrialOutcome::Undecided { loss_ratios, goals, is_exhausted }
         };
-        let is_valid = matches!(measured, TrialOutcome::Valid { .. });
         self.search.report(measured).map_err(|error| error.to_string())?;
         if is_valid && !wanted.is_warm_up {
             let goals = self.goals.iter().enumerate();
