@@ -201,15 +201,7 @@ impl Text {
     }
 }
 
-impl JsonSchema for Text {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Text".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        Kept::json_schema(generator)
-    }
-}
+schemars::by_hand!(Text, |generator| Kept::json_schema(generator));
 
 impl Serialize for Text {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {

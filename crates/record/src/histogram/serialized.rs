@@ -1,7 +1,5 @@
 //! The serialization of histograms.
 
-use std::borrow::Cow;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
 
@@ -31,12 +29,4 @@ impl<'de> Deserialize<'de> for Histogram {
     }
 }
 
-impl JsonSchema for Histogram {
-    fn schema_name() -> Cow<'static, str> {
-        "Histogram".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        SerializedHistogram::json_schema(generator)
-    }
-}
+schemars::by_hand!(Histogram, |generator| SerializedHistogram::json_schema(generator));

@@ -7,7 +7,6 @@
 use std::{fmt, str::FromStr};
 
 use crc32c::{crc32c, crc32c_append};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 
 /// The member that holds the number.
@@ -53,19 +52,11 @@ impl<'de> Deserialize<'de> for RunId {
     }
 }
 
-impl JsonSchema for RunId {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "RunId".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "One run of a load: eight hexadecimal digits.",
-            "type": "string",
-            "pattern": "^[0-9a-f]{8}$"
-        })
-    }
-}
+schemars::by_hand!(RunId, |_| schemars::json_schema!({
+    "description": "One run of a load: eight hexadecimal digits.",
+    "type": "string",
+    "pattern": "^[0-9a-f]{8}$"
+}));
 
 /// The identity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
