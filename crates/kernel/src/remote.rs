@@ -6,7 +6,7 @@ mod source;
 pub mod ss;
 
 use std::{
-    io,
+    fmt, io,
     net::SocketAddr,
     str::FromStr,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -28,7 +28,14 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 pub struct Destination {
     /// What the host is called; by default all that was given.
     pub name: String,
+    given: String,
     login: Login,
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.given)
+    }
 }
 
 impl FromStr for Destination {
@@ -54,7 +61,7 @@ impl FromStr for Destination {
         };
         let login = port.ok().and_then(|port| Login::new(user, host, port).ok());
         match login.filter(|_| is_word(name) && user.is_none_or(is_word)) {
-            Some(login) => Ok(Self { name: name.to_owned(), login }),
+            Some(login) => Ok(Self { name: name.to_owned(), given: text.to_owned(), login }),
             None => Err(format!(
                 "'{text}' is not a host to log in to; write [NAME=]USER@HOST[:PORT], such as admin@web1"
             )),

@@ -25,6 +25,7 @@ mod options;
 pub(crate) mod peers;
 pub(crate) mod report;
 pub(crate) mod run;
+mod save;
 pub(crate) mod serve;
 pub(crate) mod serve_args;
 mod study;

@@ -57,6 +57,7 @@ const OTHERS: &[&str] = &[
     "ab -g",
     "--body",
     "--body-file",
+    "--save",
     "--cacert",
     "--cert",
     "--key",

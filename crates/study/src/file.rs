@@ -6,7 +6,7 @@
 //! * [`read`]: reads a [`Study`] from text.
 //! * [`StudyFile::setup`](crate::StudyFile::setup): makes the setup of one setting at one load.
 //! * [`unreachable`]: what a goal cannot ask for, also of command lines.
-//! * [`parse_bound`]: parses the bound of a goal, also for command lines.
+//! * [`parse_bound`], [`check_trial`]: the bound of a goal and the duration of a trial, also of command lines.
 
 mod actions;
 mod audits;
@@ -51,6 +51,7 @@ use toml::{
 };
 
 pub use goals::{parse_bound, unreachable};
+pub use searches::check_trial;
 
 use self::{levels::Levels, outline::Outline, overrides::Overrides, resolver::Resolver};
 use crate::study::{Setup, Source, Study, StudyFile, Take, Wanted};

@@ -4,6 +4,7 @@ mod balancers;
 mod folders;
 mod leftovers;
 mod listeners;
+mod saved;
 
 use std::{collections::BTreeSet, fs, net::TcpListener, path::Path};
 

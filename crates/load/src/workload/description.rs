@@ -77,7 +77,7 @@ impl HttpWorkload {
         let options = OPTIONS
             .iter()
             .filter(|option| matches!(option.spec.kind, Kind::Time) || option.spec.key == "think_time");
-        let options = options.filter_map(|option| Some((option.spec.key, (option.written)(self)?)));
+        let options = options.filter_map(|option| Some((option.spec.key, (option.written)(self).pop()?)));
         let pauses =
             self.steps.iter().flat_map(StepText::all).filter_map(|step| Some(("pause", step.pause.clone()?)));
         let bare = options.chain(pauses).filter(|(_, time)| {
@@ -115,7 +115,8 @@ impl HttpWorkload {
 
 impl HttpOption {
     fn in_words(&self, workload: &HttpWorkload) -> Option<String> {
-        (self.written)(workload).map(|written| format!("{} {written}", self.label))
+        let written = (self.written)(workload);
+        (!written.is_empty()).then(|| format!("{} {}", self.label, written.join(" ")))
     }
 }
 

@@ -19,8 +19,8 @@ pub struct HttpOption {
     pub excluded_from_search: bool,
     /// Its name in a workload's description; empty if the description lacks it, or words it differently.
     pub label: &'static str,
-    /// The value as the user wrote it, if there is one.
-    pub written: fn(&HttpWorkload) -> Option<String>,
+    /// The values as the user wrote them: none if the option is not given, several for a list.
+    pub written: fn(&HttpWorkload) -> Vec<String>,
 }
 
 impl HttpOption {
@@ -32,7 +32,7 @@ impl HttpOption {
         is_text: false,
         excluded_from_search: false,
         label: "",
-        written: |_| None,
+        written: |_| Vec::new(),
     };
 }
 
@@ -40,8 +40,8 @@ impl HttpOption {
 pub(super) trait Field {
     /// Sets the field to the values that the user wrote.
     fn set(&mut self, values: &[&str]);
-    /// The value as the user wrote it, if there is one.
-    fn written(&self) -> Option<String>;
+    /// The values as the user wrote them.
+    fn written(&self) -> Vec<String>;
 }
 
 impl Field for Option<String> {
@@ -49,8 +49,8 @@ impl Field for Option<String> {
         *self = values.first().map(|&value| value.to_owned());
     }
 
-    fn written(&self) -> Option<String> {
-        self.clone()
+    fn written(&self) -> Vec<String> {
+        self.iter().cloned().collect()
     }
 }
 
@@ -59,8 +59,8 @@ impl Field for Vec<String> {
         *self = values.iter().map(|&value| value.to_owned()).collect();
     }
 
-    fn written(&self) -> Option<String> {
-        (!self.is_empty()).then(|| self.join(" "))
+    fn written(&self) -> Vec<String> {
+        self.clone()
     }
 }
 
@@ -70,8 +70,8 @@ impl Field for bool {
         *self = true;
     }
 
-    fn written(&self) -> Option<String> {
-        None
+    fn written(&self) -> Vec<String> {
+        self.then(|| self.to_string()).into_iter().collect()
     }
 }
 

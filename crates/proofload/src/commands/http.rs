@@ -27,6 +27,9 @@ pub(crate) fn run_shown(
 ) -> Result<Exit> {
     let host = MachineLimits::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
+    if let Some(path) = &arguments.save {
+        return arguments.saved().write(path, &host, |read| read.observe == arguments.observe.observe);
+    }
     // Before the plan is fitted to the machine: the hint is about the options as given.
     let hint = arguments.ab_hint(&plan, &host);
     for note in addresses::choose(&mut plan, &mut Vec::new()) {

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use load::{HttpWorkload, MachineLimits};
-use record::HttpPlan;
+use record::{HttpPlan, OnNoise};
 
 use super::{
     noise_args::NoiseArgs,
     observe_args::ObserveArgs,
+    save::{Saved, list, text},
     workload_args::{WorkloadArgs, option_mistake},
 };
 
@@ -39,6 +40,9 @@ pub(crate) struct HttpArgs {
     /// Write an HTML page that opens offline
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub html: Option<PathBuf>,
+    /// Write the study file that does the same, and run nothing; variables stand in the place of secrets
+    #[arg(long, value_name = "STUDY.toml", help_heading = OUTPUT)]
+    pub save: Option<PathBuf>,
     /// Print no progress on standard error
     #[arg(short, long, help_heading = OUTPUT)]
     pub quiet: bool,
@@ -70,6 +74,16 @@ impl HttpArgs {
             Err(more) => mistakes.extend(more.into_iter().map(option_mistake)),
         }
         Err(mistakes)
+    }
+
+    /// The study file that does the same.
+    pub(super) fn saved(&self) -> Saved {
+        Saved {
+            title: format!("One trial of {}", self.common.url()),
+            head: vec![list("observe", &self.observe.observe)],
+            workload: self.workload(),
+            tables: vec![("[trial]", vec![text("on_noise", self.noise.on_noise.map(OnNoise::word))])],
+        }
     }
 
     /// Says that times without a unit are seconds, if the command has any.

@@ -1,6 +1,7 @@
 //! `proofload limit`: searches the largest load that meets the goals.
 
 use load::MachineLimits;
+use study::{Begin, Search, Study};
 
 pub(crate) use super::limit_args::LimitArgs;
 use super::study::{StudyRun, run_study};
@@ -13,6 +14,10 @@ use crate::{
 pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit> {
     let host = MachineLimits::read().map_err(Refusal::one)?;
     let study = arguments.study(&host).map_err(Refusal::new)?;
+    if let Some(path) = &arguments.save {
+        let same = |read: &Study| is_same(read, &study);
+        return arguments.saved(&study).write(path, &host, same);
+    }
     standard::note(arguments.curl_notes().into_iter().chain(arguments.time_note()));
     run_study(StudyRun {
         study,
@@ -23,4 +28,14 @@ pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit> {
         json: arguments.json.as_deref(),
         quiet: arguments.quiet,
     })
+}
+
+/// Whether both search in the same way, but for the look that a study has not.
+fn is_same(one: &Study, other: &Study) -> bool {
+    let search =
+        |study: &Study| study.search.clone().map(|search| Search { begin: Begin::Smallest, ..search });
+    search(one) == search(other)
+        && one.goals == other.goals
+        && one.trial == other.trial
+        && (one.budget, &one.observe) == (other.budget, &other.observe)
 }

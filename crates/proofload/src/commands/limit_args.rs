@@ -8,6 +8,7 @@ use record::{
     Goal, LoadUnit,
     units::{parse_count, parse_rate, parse_ratio, parse_time},
 };
+use search::Preset;
 use study::{Begin, Fresh, Search, Setup, Source, Study, Target, TrialShape, Workload};
 
 use super::{
@@ -65,6 +66,9 @@ pub(crate) struct LimitArgs {
     /// Largest 99.9th percentile of response time
     #[arg(long = "p99.9", visible_alias = "p99-9", value_name = "TIME", help_heading = GOALS)]
     p99_9: Option<String>,
+    /// Largest 99.99th percentile of response time
+    #[arg(long = "p99.99", visible_alias = "p99-99", value_name = "TIME", help_heading = GOALS)]
+    p99_99: Option<String>,
     /// Largest 99th percentile of the time to open a connection, such as 900ms, just below the first SYN retransmission
     #[arg(long, value_name = "TIME", help_heading = GOALS)]
     connect_p99: Option<String>,
@@ -122,6 +126,9 @@ pub(crate) struct LimitArgs {
     /// Write the result as JSON; - writes it, and nothing else, to standard output
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub json: Option<PathBuf>,
+    /// Write the study file that does the same, and run nothing; variables stand in the place of secrets
+    #[arg(long, value_name = "STUDY.toml", help_heading = OUTPUT)]
+    pub save: Option<PathBuf>,
     /// Print no progress on standard error
     #[arg(short, long, help_heading = OUTPUT)]
     pub quiet: bool,
@@ -171,26 +178,22 @@ impl LimitArgs {
             Ok(_) => Err("it must be 1 to 1,000".to_owned()),
             Err(error) => Err(error.to_string()),
         };
-        let default_width = match self.preset.parse::<search::Preset>() {
-            Ok(search::Preset::Mlrsearch) | Err(_) if !unit.is_whole() => 0.05,
-            _ => 0.005,
-        };
-        let width = m.optional("--width", self.width.as_deref(), parse_ratio).unwrap_or(default_width);
+        let preset =
+            m.optional("--preset", Some(&self.preset), str::parse::<Preset>).unwrap_or(Preset::Mlrsearch);
+        let width = m.optional("--width", self.width.as_deref(), parse_ratio);
+        let width = width.unwrap_or_else(|| Search::default_width(preset, &unit, min..=max));
         let search = Search {
             unit: unit.clone(),
             min,
             max,
             width,
-            preset: self.preset.clone(),
-            trial_duration: m.optional("--trial", self.trial.as_deref(), time),
+            preset: preset.name().to_owned(),
+            trial_duration: m
+                .optional("--trial", self.trial.as_deref(), |text| study::file::check_trial(time(text)?)),
             repeats: m.optional("--repeats", self.repeats.as_deref(), count),
             confirm: m.optional("--confirm", self.confirm.as_deref(), count).unwrap_or(0),
-            begin: match self.preset.parse::<search::Preset>() {
-                Ok(search::Preset::Mlrsearch)
-                    if unit == LoadUnit::Rate && self.min.is_none() && !self.no_look =>
-                {
-                    Begin::Looks
-                }
+            begin: match (&unit, preset) {
+                (LoadUnit::Rate, Preset::Mlrsearch) if self.min.is_none() && !self.no_look => Begin::Looks,
                 _ => Begin::Smallest,
             },
         };
@@ -200,7 +203,7 @@ impl LimitArgs {
             budget: m.optional("--budget", self.budget.as_deref(), time),
             factors: Vec::new(),
             settings: vec![record::Setting { searched: true, ..record::Setting::default() }],
-            goals: self.goals(&mut m),
+            goals: self.goals(preset, &mut m),
             trial: TrialShape {
                 repeats: 1,
                 warm_up: m.optional("--warm-up", self.warm_up.as_deref(), time),
@@ -237,7 +240,7 @@ impl LimitArgs {
         self.common.curl_notes()
     }
 
-    fn goals(&self, m: &mut Mistakes) -> Vec<Goal> {
+    fn goals(&self, preset: Preset, m: &mut Mistakes) -> Vec<Goal> {
         let mut goals = Vec::new();
         let bound = |text: &str| match study::file::parse_bound(text)? {
             Duration::ZERO => Err("it must be longer than 0, such as 10ms".to_owned()),
@@ -255,6 +258,7 @@ impl LimitArgs {
             ("--p95", &self.p95, 0.95),
             ("--p99", &self.p99, 0.99),
             ("--p99.9", &self.p99_9, 0.999),
+            ("--p99.99", &self.p99_99, 0.9999),
         ] {
             let goal = m.optional(option, given.as_deref(), bound);
             goals.extend(goal.map(|bound_ns| Goal::response_time(quantile, bound_ns)));
@@ -262,15 +266,13 @@ impl LimitArgs {
         let connect = m.optional("--connect-p99", self.connect_p99.as_deref(), bound);
         goals.extend(connect.map(|bound_ns| Goal::connect_time(0.99, bound_ns)));
         if goals.is_empty() {
-            let preset = self.preset.parse::<search::Preset>();
-            goals.push(Goal::errors(preset.map_or(0.0, search::Preset::loss_ratio)));
+            goals.push(Goal::errors(preset.loss_ratio()));
         }
         goals
     }
 
     fn setup(&self, m: &mut Mistakes) -> Setup {
         self.common.foreign_mistakes().into_iter().for_each(|mistake| m.add(mistake));
-        m.optional("--preset", Some(&self.preset), str::parse::<search::Preset>);
         if self.duration.is_some() {
             m.add("--duration: use --trial for the length of the trials of a search");
         }
@@ -356,5 +358,6 @@ fn check_ends(study: &Study, host: &MachineLimits) -> Vec<String> {
     mistakes
 }
 
+mod saved;
 #[cfg(test)]
 mod tests;

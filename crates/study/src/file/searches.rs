@@ -1,6 +1,9 @@
 //! The table `[search]`: a search for the largest load that meets the goals.
 
-use std::{ops::Range, time::Duration};
+use std::{
+    ops::{Range, RangeInclusive},
+    time::Duration,
+};
 
 use record::{
     Level, LoadUnit,
@@ -17,6 +20,9 @@ use crate::study::{Begin, Search};
 
 /// Load units that every workload has.
 const UNITS: [&str; 4] = ["users", "rate", "connections", "copies"];
+/// Largest width unless one is given, where only whole loads are tried.
+const WHOLE_WIDTH: f64 = 0.005;
+/// The shortest trial.
 const MIN_TRIAL: Duration = Duration::from_millis(100);
 
 pub(super) struct ParsedSearch<'d> {
@@ -70,7 +76,7 @@ pub(super) fn read<'d>(
     let width = table.take("width").and_then(|value| read_width(reader, value));
     let duration = table.take("trial").and_then(|value| read_duration(reader, value)).or(trial);
     let repeats = table.take("repeats").and_then(|value| reader.whole(value, 1..1_001)).map(|n| n as u32);
-    let confirm = table.take("confirm").and_then(|value| reader.whole(value, 0..1_001)).unwrap_or(0) as u32;
+    let confirm = table.take("confirm").and_then(|value| reader.whole(value, 1..1_001)).unwrap_or(0) as u32;
     let when = table.take("when").map(|value| Condition::read_all(reader, value)).unwrap_or_default();
     when.iter().for_each(|condition| factors.check(reader, condition, None));
     table.finish(reader);
@@ -78,10 +84,10 @@ pub(super) fn read<'d>(
     let ((min, min_span), (max, max_span)) = (min?, max?);
     let (min, max) = (min?, max?);
     let by = |preset: Preset| Search {
+        width: width.unwrap_or_else(|| Search::default_width(preset, &unit, min..=max)),
         unit: unit.clone(),
         min,
         max,
-        width: width.unwrap_or_else(|| preset.goal("", 0.0).width),
         preset: preset.name().to_owned(),
         trial_duration: duration,
         repeats,
@@ -149,11 +155,23 @@ pub(super) fn preset_trials(preset: &str) -> (f64, u32) {
 }
 
 impl Search {
-    /// Whether only whole loads are tried: counts, and a factor between whole ends.
-    pub fn takes_whole_loads(&self) -> bool {
-        let is_factor = matches!(self.unit, LoadUnit::Factor(_));
-        self.unit.is_whole() || (is_factor && self.min.fract() == 0.0 && self.max.fract() == 0.0)
+    /// The wanted width unless one is given: the preset's, or less where only whole loads are tried, of which the neighbours of a small
+    /// one are far apart anyway.
+    pub fn default_width(preset: Preset, unit: &LoadUnit, loads: RangeInclusive<f64>) -> f64 {
+        let width = preset.goal("", 0.0).width;
+        if are_whole(unit, *loads.start(), *loads.end()) { width.min(WHOLE_WIDTH) } else { width }
     }
+
+    /// Whether only whole loads are tried.
+    pub fn takes_whole_loads(&self) -> bool {
+        are_whole(&self.unit, self.min, self.max)
+    }
+}
+
+/// Whether only whole loads are tried: counts, and a factor between whole ends.
+fn are_whole(unit: &LoadUnit, min: f64, max: f64) -> bool {
+    let is_factor = matches!(unit, LoadUnit::Factor(_));
+    unit.is_whole() || (is_factor && min.fract() == 0.0 && max.fract() == 0.0)
 }
 
 fn read_unit<'d>(
@@ -232,8 +250,14 @@ fn read_width(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
 /// Reads the duration of a trial, which has a minimum.
 pub(super) fn read_duration(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Duration> {
     let duration = reader.time(value)?;
-    if duration < MIN_TRIAL {
-        return reader.refuse(value.span(), "too short for a trial; give at least 100ms");
-    }
-    Some(duration)
+    reader.checked(value, check_trial(duration))
+}
+
+/// Returns the duration of a trial, if it is not too short for one.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_trial(duration: Duration) -> Result<Duration, String> {
+    let is_long_enough = duration >= MIN_TRIAL;
+    is_long_enough.then_some(duration).ok_or_else(|| "too short for a trial; give at least 100ms".to_owned())
 }

@@ -53,6 +53,7 @@ pub(super) const OWN: &[Row] = &[
     long("out", "FOLDER", Translation::Becomes("out")),
     long("html", "FILE", Translation::Becomes("html")),
     long("hlog", "FILE", Translation::Becomes("hlog")),
+    long("save", "STUDY.toml", Translation::Becomes("save")),
 ];
 
 /// Options of proofload that only an https:// URL takes.

@@ -228,7 +228,7 @@ fn search() -> Value {
         "preset": choice("How loads are selected and judged; noise-aware is mlrsearch.", &presets()),
         "trial": time("Duration of a full trial; the preset's by default.", "2s"),
         "repeats": whole_number(1, "Number of full trials that decide about a load; the preset's by default.", 3),
-        "confirm": whole_number(0, "Number of trials at the lower bound after the search; six give a 95 % interval of the median.", 6),
+        "confirm": whole_number(1, "Number of trials at the lower bound after the search; six give a 95 % interval of the median.", 6),
         "when": when("Only settings with these levels are searched; the others run the workload's own load."),
     });
     let what = "A search for the largest load that meets the goals.";

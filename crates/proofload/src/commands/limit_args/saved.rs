@@ -1,0 +1,56 @@
+//! The study file that searches as a command line of `limit` does.
+
+use record::OnNoise;
+use study::{Source, Study};
+
+use super::{
+    super::save::{Saved, list, text},
+    LimitArgs,
+};
+
+impl LimitArgs {
+    /// The study file that does the same as this study.
+    pub(in super::super) fn saved(&self, study: &Study) -> Saved {
+        let search = study.search.as_ref().expect("the study searches");
+        let mut goals = vec![
+            text("errors", self.errors.as_ref()),
+            text("p50", self.p50.as_ref()),
+            text("p90", self.p90.as_ref()),
+            text("p95", self.p95.as_ref()),
+            text("p99", self.p99.as_ref()),
+            text("p99_9", self.p99_9.as_ref()),
+            text("p99_99", self.p99_99.as_ref()),
+            text("connect_p99", self.connect_p99.as_ref()),
+        ];
+        if goals.iter().all(Option::is_none) {
+            goals[0] = text("errors", Some(study.goals[0].loss_ratio));
+        }
+        let trial = vec![
+            text("warm_up", self.warm_up.as_ref()),
+            text("pause", self.pause.as_ref()),
+            text("settle", self.settle.as_ref()),
+            text("void_attempts", Some(study.trial.void_attempts)),
+            text("on_noise", self.noise.on_noise.map(OnNoise::word)),
+        ];
+        let search = vec![
+            text("vary", Some(search.unit.name())),
+            text("min", Some(search.min)),
+            text("max", Some(search.max)),
+            text("width", self.width.as_ref()),
+            text("preset", Some(&search.preset)),
+            text("trial", self.trial.as_ref()),
+            text("repeats", self.repeats.as_ref()),
+            text("confirm", self.confirm.as_ref()),
+        ];
+        let workload = match &study.source {
+            Source::Fixed(setup) => setup.workload.http().cloned(),
+            Source::File(_) => None,
+        };
+        Saved {
+            title: study.title.clone(),
+            head: vec![text("budget", self.budget.as_ref()), list("observe", &self.observe.observe)],
+            workload: workload.expect("the command makes HTTP load"),
+            tables: vec![("[trial]", trial), ("[search]", search), ("[[goals]]", goals)],
+        }
+    }
+}
