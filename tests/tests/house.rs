@@ -127,6 +127,29 @@ fn crates_use_each_other_as_the_design_says() {
 }
 
 #[test]
+fn every_page_is_named_by_the_readme_and_its_links_lead_somewhere() {
+    let readme = root().join("README.md");
+    let named = fs::read_to_string(&readme).unwrap();
+    let mut wrong = Vec::new();
+    let mut pages: Vec<PathBuf> =
+        fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
+    assert!(pages.len() > 20, "{pages:?}");
+    for page in pages.iter().chain([&readme]) {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        if page != &readme && !named.contains(&format!("](docs/{name})")) {
+            wrong.push(format!("README.md names no docs/{name}"));
+        }
+        let text = fs::read_to_string(page).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
+        let files = links.filter(|link| !link.contains("://")).filter_map(|link| link.split('#').next());
+        let lost = files.filter(|file| !page.with_file_name("").join(file).exists());
+        wrong.extend(lost.map(|file| format!("{name} leads to {file}")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
 fn a_library_has_one_version() {
     let mut wanted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for own in &packages() {

@@ -1,4 +1,5 @@
-//! Tests that the program accepts every command of the README: each is parsed and planned.
+//! Tests that the program accepts every command of the README, the guide and the page for users of other tools: each is parsed and
+//! planned.
 
 use std::path::Path;
 
@@ -8,11 +9,15 @@ use load::MachineLimits;
 use super::{Cli, Command, commands};
 
 const README: &str = include_str!("../../../README.md");
+const GUIDE: &str = include_str!("../../../docs/guide.md");
+const COMING_FROM: &str = include_str!("../../../docs/coming-from.md");
 
-/// The words of every call of the program in the README's code blocks and sessions, split as a shell does.
+/// The words of every call of the program in code blocks and sessions, and in the README's table of tasks, split as a shell does.
 fn calls() -> Vec<Vec<String>> {
-    let joined = README.replace("\\\n", " ");
+    let joined = [README, GUIDE, COMING_FROM].concat().replace("\\\n", " ");
     let typed = joined.lines().filter_map(|line| line.strip_prefix("    ").or(line.strip_prefix("$ ")));
+    let in_table = README.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split('`'));
+    let typed = typed.chain(in_table.filter(|quoted| quoted.starts_with("proofload ")));
     let call_of_line = |line: &str| {
         let words = shlex::split(line).unwrap_or_else(|| panic!("no shell takes this: {line}"));
         let is_shell_syntax = |word: &String| ["|", "<", ">", "&"].iter().any(|mark| word.starts_with(mark));
@@ -63,7 +68,7 @@ pub(crate) fn plan(command: &Command, host: &MachineLimits) -> Result<(), String
 }
 
 #[test]
-fn every_command_of_the_readme_is_planned() {
+fn every_command_of_the_readme_and_the_guide_is_planned() {
     let host = MachineLimits { cpus: 4, ..MachineLimits::EXAMPLE };
     let calls = calls();
     assert!(calls.len() > 30, "{calls:?}");

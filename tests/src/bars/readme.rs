@@ -1,4 +1,4 @@
-//! What the README tells to type works as it stands there.
+//! What the guide tells to type works as it stands there.
 
 use std::{
     fs,
@@ -20,13 +20,13 @@ use crate::{
 /// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "readme",
-    what: "every block of the README as typed, in a lab where 10.0.0.3 is `serve` and sshd (sample: those of at most 10 s)",
+    what: "every block of the guide as typed, in a lab where 10.0.0.3 is `serve` and sshd (sample: those of at most 10 s)",
     full_seconds: 1_400,
     decided_by: By::Counts,
     run,
 };
 
-/// The lab that the README's addresses are in.
+/// The lab that the guide's addresses are in.
 const LAB: &str = r#"
 title = "readme"
 [hosts]
@@ -46,7 +46,7 @@ on = "server"
 run = "sshd"
 "#;
 
-/// The file of the README's balancer: its VIP, and the server in the place of its web3.
+/// The file of the guide's balancer: its VIP, and the server in the place of its web3.
 const BALANCE: &str = "device = \"eth0\"\n[[vips]]\naddress = \"192.168.16.100\"\nport = 80\ncheck = { kind = \"none\" }\n\
                        [[vips.servers]]\nname = \"web3\"\naddress = \"10.0.0.3\"\n";
 
@@ -89,7 +89,7 @@ proofload() {
 }
 "#;
 
-/// A block of the README: its heading, and its lines as typed.
+/// A block of the guide: its heading, and its lines as typed.
 struct Block {
     heading: String,
     script: String,
@@ -108,12 +108,13 @@ impl Block {
 }
 
 /// The guide's indented blocks, in their order.
-fn blocks(readme: &str) -> Vec<Block> {
-    let guide = readme.split("\n## ").find(|part| part.starts_with("Guide\n")).unwrap_or_default();
+fn blocks(guide: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let (mut heading, mut is_open) = ("", false);
-    for line in guide.lines() {
-        if let Some(text) = line.strip_prefix("### ") {
+    // What stands in fences is an output, or a file.
+    let outside = guide.split("\n```").step_by(2).flat_map(str::lines);
+    for line in outside {
+        if let Some(text) = line.strip_prefix("## ") {
             heading = text;
         }
         match line.strip_prefix("    ") {
@@ -130,8 +131,8 @@ fn blocks(readme: &str) -> Vec<Block> {
 
 fn run(scale: Scale) -> Result<Outcome> {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
-    let blocks = blocks(&fs::read_to_string(tree.join("README.md"))?);
-    ensure!(blocks.len() > 12, "only {} blocks were found in the README", blocks.len());
+    let blocks = blocks(&fs::read_to_string(tree.join("docs/guide.md"))?);
+    ensure!(blocks.len() > 12, "only {} blocks were found in the guide", blocks.len());
     let folder = TemporaryFolder::new()?;
     for name in ["studies", "docs"] {
         symlink(tree.join(name), folder.path().join(name))?;
@@ -200,8 +201,8 @@ mod tests {
 
     #[test]
     fn blocks_are_read_as_they_are_typed() {
-        let readme = "# x\n\n    no\n\n## Guide\n\n### One\n\n    a \\\n        b\n\n    c\n\ntext\n\n    proofload http URL -d 30s\n\n## Next\n";
-        let blocks = blocks(readme);
+        let guide = "# x\n\n## One\n\n    a \\\n        b\n\n    c\n\n```\n$ x\n    y\n```\n\ntext\n\n    proofload http URL -d 30s\n";
+        let blocks = blocks(guide);
         let scripts: Vec<&str> = blocks.iter().map(|block| block.script.as_str()).collect();
         assert_eq!(scripts, ["a \\\n    b\nc\n", "proofload http URL -d 30s\n"]);
         assert_eq!((blocks[0].is_short(), blocks[1].is_short()), (true, false));
