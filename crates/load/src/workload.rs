@@ -111,7 +111,7 @@ options::workload! {
     /// Send an Idempotency-Key with every request; retries have the same key
     idempotency: bool = "idempotency", Kind::Flag, "", EVENTS, "", "true";
     /// Write the outcome of every event to this folder, for `proofload audit`; an audited study has its own folder
-    receipts: Option<String> = "receipts", Kind::Text, "FOLDER", EVENTS, "", "receipts";
+    receipts: Option<String> = "receipts", Kind::Text, "FOLDER", EVENTS, "", "receipts" and { is_file: true };
     /// What an answer must have: statuses (200, 2xx,304 or 200-299), or text:WORDS, no-text:WORDS, json:$.path = VALUE,
     /// header:NAME = VALUE, cookie:NAME, regex:EXPRESSION, size:>= 1KiB; can be repeated
     expect: Vec<String> = "expect", Kind::List, "STATUSES|CHECK", REQUEST, "2xx,3xx; with events or redirects, 2xx", "200,404"
@@ -166,11 +166,13 @@ options::workload! {
     /// Do not check the target's certificate, as with -k of curl
     insecure: bool = "insecure", Kind::Flag, "", TLS, "", "true";
     /// Trust the authorities in this PEM file, not the system's (SSL_CERT_FILE, /etc/ssl/certs/ca-certificates.crt)
-    cacert: Option<String> = "cacert", Kind::Text, "FILE", TLS, "the system's", "ca.pem";
+    cacert: Option<String> = "cacert", Kind::Text, "FILE", TLS, "the system's", "ca.pem"
+        and { is_file: true };
     /// The client's certificate chain, as PEM
-    cert: Option<String> = "cert", Kind::Text, "FILE", TLS, "", "client.pem";
+    cert: Option<String> = "cert", Kind::Text, "FILE", TLS, "", "client.pem" and { is_file: true };
     /// The private key of the client's certificate, as PEM
-    key: Option<String> = "key", Kind::Text, "FILE", TLS, "in the file of the certificate", "client.key";
+    key: Option<String> = "key", Kind::Text, "FILE", TLS, "in the file of the certificate", "client.key"
+        and { is_file: true };
     /// The name to ask for (SNI), which the target's certificate must have
     sni: Option<String> = "sni", Kind::Text, "NAME", TLS, "the URL's host", "example.org";
     /// The earliest TLS version to offer

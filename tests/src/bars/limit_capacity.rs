@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use anyhow::{Context, Result};
 use record::{BoundKind, GoalOutcome, ResultFolder};
 
-use super::{Bar, By, Outcome, Runs, Scale};
+use super::{Bar, By, Outcome, Runs, Scale, is_wanted};
 use crate::{
     Nginx, NginxOptions, Proofload, Serve, disturbance::Witness, machine::Cores, process::Process,
     temporary::TemporaryFolder,
@@ -29,19 +29,24 @@ const DISTURBED: f64 = 0.05;
 
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    users(&mut outcome, scale)?;
+    // By `PROVE_CASES`: `users`, `connections`, `constant`, `exponential`.
+    if is_wanted("users") {
+        users(&mut outcome, scale)?;
+    }
     // The search of a rate has its sample in `limit-short-trials`.
     if scale == Scale::Sample {
         return Ok(outcome);
     }
     let (runs, most_misses) = (20, 1);
-    connections(&mut outcome)?;
+    if is_wanted("connections") {
+        connections(&mut outcome)?;
+    }
     let kinds = [
         ("constant", "fixed", "constant", "--width 2% --budget 80s"),
         // Trials of a noisy service are draws: with more than three repeats they are weighed, not counted.
         ("exponential", "exp", "poisson", "--width 2% --trial 4s --repeats 5 --budget 80s"),
     ];
-    for (kind, service, arrivals, words) in kinds {
+    for (kind, service, arrivals, words) in kinds.into_iter().filter(|(kind, ..)| is_wanted(kind)) {
         let (mut misses, mut excused, mut widths, mut times) = (0, 0, Runs::default(), Runs::default());
         for index in 0..runs {
             let capacity_per_s = capacity(index, runs);

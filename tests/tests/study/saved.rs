@@ -29,6 +29,7 @@ http http://127.0.0.1/ --unix-socket /run/app.sock --timeout 2s --answer-timeout
 http http://127.0.0.1/ --connect-to 127.0.0.2:80,127.0.0.3:80 --source 127.0.0.5-127.0.0.9 --cpus 0
 http http://127.0.0.1/ --abort-if 'errors > 10% for 5s' --ceiling 5k -R 10 --spin 0 --threads 1
 http http://127.0.0.1/ --cookies --redirects 3 --compressed --connection-requests 5 --connection-lifetime 9s
+http http://127.0.0.1/ --expect 'no-text:{{x}}' --expect 'text:{y}' -b $(printf 'a\177\302\205b')
 http http://127.0.0.1/ --observe root@10.0.0.3 --observe web=admin@10.0.0.4:2222 --on-noise void
 http http://127.0.0.1/ --body @event.json -u 1 --loops 3 --ramp-up 1s
 http -u 5 -- curl 'http://127.0.0.1/x' -H 'Accept: a' --data-raw 'a=${HOME}&b={{x}}'
@@ -54,8 +55,11 @@ fn saved(line: &str, folder: &Path) -> Result<(Finished, String)> {
     let path = folder.join("saved.toml");
     let _ = fs::remove_file(&path);
     let (command, rest) = line.split_once(' ').context("a command and its options")?;
-    let script =
-        format!("cd {} && exec {} {command} --save saved.toml {rest}", folder.display(), binary()?.display());
+    let script = format!(
+        "cd {} && COOKIE=other exec {} {command} --save saved.toml {rest}",
+        folder.display(),
+        binary()?.display()
+    );
     let finished = Launch::new("sh").arg("-c").arg(script).run(PATIENCE)?;
     let text = fs::read_to_string(&path).unwrap_or_default();
     Ok((finished, text))
@@ -90,6 +94,28 @@ fn command_lines_are_saved_as_studies_that_do_the_same() -> Result<()> {
 }
 
 #[test]
+fn a_study_elsewhere_names_the_same_files() -> Result<()> {
+    let folder = folder()?;
+    fs::create_dir(folder.file("other"))?;
+    fs::write(folder.file("times.txt"), "1ms\n2ms\n")?;
+    fs::write(folder.file("other/there.toml"), "")?;
+    std::os::unix::fs::symlink("other/there.toml", folder.file("link.toml"))?;
+    let here = folder.path().display();
+    for path in ["other/there.toml", "link.toml"] {
+        let line =
+            "http http://127.0.0.1/ --think-time file:times.txt --body @event.json --feeder items.csv,once";
+        let script = format!("cd {here} && {} {line} --save {path}", binary()?.display());
+        let finished = Launch::new("sh").arg("-c").arg(script).run(PATIENCE)?;
+        let study = fs::read_to_string(folder.file("other/there.toml"))?;
+        ensure!(finished.code == Some(0), "{path}: {}", finished.stderr);
+        for file in ["file:", "@", ""].into_iter().zip(["times.txt", "event.json", "items.csv,once"]) {
+            ensure!(study.contains(&format!("{}{here}/{}", file.0, file.1)), "{path}: {study}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn what_is_given_has_its_help_and_what_is_not_is_left_out() -> Result<()> {
     let (_, study) =
         saved("limit rate http://127.0.0.1/ --p99 10ms --timeout 2s --max 20k", folder()?.path())?;
@@ -117,9 +143,32 @@ fn no_secret_is_saved() -> Result<()> {
         ("http 'http://127.0.0.1/?api_key={}&x=1'", "?api_key=${API_KEY}&x=1", "API_KEY"),
         ("http -- curl http://127.0.0.1/ -H 'X-Api-Key: {}'", "X-Api-Key: ${X_API_KEY}", "X_API_KEY"),
         ("limit rate http://127.0.0.1/ --max 99 -H 'Cookie: session={}'", "Cookie: ${COOKIE}", "COOKIE"),
-        ("http http://127.0.0.1/ -H 'X-Token: {}' -b 'a={}'", "body = \"${BODY}\"", "BODY"),
+        (
+            "http 'http://api_key:{}@127.0.0.1/?a=1&api_key=api_key1'",
+            "${URL_USER}:${URL_PASSWORD}@",
+            "URL_PASSWORD",
+        ),
+        (
+            "http http://127.0.0.1/ -x http://ann:{}@127.0.0.1:9",
+            "${PROXY_USER}:${PROXY_PASSWORD}@",
+            "PROXY_USER",
+        ),
+        ("http http://127.0.0.1/ -H '2FA-Token: {}'", "2FA-Token: ${_2FA_TOKEN}", "_2FA_TOKEN"),
+        ("http http://127.0.0.1/ -H 'X-B: ${COOKIE}' -H 'Cookie: {}'", "Cookie: ${COOKIE_2}", "COOKIE_2"),
+        (
+            "http -- curl http://127.0.0.1/ -H 'Authorization: Bearer {}{{x}}y'",
+            "Authorization: ${AUTHORIZATION}",
+            "AUTHORIZATION",
+        ),
+        ("http -- curl http://127.0.0.1/ -u 'ann:{}'", "Authorization: ${AUTHORIZATION}", "AUTHORIZATION"),
+        ("http http://127.0.0.1/ -H 'X-Api-Key: body' -b x", "X-Api-Key: ${X_API_KEY}", "X_API_KEY"),
         ("http http://127.0.0.1/ -H 'Authorization: ${HOME}'", "Authorization: ${HOME}", ""),
         ("http http://127.0.0.1/ -H 'Authorization: Bearer {{uuid}}'", "Authorization: Bearer {{uuid}}", ""),
+        (
+            "http http://127.0.0.1/ -H 'Cookie: PHPSESSID={{uuid}}; a=${COOKIE}'",
+            "PHPSESSID={{uuid}}; a=${COOKIE}",
+            "",
+        ),
     ] {
         let (finished, study) = saved(&line.replace("{}", secret), folder.path())?;
         ensure!(study.contains(expected) && !study.contains(secret), "{line}\n{study}{}", finished.stderr);
@@ -138,6 +187,11 @@ fn what_a_study_cannot_say_is_not_saved() -> Result<()> {
     let folder = folder()?;
     for (line, why) in [
         ("http http://127.0.0.1/ --force", "a study has no --force"),
+        ("http http://127.0.0.1/ --json x", "cannot be used with"),
+        ("limit rate http://127.0.0.1/ --prove", "cannot be used with"),
+        ("http 'http://127.0.0.1/?api_key=a+b==1234'", "url: a secret would stand in the study"),
+        ("http http://127.0.0.1/ -H 'Authorization: hunter2hunter2' -b hunter2hunter2", "body: a secret"),
+        ("http http://127.0.0.1/ -H 'Authorization: Bearer hunter2hunter2{{counter}}'", "headers: a secret"),
         ("limit rate http://127.0.0.1/ --p99 10", "has no unit"),
         ("http http://127.0.0.1/ --body @-", "standard input"),
         (

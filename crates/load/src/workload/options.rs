@@ -1,5 +1,7 @@
 //! The type and the macro of the table of a workload's options.
 
+use std::path::Path;
+
 use settings::options::OptionSpec;
 
 use super::HttpWorkload;
@@ -24,6 +26,17 @@ pub struct HttpOption {
 }
 
 impl HttpOption {
+    /// A value whose path, if it has one, begins at `folder`: `@FILE`, a file, and `file:FILE` of a distribution.
+    pub fn in_folder(&self, value: &str, folder: &Path) -> String {
+        let place = |path: &str| folder.join(path).display().to_string();
+        match (value.strip_prefix('@'), value.strip_prefix("file:")) {
+            (Some(path), _) if self.names_files && path != "-" => format!("@{}", place(path)),
+            (_, Some(path)) if self.spec.value_name == "DIST" => format!("file:{}", place(path)),
+            _ if self.is_file => place(value),
+            _ => value.to_owned(),
+        }
+    }
+
     /// The defaults of all fields.
     pub(super) const PLAIN: Self = Self {
         spec: OptionSpec::EMPTY,

@@ -28,7 +28,11 @@ pub(crate) fn run_shown(
     let host = MachineLimits::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
     if let Some(path) = &arguments.save {
-        return arguments.saved().write(path, &host, |read| read.observe == arguments.observe.observe);
+        let on_noise = arguments.noise.on_noise.unwrap_or_default();
+        return arguments.saved().write(path, &host, |read| {
+            read.observe == arguments.observe.observe
+                && (read.trial.on_noise, read.trial.void_attempts) == (on_noise, 0)
+        });
     }
     // Before the plan is fitted to the machine: the hint is about the options as given.
     let hint = arguments.ab_hint(&plan, &host);

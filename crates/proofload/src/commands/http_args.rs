@@ -41,7 +41,7 @@ pub(crate) struct HttpArgs {
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub html: Option<PathBuf>,
     /// Write the study file that does the same, and run nothing; variables stand in the place of secrets
-    #[arg(long, value_name = "STUDY.toml", help_heading = OUTPUT)]
+    #[arg(long, value_name = "STUDY.toml", help_heading = OUTPUT, conflicts_with_all = ["json", "hlog", "out", "html"])]
     pub save: Option<PathBuf>,
     /// Print no progress on standard error
     #[arg(short, long, help_heading = OUTPUT)]
@@ -82,7 +82,13 @@ impl HttpArgs {
             title: format!("One trial of {}", self.common.url()),
             head: vec![list("observe", &self.observe.observe)],
             workload: self.workload(),
-            tables: vec![("[trial]", vec![text("on_noise", self.noise.on_noise.map(OnNoise::word))])],
+            tables: vec![(
+                "[trial]",
+                vec![
+                    text("void_attempts", Some(0)),
+                    text("on_noise", self.noise.on_noise.map(OnNoise::word)),
+                ],
+            )],
         }
     }
 

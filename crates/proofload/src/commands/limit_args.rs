@@ -127,7 +127,7 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub json: Option<PathBuf>,
     /// Write the study file that does the same, and run nothing; variables stand in the place of secrets
-    #[arg(long, value_name = "STUDY.toml", help_heading = OUTPUT)]
+    #[arg(long, value_name = "STUDY.toml", help_heading = OUTPUT, conflicts_with_all = ["json", "out", "resume", "prove"])]
     pub save: Option<PathBuf>,
     /// Print no progress on standard error
     #[arg(short, long, help_heading = OUTPUT)]

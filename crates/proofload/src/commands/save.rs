@@ -1,16 +1,18 @@
 //! `--save`: writes the study that does what a command line says, and runs nothing.
 
 use std::{
-    fmt::Write as _,
-    path::{Path, PathBuf, absolute},
+    fmt::{Display, Write as _},
+    path::{Path, absolute},
 };
 
 use load::{HttpOption, HttpWorkload, MachineLimits, OPTIONS};
-use record::{LoadUnit, text::written_literally};
+use percent_encoding::percent_decode_str;
+use record::{LoadUnit, printable::printable, text as request_text, text::written_literally};
 use secrets::{
-    mask,
-    mask::{mask_learned_text, secrets_in_url},
+    MASK, mask,
+    mask::{learned, secrets_in_url},
     names::is_secret_header,
+    reference::percent_encoded,
 };
 use settings::{
     options::Kind,
@@ -55,6 +57,13 @@ struct Hidden {
     what: String,
 }
 
+/// Secrets shorter than this stand in too many texts to be looked for, in bytes.
+const MIN_SECRET_BYTES: usize = 8;
+
+fn refused(why: impl Display) -> Refusal {
+    Refusal::one(format_args!("--save: {why}"))
+}
+
 impl Saved {
     /// Writes the study to `path`. `same` says whether a study that was read does what the command line does, besides its requests.
     ///
@@ -66,53 +75,44 @@ impl Saved {
         host: &MachineLimits,
         same: impl FnOnce(&Study) -> bool,
     ) -> Result<Exit> {
-        let refuse = |why: &dyn std::fmt::Display| Refusal::one(format_args!("--save: {why}"));
         if self.workload.force || self.workload.fault.is_some() {
-            return Err(refuse(&"a study has no --force: leave it out"));
+            return Err(refused("a study has no --force: leave it out"));
         }
         if let Some(body) = self.workload.raw_body.take() {
-            let text = String::from_utf8(body);
-            let text =
-                text.map_err(|_| refuse(&"the body is no text: write it to a file, and give --body @FILE"))?;
+            let why = "the body of curl's line is no text: write it to a file, and give URL, header fields and --body @FILE without curl";
+            let text = String::from_utf8(body).map_err(|_| refused(why))?;
             self.workload.body = Some(written_literally(&text, &[]));
         }
         let folder = absolute(path).ok().and_then(|path| Some(path.parent()?.to_owned()));
         let own = std::env::current_dir().unwrap_or_default();
-        let is_here = path == Path::new("-") || folder.as_deref() == Some(&*own);
+        // What a link leads to may be elsewhere.
+        let is_here = path == Path::new("-") || (folder.as_deref() == Some(&*own) && !path.is_symlink());
         let here = in_folder(&self.workload, &own);
         if !is_here {
             self.workload = here.clone();
         }
         // Tried with its secrets: their variables need not be set yet.
         let name = folder.unwrap_or(own).join("STUDY.toml").display().to_string();
-        let read = study::file::read(&name, &self.text(), &[], host);
-        let read = read.map_err(|mistakes| {
-            Refusal::new(
-                mistakes
-                    .iter()
-                    .map(|mistake| format!("--save: a study cannot say this: {mistake}"))
-                    .collect(),
-            )
+        let read = study::file::read(&name, &self.text(), &[], host).map_err(|mistakes| {
+            let why = mistakes
+                .iter()
+                .map(|mistake| format!("--save: a study cannot say this: {}", mistake.message));
+            Refusal::new(why.collect())
         })?;
         if !is_same(&read, here, host) || !same(&read) {
-            return Err(refuse(&"a study cannot say this: it would do something else"));
+            return Err(refused("a study cannot say this: its requests or its load would be others"));
         }
         let hidden = self.hide();
+        self.check_secrets()?;
         let text = self.text();
-        let fixed = without_templates(&text);
-        if mask_learned_text(&fixed) != fixed {
-            return Err(refuse(
-                &"a secret would be written; keep it in a variable, and write ${NAME} in its place",
-            ));
-        }
         let output = Destination::open("--save", path).map_err(Refusal::one)?;
         let is_stdout = output.is_stdout();
         output.write(|file| file.write_all(text.as_bytes()))?;
-        let names =
-            hidden.iter().map(|Hidden { variable, what }| format!("set {variable} to {what} before it runs"));
+        let names = hidden.iter().map(|Hidden { variable, what }| format!("set {variable} to {what}"));
         standard::note(names);
         if !is_stdout {
-            standard::note([format!("wrote {0}; proofload run {0} does the same", path.display())]);
+            let then = if hidden.is_empty() { "" } else { " once the variables are set" };
+            standard::note([format!("wrote {0}; proofload run {0} does the same{then}", path.display())]);
         }
         Ok(Exit::GoalsMet)
     }
@@ -127,13 +127,8 @@ impl Saved {
         for option in OPTIONS {
             let values = (option.written)(&self.workload);
             if !values.is_empty() {
-                let _ = writeln!(
-                    text,
-                    "# {}\n{} = {}",
-                    option.spec.help,
-                    option.spec.key,
-                    value(option, &values)
-                );
+                let (help, key) = (option.spec.help, option.spec.key);
+                let _ = writeln!(text, "# {help}\n{key} = {}", value(option, &values));
             }
         }
         for (heading, keys) in self.tables.iter().filter(|(_, keys)| keys.iter().any(Option::is_some)) {
@@ -143,57 +138,127 @@ impl Saved {
         text
     }
 
-    /// Puts variables in the place of secrets.
+    /// All texts of the workload, each with its key.
+    fn texts(&self) -> Vec<(&'static str, String)> {
+        let of = |option: &'static HttpOption| {
+            (option.written)(&self.workload).into_iter().map(|text| (option.spec.key, text))
+        };
+        let options = OPTIONS.iter().flat_map(of);
+        std::iter::once(("url", self.workload.url.clone())).chain(options).collect()
+    }
+
+    /// Puts variables in the place of secrets: the whole value of a header field, and parts of a URL whose only encoding is that
+    /// which a variable gets there.
     fn hide(&mut self) -> Vec<Hidden> {
         let mut hidden: Vec<Hidden> = Vec::new();
+        let used: String = self.texts().into_iter().map(|(_, text)| text).collect();
         let mut variable = |name: &str, what: String| {
-            let is_fit = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-            let name: String = name.chars().map(is_fit).collect();
-            let same = hidden
-                .iter()
-                .filter(|other| other.variable.trim_end_matches(char::is_numeric) == name)
-                .count();
-            let variable = if same == 0 { name } else { format!("{name}{}", same + 1) };
+            let fit = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+            let name: String = name.chars().map(fit).collect();
+            let name = if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name };
+            let is_free = |name: &String| {
+                !used.contains(&format!("{{{name}}}")) && hidden.iter().all(|other| other.variable != *name)
+            };
+            let numbered = (2..).map(|number| format!("{name}_{number}"));
+            let variable =
+                std::iter::once(name.clone()).chain(numbered).find(is_free).expect("numbers have no end");
             hidden.push(Hidden { variable: variable.clone(), what });
             format!("${{{variable}}}")
         };
-        let workload = &mut self.workload;
-        for url in std::iter::once(&mut workload.url).chain(&mut workload.proxy) {
+        let HttpWorkload { url, proxy, headers, .. } = &mut self.workload;
+        for (option, url) in
+            std::iter::once(("URL", url)).chain(proxy.iter_mut().map(|proxy| ("proxy", proxy)))
+        {
             for (what, secret) in secrets_in_url(url) {
-                let name = what.rsplit(' ').next().unwrap_or_default();
-                if !is_filled_in(&secret) {
-                    *url = url.replacen(&secret, &variable(name, what.clone()), 1);
+                let of = |part: &str| format!("the {part} in the {option}, decoded");
+                match what.strip_prefix("the query parameter ") {
+                    Some(name) => {
+                        let is_there = |(at, _): &(usize, &str)| url[..*at].ends_with(['?', '&', ';', '#']);
+                        let pair = format!("{name}={secret}");
+                        let at = url.match_indices(&pair).find(is_there).map(|(at, _)| at);
+                        if let Some(at) = at.filter(|_| has_one_encoding(&secret)) {
+                            let at = at + name.len() + 1;
+                            url.replace_range(at..at + secret.len(), &variable(name, of(name)));
+                        }
+                    }
+                    None => {
+                        let parts = secret
+                            .split_once(':')
+                            .filter(|(user, password)| has_one_encoding(user) && has_one_encoding(password));
+                        if let (Some((_, _)), Some(at)) = (parts, url.find(&format!("//{secret}@"))) {
+                            let user = variable(&format!("{option}_USER"), of("user's name"));
+                            let password = variable(&format!("{option}_PASSWORD"), of("password"));
+                            url.replace_range(at + 2..at + 2 + secret.len(), &format!("{user}:{password}"));
+                        }
+                    }
                 }
             }
         }
-        for field in &mut workload.headers {
+        for field in headers.iter_mut().filter(|field| !field.starts_with('@')) {
             let Some((name, value)) = field.split_once(':') else { continue };
-            let is_secret = !name.starts_with('@') && (is_secret_header(name) || mask(field) != *field);
-            if is_secret && !is_filled_in(value) && !value.trim().is_empty() {
-                *field =
-                    format!("{name}: {}", variable(name, format!("the value of the header field {name}")));
+            let value = value.trim();
+            if !value.is_empty() && fixed(value).1 && (is_secret_header(name) || mask(field) != *field) {
+                let what = format!("the value of the header field {name}, as it is sent");
+                *field = format!("{name}: {}", variable(name, what));
             }
-        }
-        let body = workload.body.as_deref();
-        let body = body.filter(|body| mask(body) != *body && !is_filled_in(body) && !body.starts_with('@'));
-        if let Some(bytes) = body.map(str::len) {
-            workload.body = Some(variable("BODY", format!("the body of {bytes} bytes")));
         }
         hidden
     }
+
+    /// Refuses texts in which a secret is left: one that stands with templates, is encoded in another way, or is repeated.
+    fn check_secrets(&self) -> Result {
+        let secrets: Vec<String> = learned()
+            .into_iter()
+            .filter(|(secret, shown)| shown == MASK && secret.len() >= MIN_SECRET_BYTES)
+            .map(|(secret, _)| secret)
+            .collect();
+        let told = self.texts().into_iter().filter(|(key, text)| {
+            let (fixed, _) = fixed(text);
+            secrets.iter().any(|secret| fixed.contains(secret))
+                || (*key == "headers" && has_secret_beside(&fixed))
+        });
+        let told = told.map(|(key, _)| {
+            format!("--save: {key}: a secret would stand in the study: keep it in a variable, and write ${{NAME}} in its place")
+        });
+        let told: Vec<String> = told.collect();
+        if told.is_empty() { Ok(()) } else { Err(Refusal::new(told)) }
+    }
 }
 
-/// Whether a value refers to a variable or is made anew for each request.
-fn is_filled_in(value: &str) -> bool {
-    value.contains("${") || value.contains("{{")
+/// Whether a part of a URL is written as a variable with its value is sent there.
+fn has_one_encoding(part: &str) -> bool {
+    let decoded = percent_decode_str(part).decode_utf8();
+    decoded.is_ok_and(|decoded| !decoded.is_empty() && percent_encoded(&decoded) == part)
 }
 
-/// What stays the same in every request.
-fn without_templates(text: &str) -> String {
-    let mut parts = text.split("{{");
-    let first = parts.next().unwrap_or_default();
-    let rest = parts.map(|part| part.split_once("}}").map_or(part, |(_, rest)| rest));
-    std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n")
+/// What of a text is sent as it is, and whether that is all of it: no template, and no variable.
+fn fixed(text: &str) -> (String, bool) {
+    let (mut fixed, mut is_all) = (String::new(), true);
+    for (_, piece) in request_text::pieces(text).unwrap_or_default() {
+        match piece {
+            request_text::Piece::Plain(plain) => {
+                is_all &= !plain.replace("$${", "").contains("${");
+                fixed += plain;
+            }
+            request_text::Piece::Quoted(quoted) => fixed += quoted,
+            request_text::Piece::Template(_) => {
+                is_all = false;
+                fixed.push('\n');
+            }
+        }
+    }
+    (fixed, is_all)
+}
+
+/// Whether a field that holds a secret has a part of it beside a template or a variable: longer than a scheme and the name of a cookie.
+fn has_secret_beside(field: &str) -> bool {
+    let Some((name, value)) = field.split_once(':') else { return false };
+    let value = value.trim_start();
+    let value = value.split_once(' ').map_or(value, |(_, behind_scheme)| behind_scheme);
+    let parts =
+        value.split([' ', ';', ',', '\n']).map(|part| part.split_once('=').map_or(part, |(_, value)| value));
+    is_secret_header(name)
+        && parts.filter(|part| !part.starts_with("${")).any(|part| part.len() >= MIN_SECRET_BYTES)
 }
 
 /// Whether a study's trials of its smallest load are those of this workload.
@@ -224,14 +289,9 @@ fn is_same(study: &Study, mut workload: HttpWorkload, host: &MachineLimits) -> b
 /// The workload with the paths that a study resolves from its own folder.
 fn in_folder(workload: &HttpWorkload, folder: &Path) -> HttpWorkload {
     let mut resolved = workload.clone();
-    for option in OPTIONS.iter().filter(|option| option.is_file || option.names_files) {
-        let place = |path: &str| PathBuf::from(folder).join(path).display().to_string();
-        let values = (option.written)(workload).into_iter().map(|value| match value.strip_prefix('@') {
-            Some(path) if option.names_files && path != "-" => format!("@{}", place(path)),
-            None if option.is_file => place(&value),
-            _ => value,
-        });
-        let values: Vec<String> = values.collect();
+    for option in OPTIONS {
+        let values: Vec<String> =
+            (option.written)(workload).iter().map(|value| option.in_folder(value, folder)).collect();
         if !values.is_empty() {
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             // Values are stored as text, so storing them cannot fail.
@@ -263,7 +323,8 @@ fn in_study(text: &str, is_text: bool) -> String {
     let written = |piece| match piece {
         Piece::Name(name) if is_text => format!("{{{{\"{{\"}}}}{name}}}"),
         Piece::Name(name) => format!("{{{{{name}}}}}"),
-        Piece::Escaped(name) => format!("{{{{{name}}}}}"),
+        Piece::Escaped(name) if is_text => format!("{{{{{name}}}}}"),
+        Piece::Escaped(name) => format!("{{{{{{{name}}}}}}}"),
         Piece::Text(text) => text.to_owned(),
     };
     pieces(text).into_iter().map(written).collect()
@@ -276,7 +337,9 @@ fn bare_or_quoted(text: &str) -> String {
     if is_plain { text.to_owned() } else { quoted(text) }
 }
 
-/// A text in quotes: strings of JSON are strings of TOML.
+/// A text in quotes: strings of JSON are strings of TOML, which has escapes for what no terminal shows.
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    let is_shown = |c: char| printable(&c.to_string()) == c.to_string();
+    let escaped = |c: char| if is_shown(c) { c.to_string() } else { format!("\\U{:08X}", u32::from(c)) };
+    serde_json::Value::from(text).to_string().chars().map(escaped).collect()
 }

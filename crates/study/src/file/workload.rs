@@ -55,10 +55,8 @@ pub(super) fn read(
         let texts = texts.map(|text| expand(&text, context.lookup)).filter_map(|text| {
             if option.names_files {
                 resolve_file(reader, value, text, context.folder)
-            } else if option.is_file {
-                Some(context.folder.join(text).display().to_string())
             } else {
-                Some(text)
+                Some(option.in_folder(&text, context.folder))
             }
         });
         let texts: Vec<String> = texts.collect();
