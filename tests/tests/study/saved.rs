@@ -30,7 +30,8 @@ http http://127.0.0.1/ --connect-to 127.0.0.2:80,127.0.0.3:80 --source 127.0.0.5
 http http://127.0.0.1/ --abort-if 'errors > 10% for 5s' --ceiling 5k -R 10 --spin 0 --threads 1
 http http://127.0.0.1/ --cookies --redirects 3 --compressed --connection-requests 5 --connection-lifetime 9s
 http http://127.0.0.1/ --expect 'no-text:{{x}}' --expect 'text:{y}' -b $(printf 'a\177\302\205b')
-http http://127.0.0.1/ --observe root@10.0.0.3 --observe web=admin@10.0.0.4:2222 --on-noise void
+http http://127.0.0.1/ -b 'a {{"{x}"}} {y} {{"{{"}}z}} $${H}' -H 'X-A: {{"{x}"}}'
+http http://127.0.0.1/ -H 'Cookie: a=b; s={{uuid}}' --observe root@10.0.0.3 --observe web=admin@10.0.0.4:2222 --on-noise void
 http http://127.0.0.1/ --body @event.json -u 1 --loops 3 --ramp-up 1s
 http -u 5 -- curl 'http://127.0.0.1/x' -H 'Accept: a' --data-raw 'a=${HOME}&b={{x}}'
 http -u 5 -- curl -G http://127.0.0.1/x -d q=1 --compressed
@@ -161,6 +162,12 @@ fn no_secret_is_saved() -> Result<()> {
             "AUTHORIZATION",
         ),
         ("http -- curl http://127.0.0.1/ -u 'ann:{}'", "Authorization: ${AUTHORIZATION}", "AUTHORIZATION"),
+        ("http http://127.0.0.1/ -b 'a=1&password={}&b=2'", "a=1&password=${PASSWORD}&b=2", "PASSWORD"),
+        (
+            "http http://127.0.0.1/ -H 'Cookie: sid={{uuid}}; theme=${COOKIE}'",
+            "sid={{uuid}}; theme=${COOKIE}",
+            "",
+        ),
         ("http http://127.0.0.1/ -H 'X-Api-Key: body' -b x", "X-Api-Key: ${X_API_KEY}", "X_API_KEY"),
         ("http http://127.0.0.1/ -H 'Authorization: ${HOME}'", "Authorization: ${HOME}", ""),
         ("http http://127.0.0.1/ -H 'Authorization: Bearer {{uuid}}'", "Authorization: Bearer {{uuid}}", ""),
@@ -192,6 +199,16 @@ fn what_a_study_cannot_say_is_not_saved() -> Result<()> {
         ("http 'http://127.0.0.1/?api_key=a+b==1234'", "url: a secret would stand in the study"),
         ("http http://127.0.0.1/ -H 'Authorization: hunter2hunter2' -b hunter2hunter2", "body: a secret"),
         ("http http://127.0.0.1/ -H 'Authorization: Bearer hunter2hunter2{{counter}}'", "headers: a secret"),
+        ("http http://127.0.0.1/ -H 'X-Api-Key: ${COOKIE}sekretsekret'", "headers: a secret"),
+        ("http http://127.0.0.1/ -H 'X-Api-Key: sekretsekret {{counter}}'", "headers: a secret"),
+        ("http http://127.0.0.1/ -H 'Referer: http://h/?token=sekretsekret{{counter}}'", "headers: a secret"),
+        ("http 'http://127.0.0.1/?token=sekret1234567{{counter}}'", "url: a secret"),
+        ("http 'http://127.0.0.1/?token=${COOKIE}sekret1234567'", "url: a secret"),
+        ("http \"http://127.0.0.1/?token=ab'sekret1234567\"", "url: a secret"),
+        ("http 'http://127.0.0.1/?token=abc/def&token=abc'", "url: a secret"),
+        ("http 'http://127.0.0.1/?token=p@ss1!'", "url: a secret"),
+        ("http http://tok1234@127.0.0.1/", "url: a secret"),
+        ("http http://127.0.0.1/ --seed 18446744073709551615", "seed: "),
         ("limit rate http://127.0.0.1/ --p99 10", "has no unit"),
         ("http http://127.0.0.1/ --body @-", "standard input"),
         (

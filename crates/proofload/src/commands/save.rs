@@ -9,14 +9,16 @@ use load::{HttpOption, HttpWorkload, MachineLimits, OPTIONS};
 use percent_encoding::percent_decode_str;
 use record::{LoadUnit, printable::printable, text as request_text, text::written_literally};
 use secrets::{
-    MASK, mask,
-    mask::{learned, secrets_in_url},
+    mask,
+    mask::{authority, mask_header, secrets_in_url},
+    mask_url,
     names::is_secret_header,
     reference::percent_encoded,
 };
 use settings::{
+    Mistake,
     options::Kind,
-    placeholders::{Piece, pieces},
+    placeholders::{Piece, names, pieces},
 };
 use study::Study;
 
@@ -57,9 +59,6 @@ struct Hidden {
     what: String,
 }
 
-/// Secrets shorter than this stand in too many texts to be looked for, in bytes.
-const MIN_SECRET_BYTES: usize = 8;
-
 fn refused(why: impl Display) -> Refusal {
     Refusal::one(format_args!("--save: {why}"))
 }
@@ -93,11 +92,16 @@ impl Saved {
         }
         // Tried with its secrets: their variables need not be set yet.
         let name = folder.unwrap_or(own).join("STUDY.toml").display().to_string();
-        let read = study::file::read(&name, &self.text(), &[], host).map_err(|mistakes| {
-            let why = mistakes
-                .iter()
-                .map(|mistake| format!("--save: a study cannot say this: {}", mistake.message));
-            Refusal::new(why.collect())
+        let text = self.text();
+        let read = study::file::read(&name, &text, &[], host).map_err(|mistakes| {
+            let key = |line: usize| {
+                let line = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+                line.split_once(" = ").map_or("the study", |(key, _)| key)
+            };
+            let told = |mistake: &Mistake| {
+                format!("--save: a study cannot say this: {}: {}", key(mistake.line), mistake.message)
+            };
+            Refusal::new(mistakes.iter().map(told).collect())
         })?;
         if !is_same(&read, here, host) || !same(&read) {
             return Err(refused("a study cannot say this: its requests or its load would be others"));
@@ -150,72 +154,46 @@ impl Saved {
     /// Puts variables in the place of secrets: the whole value of a header field, and parts of a URL whose only encoding is that
     /// which a variable gets there.
     fn hide(&mut self) -> Vec<Hidden> {
-        let mut hidden: Vec<Hidden> = Vec::new();
-        let used: String = self.texts().into_iter().map(|(_, text)| text).collect();
-        let mut variable = |name: &str, what: String| {
-            let fit = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-            let name: String = name.chars().map(fit).collect();
-            let name = if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name };
-            let is_free = |name: &String| {
-                !used.contains(&format!("{{{name}}}")) && hidden.iter().all(|other| other.variable != *name)
-            };
-            let numbered = (2..).map(|number| format!("{name}_{number}"));
-            let variable =
-                std::iter::once(name.clone()).chain(numbered).find(is_free).expect("numbers have no end");
-            hidden.push(Hidden { variable: variable.clone(), what });
-            format!("${{{variable}}}")
-        };
-        let HttpWorkload { url, proxy, headers, .. } = &mut self.workload;
-        for (option, url) in
-            std::iter::once(("URL", url)).chain(proxy.iter_mut().map(|proxy| ("proxy", proxy)))
-        {
-            for (what, secret) in secrets_in_url(url) {
-                let of = |part: &str| format!("the {part} in the {option}, decoded");
-                match what.strip_prefix("the query parameter ") {
-                    Some(name) => {
-                        let is_there = |(at, _): &(usize, &str)| url[..*at].ends_with(['?', '&', ';', '#']);
-                        let pair = format!("{name}={secret}");
-                        let at = url.match_indices(&pair).find(is_there).map(|(at, _)| at);
-                        if let Some(at) = at.filter(|_| has_one_encoding(&secret)) {
-                            let at = at + name.len() + 1;
-                            url.replace_range(at..at + secret.len(), &variable(name, of(name)));
-                        }
-                    }
-                    None => {
-                        let parts = secret
-                            .split_once(':')
-                            .filter(|(user, password)| has_one_encoding(user) && has_one_encoding(password));
-                        if let (Some((_, _)), Some(at)) = (parts, url.find(&format!("//{secret}@"))) {
-                            let user = variable(&format!("{option}_USER"), of("user's name"));
-                            let password = variable(&format!("{option}_PASSWORD"), of("password"));
-                            url.replace_range(at + 2..at + 2 + secret.len(), &format!("{user}:{password}"));
-                        }
-                    }
-                }
-            }
+        let used = self.texts().into_iter().map(|(_, text)| text).collect();
+        let mut variables = Variables { used, hidden: Vec::new() };
+        let HttpWorkload { url, proxy, headers, body, .. } = &mut self.workload;
+        variables.hide_in_url("URL", url);
+        proxy.iter_mut().for_each(|proxy| variables.hide_in_url("proxy", proxy));
+        if let Some(body) = body.as_mut().filter(|body| !body.starts_with('@')) {
+            // What a variable cannot hold, or what is written in another way than it is sent.
+            variables.hide_parameters("body", body, |secret| {
+                !secret.contains(['{', '\0']) && secret.trim() == secret
+            });
         }
         for field in headers.iter_mut().filter(|field| !field.starts_with('@')) {
             let Some((name, value)) = field.split_once(':') else { continue };
             let value = value.trim();
-            if !value.is_empty() && fixed(value).1 && (is_secret_header(name) || mask(field) != *field) {
-                let what = format!("the value of the header field {name}, as it is sent");
-                *field = format!("{name}: {}", variable(name, what));
+            if value.is_empty() || !(is_secret_header(name) || mask(field) != *field) {
+                continue;
             }
+            let hidden = if fixed(value, "").1 {
+                variables.put(name, format!("the value of the header field {name}, as it is sent"))
+            } else if name.eq_ignore_ascii_case("cookie") {
+                value.split("; ").map(|cookie| variables.hide_cookie(cookie)).collect::<Vec<_>>().join("; ")
+            } else {
+                continue;
+            };
+            *field = format!("{name}: {hidden}");
         }
-        hidden
+        variables.hidden
     }
 
-    /// Refuses texts in which a secret is left: one that stands with templates, is encoded in another way, or is repeated.
+    /// Refuses texts in which a secret is left, by the same rules by which everything else that is written is masked: one that
+    /// stands with templates, is encoded in another way, or is repeated.
     fn check_secrets(&self) -> Result {
-        let secrets: Vec<String> = learned()
-            .into_iter()
-            .filter(|(secret, shown)| shown == MASK && secret.len() >= MIN_SECRET_BYTES)
-            .map(|(secret, _)| secret)
-            .collect();
         let told = self.texts().into_iter().filter(|(key, text)| {
-            let (fixed, _) = fixed(text);
-            secrets.iter().any(|secret| fixed.contains(secret))
-                || (*key == "headers" && has_secret_beside(&fixed))
+            // What differs in each request may be shown, as a reference may.
+            let (shown, _) = fixed(text, "${T}");
+            match (*key, shown.split_once(':')) {
+                ("url" | "proxy", _) => mask_url(&shown) != shown,
+                ("headers", Some((name, value))) => mask_header(name, value.trim()) != value.trim(),
+                _ => mask(&shown) != shown,
+            }
         });
         let told = told.map(|(key, _)| {
             format!("--save: {key}: a secret would stand in the study: keep it in a variable, and write ${{NAME}} in its place")
@@ -225,14 +203,89 @@ impl Saved {
     }
 }
 
+/// The variables that stand in a study for secrets.
+struct Variables {
+    /// All texts of the workload, which may name variables already.
+    used: String,
+    hidden: Vec<Hidden>,
+}
+
+impl Variables {
+    /// A reference to a variable that is not used yet.
+    fn put(&mut self, name: &str, what: String) -> String {
+        let fit = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+        let name: String = name.chars().map(fit).collect();
+        let name = if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name };
+        let is_free = |name: &String| {
+            !self.used.contains(&format!("{{{name}}}"))
+                && self.hidden.iter().all(|other| other.variable != *name)
+        };
+        let numbered = (2..).map(|number| format!("{name}_{number}"));
+        let variable = std::iter::once(name.clone()).chain(numbered).find(is_free);
+        let variable = variable.expect("numbers have no end");
+        let reference = format!("${{{variable}}}");
+        self.hidden.push(Hidden { variable, what });
+        reference
+    }
+
+    /// Hides user, password and secret parameters of the URL that is given by this option.
+    fn hide_in_url(&mut self, option: &str, url: &mut String) {
+        let at = authority(url);
+        let info = url[at..].split_once(['/', '?', '#']).map_or(&url[at..], |(authority, _)| authority);
+        let pair = info.rsplit_once('@').and_then(|(info, _)| info.split_once(':'));
+        if let Some((user, password)) = pair
+            && has_one_encoding(user)
+            && has_one_encoding(password)
+        {
+            let end = at + user.len() + 1 + password.len();
+            let user =
+                self.put(&format!("{option}_USER"), format!("the user's name in the {option}, decoded"));
+            let password =
+                self.put(&format!("{option}_PASSWORD"), format!("the password in the {option}, decoded"));
+            url.replace_range(at..end, &format!("{user}:{password}"));
+        }
+        self.hide_parameters(&format!("{option}, decoded"), url, has_one_encoding);
+    }
+
+    /// A cookie with a variable in the place of its value, unless that has templates or variables.
+    fn hide_cookie(&mut self, cookie: &str) -> String {
+        match cookie.split_once('=').filter(|(_, value)| !value.is_empty() && fixed(value, "").1) {
+            Some((name, _)) => {
+                format!("{name}={}", self.put(name, format!("the cookie {name}, as it is sent")))
+            }
+            None => cookie.to_owned(),
+        }
+    }
+
+    /// Hides the secret parameters `name=value` of a text that fit into a variable.
+    fn hide_parameters(&mut self, option: &str, text: &mut String, fits: impl Fn(&str) -> bool) {
+        for (what, secret) in secrets_in_url(text) {
+            let Some(name) = what.strip_prefix("the query parameter ").filter(|_| fits(&secret)) else {
+                continue;
+            };
+            let pair = format!("{name}={secret}");
+            let is_whole = |(at, _): &(usize, &str)| {
+                let behind = &text[at + pair.len()..];
+                text[..*at].ends_with(['?', '&', ';', '#'])
+                    && (behind.is_empty() || behind.starts_with(['&', ';', '#']))
+            };
+            if let Some(at) = text.match_indices(&pair).find(is_whole).map(|(at, _)| at + name.len() + 1) {
+                let variable = self.put(name, format!("the {name} in the {option}"));
+                text.replace_range(at..at + secret.len(), &variable);
+            }
+        }
+    }
+}
+
 /// Whether a part of a URL is written as a variable with its value is sent there.
 fn has_one_encoding(part: &str) -> bool {
     let decoded = percent_decode_str(part).decode_utf8();
     decoded.is_ok_and(|decoded| !decoded.is_empty() && percent_encoded(&decoded) == part)
 }
 
-/// What of a text is sent as it is, and whether that is all of it: no template, and no variable.
-fn fixed(text: &str) -> (String, bool) {
+/// What of a text is sent as it is, with `template` in the place of each template, and whether that is all of it: no template, and
+/// no variable.
+fn fixed(text: &str, template: &str) -> (String, bool) {
     let (mut fixed, mut is_all) = (String::new(), true);
     for (_, piece) in request_text::pieces(text).unwrap_or_default() {
         match piece {
@@ -240,25 +293,14 @@ fn fixed(text: &str) -> (String, bool) {
                 is_all &= !plain.replace("$${", "").contains("${");
                 fixed += plain;
             }
-            request_text::Piece::Quoted(quoted) => fixed += quoted,
+            request_text::Piece::Quoted(quoted) => fixed += &quoted.replace("${", "$${"),
             request_text::Piece::Template(_) => {
                 is_all = false;
-                fixed.push('\n');
+                fixed += template;
             }
         }
     }
     (fixed, is_all)
-}
-
-/// Whether a field that holds a secret has a part of it beside a template or a variable: longer than a scheme and the name of a cookie.
-fn has_secret_beside(field: &str) -> bool {
-    let Some((name, value)) = field.split_once(':') else { return false };
-    let value = value.trim_start();
-    let value = value.split_once(' ').map_or(value, |(_, behind_scheme)| behind_scheme);
-    let parts =
-        value.split([' ', ';', ',', '\n']).map(|part| part.split_once('=').map_or(part, |(_, value)| value));
-    is_secret_header(name)
-        && parts.filter(|part| !part.starts_with("${")).any(|part| part.len() >= MIN_SECRET_BYTES)
 }
 
 /// Whether a study's trials of its smallest load are those of this workload.
@@ -320,14 +362,27 @@ fn value(option: &HttpOption, values: &[String]) -> String {
 
 /// A text that a study reads as this one: braces around a name are no placeholder there.
 fn in_study(text: &str, is_text: bool) -> String {
-    let written = |piece| match piece {
-        Piece::Name(name) if is_text => format!("{{{{\"{{\"}}}}{name}}}"),
-        Piece::Name(name) => format!("{{{{{name}}}}}"),
-        Piece::Escaped(name) if is_text => format!("{{{{{name}}}}}"),
-        Piece::Escaped(name) => format!("{{{{{{{name}}}}}}}"),
-        Piece::Text(text) => text.to_owned(),
+    let placeholders = |text: &str| {
+        let written = |piece| match piece {
+            Piece::Name(name) if is_text => format!("{{{{\"{{\"}}}}{name}}}"),
+            Piece::Name(name) => format!("{{{{{name}}}}}"),
+            Piece::Escaped(name) => format!("{{{{{{{name}}}}}}}"),
+            Piece::Text(text) => text.to_owned(),
+        };
+        pieces(text).into_iter().map(written).collect::<String>()
     };
-    pieces(text).into_iter().map(written).collect()
+    // The name of a file has no templates, but a study would take none of these escapes either.
+    if !is_text || text.starts_with('@') {
+        return if is_text { text.to_owned() } else { placeholders(text) };
+    }
+    let written = |(_, piece)| match piece {
+        request_text::Piece::Plain(plain) => placeholders(plain),
+        request_text::Piece::Quoted(quoted) if names(quoted).is_empty() => format!("{{{{\"{quoted}\"}}}}"),
+        request_text::Piece::Quoted(quoted) => quoted.replace('{', "{{\"{\"}}"),
+        request_text::Piece::Template(template) => format!("{{{{{template}}}}}"),
+    };
+    request_text::pieces(text)
+        .map_or_else(|_| text.to_owned(), |pieces| pieces.into_iter().map(written).collect())
 }
 
 /// A whole number as it is, and any other text in quotes.
