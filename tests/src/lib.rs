@@ -29,15 +29,36 @@ pub mod temporary;
 pub mod vm;
 pub mod witnessed_target;
 
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
 pub use bars::{Bar, Outcome, Scale};
 pub use nginx::{Nginx, Options as NginxOptions};
 pub use proofload::{Output, Proofload, Trial};
 pub use serve::{Serve, ServeReport};
 pub use vm::Vm;
 
+/// The files of Rust below a folder, without what was built.
+///
+/// # Panics
+/// When a folder cannot be read.
+pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let (mut files, mut paths) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            if !path.ends_with("target") {
+                paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            }
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
 /// The repository's root.
-pub fn repository() -> &'static std::path::Path {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("this package lies in a folder of the repository")
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this package lies in a folder of the repository")
 }

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use proofload_tests::rust_files;
 use syn::visit::{self, Visit};
 
 /// Every message of the crates, by file. `make docs` writes it anew.
@@ -196,21 +197,6 @@ fn sources() -> BTreeMap<String, String> {
         }
     }
     assert!(files.len() > 200, "{} files", files.len());
-    files
-}
-
-/// The files of Rust below a folder, without what was built.
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let (mut files, mut paths) = (Vec::new(), vec![folder.to_owned()]);
-    while let Some(path) = paths.pop() {
-        if path.is_dir() {
-            if !path.ends_with("target") {
-                paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-            }
-        } else if path.extension().is_some_and(|end| end == "rs") {
-            files.push(path);
-        }
-    }
     files
 }
 

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use segments::Level;
 
-use crate::import::TagPattern;
+use crate::tag_pattern::TagPattern;
 
 /// The configuration of a listener. The default listens on a free port of the loopback interface with one thread,
 /// answers `written` events with 204, and stores them by tag and day, as Fluentd's `out_file` does.

@@ -34,6 +34,7 @@ mod shared;
 mod stall;
 mod statistics;
 mod stream;
+mod tag_pattern;
 mod timers;
 mod worker;
 
@@ -43,3 +44,4 @@ pub use segments::{Level, StorageState};
 pub use server::{Handle, Server};
 pub use sockets::StartError;
 pub use statistics::{Report, SCHEMA, Statistics, render};
+pub use tag_pattern::TagPattern;

@@ -7,6 +7,14 @@ const PROGRAM: &str = "proofload";
 /// Width that help is made for, in characters.
 const MAX_WIDTH: usize = 100;
 
+/// The commands by what they are for.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Measure", &["http", "limit", "run", "report", "compare", "serve"]),
+    ("Network", &["lab", "link"]),
+    ("Data paths", &["copy", "balance", "listen", "audit"]),
+    ("This machine", &["host", "clean"]),
+];
+
 /// Commands that take the lines of other programs.
 const OF_OTHERS: [&str; 3] = ["wrk", "wrk2", "ab"];
 
@@ -56,14 +64,13 @@ impl ShortHelp {
             vec![cut(first_clause(&about), MAX_WIDTH).to_owned(), String::new(), usage, String::new()];
         let mut rows = Vec::new();
         if self.command == PROGRAM {
-            let shown = command.get_subcommands().filter(|subcommand| {
-                !subcommand.is_hide_set()
-                    && subcommand.get_name() != "help"
-                    && !OF_OTHERS.contains(&subcommand.get_name())
-            });
-            rows.extend(
-                shown.map(|subcommand| (subcommand.get_name().to_owned(), help_of(subcommand.get_about()))),
-            );
+            for (group, names) in GROUPS {
+                let titles = std::iter::once(group).chain(std::iter::repeat(""));
+                let shown = names.iter().filter_map(|name| command.find_subcommand(name)).zip(titles);
+                rows.extend(shown.map(|(subcommand, title)| {
+                    (format!("{title:<14}{}", subcommand.get_name()), help_of(subcommand.get_about()))
+                }));
+            }
         }
         let positionals = command.get_positionals().filter(|argument| !argument.is_hide_set());
         rows.extend(positionals.map(|argument| (argument.to_string(), help_of(argument.get_help()))));
@@ -142,6 +149,18 @@ mod tests {
                 assert!(text.contains(&name), "{name} is missing: {text}");
             }
         }
+    }
+
+    #[test]
+    fn every_command_is_in_a_group() {
+        let cli = crate::Cli::command();
+        let shown = cli.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
+        let mut shown: Vec<&str> = shown.collect();
+        let mut grouped: Vec<&str> =
+            GROUPS.iter().flat_map(|(_, names)| *names).chain(&OF_OTHERS).copied().collect();
+        shown.sort_unstable();
+        grouped.sort_unstable();
+        assert_eq!(shown, grouped);
     }
 
     #[test]

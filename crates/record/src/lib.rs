@@ -44,14 +44,14 @@ pub use plan::{
     TextRequest, TlsPlan, TunnelPlan,
 };
 pub use printable::printable;
-pub use quantity::{DeclaredQuantity, Quantity};
+pub use quantity::Quantity;
 pub use receipt::{AckLevel, EventFraming, EventOutcome, EventPlan, ReceiptPlan};
 pub use span::Span;
 pub use study::{
     ActionRecord, AuditPlan, AuditTotals, Bound, BoundKind, Bounding, BoundsAfterTrial, Confirmation,
-    CurrentBounds, Ending, Factor, GoalOutcome, Knee, Level, LoadUnit, Proof, ProofFigure, Proven, Purpose,
-    QuantitySummary, SearchOutcome, SearchPlan, SecretFingerprint, SecretFingerprints, Setting,
-    SettingOutcome, StudyPlan, StudyResult, TrialEntry,
+    CurrentBounds, DeclaredQuantity, Ending, Factor, GoalOutcome, Knee, Level, LoadUnit, Proof, ProofFigure,
+    Proven, Purpose, QuantitySummary, SearchOutcome, SearchPlan, SecretFingerprint, SecretFingerprints,
+    Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
 };
 pub use text::{Text, TextPart};
 pub use trial::{

@@ -5,15 +5,12 @@
 
 use std::borrow::Cow;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use crate::{
     audit::AuditResult,
     goal::Goal,
     histogram::Histogram,
     span::Span,
-    study::{StudyPlan, TrialEntry},
+    study::{DeclaredQuantity, StudyPlan, TrialEntry},
     trial::{HttpTrial, Kind},
 };
 
@@ -23,20 +20,6 @@ pub const THROUGHPUT: &str = "throughput_per_s";
 pub const RESPONSE_P50: &str = "response_p50_us";
 /// Name of the quantity: 99th percentile of the response time.
 pub const RESPONSE_P99: &str = "response_p99_us";
-
-/// A quantity that a kind of trial, an observer or a study file declares. Its values are in
-/// [`Trial::quantities`](crate::Trial), under its name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DeclaredQuantity {
-    /// The name, which ends with the unit: `goodput_bit_per_s`.
-    pub name: String,
-    /// The label for people: `goodput`.
-    pub words: String,
-    /// Whether more is better.
-    pub more_is_better: bool,
-    /// Whether it is a main figure of a setting.
-    pub is_main: bool,
-}
 
 /// A quantity of a trial.
 #[derive(Debug, Clone)]

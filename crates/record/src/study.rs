@@ -37,7 +37,7 @@ pub use outcome::{
     Proof, ProofFigure, Proven, QuantitySummary, SearchOutcome, SettingOutcome, StudyResult,
 };
 
-use crate::{goal::Goal, noise::Noise, quantity::DeclaredQuantity, trial::Kind};
+use crate::{goal::Goal, noise::Noise, trial::Kind};
 
 /// The schema of plans that this version writes.
 pub const PLAN_SCHEMA: &str = "proofload/plan/2";
@@ -45,6 +45,20 @@ pub const PLAN_SCHEMA: &str = "proofload/plan/2";
 pub const LINK_SCHEMA: &str = "proofload/link/1";
 /// The schema of results that this version writes.
 pub const RESULT_SCHEMA: &str = "proofload/result/2";
+
+/// A quantity that a kind of trial, an observer or a study file declares. Its values are in
+/// [`Trial::quantities`](crate::Trial), under its name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeclaredQuantity {
+    /// The name, which ends with the unit: `goodput_bit_per_s`.
+    pub name: String,
+    /// The label for people: `goodput`.
+    pub words: String,
+    /// Whether more is better.
+    pub more_is_better: bool,
+    /// Whether it is a main figure of a setting.
+    pub is_main: bool,
+}
 
 /// Everything that decides what a study runs. The same plan and the same outcomes give the same next trial, so that a
 /// killed study can be resumed.

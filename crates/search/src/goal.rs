@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Mistake;
+use crate::mistake::Mistake;
 
 /// A Search Goal of RFC 9971.
 ///

@@ -34,6 +34,7 @@ mod curve;
 mod goal;
 mod grid;
 mod knee;
+mod mistake;
 mod outcome;
 mod plan;
 mod preset;
@@ -46,8 +47,9 @@ mod trials;
 
 pub use goal::{SearchGoal, UpperBoundRule};
 pub use knee::knee;
+pub use mistake::{Mistake, Mistakes};
 pub use outcome::{Dispute, Ending, Inversion, Outcome, UndecidedBetween};
-pub use plan::{Method, Midpoint, Mistake, Mistakes, SearchPlan, Start, Unit, VoidPolicy, WarmUp};
+pub use plan::{Method, Midpoint, SearchPlan, Start, Unit, VoidPolicy, WarmUp};
 pub use preset::{Preset, UnknownPreset};
 pub use progress::Progress;
 pub use record::{Bound, BoundKind, GoalOutcome};

@@ -1,10 +1,8 @@
 //! The inputs of a search.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use crate::goal::SearchGoal;
+use crate::{goal::SearchGoal, mistake::Mistake};
 
 /// The inputs of a search. The plan and the outcomes of the trials determine every step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -231,34 +229,3 @@ fn is_growth_factor(factor: f64) -> bool {
 fn growth_too_small(factor: f64) -> String {
     format!("{factor} is not a useful growth factor: use 1.01 or more, such as 2")
 }
-
-/// A value in a plan that a search cannot work with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
-    /// The field of the plan.
-    pub field: String,
-    /// What is wrong, and what to use instead.
-    pub message: String,
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
-    }
-}
-
-/// All mistakes in a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistakes(pub Vec<Mistake>);
-
-impl fmt::Display for Mistakes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, mistake) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{mistake}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Mistakes {}

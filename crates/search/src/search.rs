@@ -7,8 +7,9 @@ use record::{Bound, BoundKind, GoalOutcome};
 use crate::{
     goal::{BoundRule, SearchGoal, bound_rules},
     grid::Grid,
+    mistake::Mistakes,
     outcome::{Dispute, Ending, Inversion, Outcome, UndecidedBetween, combine},
-    plan::{Method, Mistakes, SearchPlan, Unit},
+    plan::{Method, SearchPlan, Unit},
     steadiness::{Timed, Unsteady, unsteady},
     step::{NextTrial, OutcomeError, Step, TrialOutcome},
     strategy::{Candidate, Strategy},

@@ -6,7 +6,7 @@ use record::{Distribution, text::encoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{misbehave::Misbehaviour, security::TlsFault};
+use crate::{misbehave::Misbehaviour, security::Tls};
 
 /// The configuration of a target. The default is the embedded target: status `200` with 13 bytes at once, one thread,
 /// a free port of the loopback interface.
@@ -61,37 +61,6 @@ pub struct Config {
     pub record: Option<Record>,
 }
 
-/// TLS of a target. The default is a certificate made at the start, and every version and client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Tls {
-    /// PEM files of the certificate chain, the target's own first, and of its key. Without them, an authority is made,
-    /// and a certificate for localhost, 127.0.0.1, ::1 and the addresses listened on.
-    pub files: Option<TlsFiles>,
-    /// File to which the certificate of the authority that was made is written, as PEM.
-    pub ca_out: Option<PathBuf>,
-    /// PEM file of the authorities of which one must have issued every client's certificate.
-    pub client_ca: Option<PathBuf>,
-    /// Earliest version.
-    #[schemars(with = "String")]
-    pub min: tls::Version,
-    /// Latest version.
-    #[schemars(with = "String")]
-    pub max: tls::Version,
-    /// What is wrong with every handshake.
-    pub fault: Option<TlsFault>,
-}
-
-/// A certificate and its key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TlsFiles {
-    /// The certificate chain, the target's own certificate first.
-    pub certificates: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-}
-
 /// Pages at known paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -108,13 +77,6 @@ pub struct Record {
     pub file: PathBuf,
     /// Maximum number of bytes of a body that are written down.
     pub body_bytes: u64,
-}
-
-impl Default for Tls {
-    fn default() -> Self {
-        let tls::Offer { min, max, .. } = tls::Offer::default();
-        Self { files: None, ca_out: None, client_ca: None, min, max, fault: None }
-    }
 }
 
 impl Default for Pages {

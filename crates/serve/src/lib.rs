@@ -41,10 +41,10 @@ mod validate;
 mod wire;
 mod worker;
 
-pub use config::{Body, Capacity, Config, Pages, Record, Stall, Tls, TlsFiles, WhenFull};
+pub use config::{Body, Capacity, Config, Pages, Record, Stall, WhenFull};
 pub use misbehave::Misbehaviour;
 pub use queue::{Admission, Queue};
 pub use report::{Report, SCHEMA, TlsReport, render};
-pub use security::TlsFault;
+pub use security::{Tls, TlsFault, TlsFiles};
 pub use server::{Error, Server};
 pub use sockets::StartError;

@@ -5,6 +5,7 @@ use std::{
     fmt,
     io::Write as _,
     net::{IpAddr, SocketAddr},
+    path::PathBuf,
     str::FromStr,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -15,12 +16,48 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tls::{Authority, ConfigError, Identity, Offer, Session, Validity};
 
-use crate::Tls;
-
 const DAY: Duration = Duration::from_secs(86_400);
 /// Fatal alerts as records of TLS, which have the same form in all versions: protocol_version, and handshake_failure.
 const ALERT_PROTOCOL_VERSION: &[u8] = &[21, 3, 1, 0, 2, 2, 70];
 const ALERT_HANDSHAKE_FAILURE: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
+
+/// TLS of a target. The default is a certificate made at the start, and every version and client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// PEM files of the certificate chain, the target's own first, and of its key. Without them, an authority is made,
+    /// and a certificate for localhost, 127.0.0.1, ::1 and the addresses listened on.
+    pub files: Option<TlsFiles>,
+    /// File to which the certificate of the authority that was made is written, as PEM.
+    pub ca_out: Option<PathBuf>,
+    /// PEM file of the authorities of which one must have issued every client's certificate.
+    pub client_ca: Option<PathBuf>,
+    /// Earliest version.
+    #[schemars(with = "String")]
+    pub min: tls::Version,
+    /// Latest version.
+    #[schemars(with = "String")]
+    pub max: tls::Version,
+    /// What is wrong with every handshake.
+    pub fault: Option<TlsFault>,
+}
+
+/// A certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// The certificate chain, the target's own certificate first.
+    pub certificates: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        let Offer { min, max, .. } = Offer::default();
+        Self { files: None, ca_out: None, client_ca: None, min, max, fault: None }
+    }
+}
 
 record::named_enum! {
     /// What is wrong with every handshake.

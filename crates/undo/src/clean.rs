@@ -1,7 +1,6 @@
 //! Journals of other runs: lists live runs and cleans up after dead ones.
 
 use std::{
-    os::fd::AsFd,
     thread,
     time::{Duration, Instant},
 };
@@ -11,11 +10,9 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use crate::{
     Change, Error, Folder, Network, ProcessId,
     journal::{self, JournalContent, boot_id},
+    lock::{LOCK_TIMEOUT, try_lock},
     process::pid_namespace,
 };
-
-/// Time that the kernel may take to release the lock of an owner that has just been killed.
-pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A run whose owner is alive.
 #[derive(Debug, Clone)]
@@ -149,18 +146,6 @@ fn clean_one(
         let _ = folder.held().remove(name);
     }
     Ok(())
-}
-
-/// Locks a file or folder, within the time that a killed owner may take to release it.
-pub(crate) fn try_lock(file: impl AsFd, time: Duration) -> bool {
-    let deadline = Instant::now() + time;
-    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if Instant::now() >= deadline {
-            return false;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    true
 }
 
 /// The names of the journals in a folder.

@@ -13,8 +13,8 @@ use rustix::process::geteuid;
 
 use crate::{
     Error,
-    clean::{LOCK_TIMEOUT, try_lock},
     journal::random_name,
+    lock::{LOCK_TIMEOUT, try_lock},
 };
 
 /// Environment variable that names another folder.

@@ -22,6 +22,7 @@ mod change;
 mod clean;
 mod folder;
 mod journal;
+mod lock;
 mod pins;
 mod process;
 mod qdisc;

@@ -10,8 +10,9 @@ use rustix::{
 };
 
 use crate::{
-    clean::{LOCK_TIMEOUT, try_lock},
-    interface_name, qdisc,
+    interface_name,
+    lock::{LOCK_TIMEOUT, try_lock},
+    qdisc,
 };
 
 /// What the name of the folder of a balancer's pins begins with.

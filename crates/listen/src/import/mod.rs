@@ -8,15 +8,12 @@ mod chunks;
 mod input;
 mod mistakes;
 mod output;
-mod pattern;
 mod section;
 mod syntax;
 mod values;
 
 use events::Rules;
 use settings::Mistake;
-
-pub use pattern::TagPattern;
 
 use self::{
     mistakes::Mistakes,

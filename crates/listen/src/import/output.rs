@@ -3,10 +3,8 @@
 use events::{LineFormat, Rules};
 use segments::{Compression, Template};
 
-use super::{
-    chunks::Chunks, mistakes::Mistakes, pattern::TagPattern, section::Section, syntax::Directive, values,
-};
-use crate::Config;
+use super::{chunks::Chunks, mistakes::Mistakes, section::Section, syntax::Directive, values};
+use crate::{Config, TagPattern};
 
 /// A configuration that stores like this output.
 pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Config> {
