@@ -1,4 +1,4 @@
-//! The addresses of VIPs on this host, and what keeps others from seeing them where they must not.
+//! The VIP addresses on this host, and the ARP setting that keeps a device from answering for them if it must not.
 
 use std::{collections::BTreeMap, io, net::IpAddr};
 
@@ -12,12 +12,12 @@ use crate::{Device, Error};
 pub(crate) struct Addresses {
     /// Each with the index of its interface.
     given: BTreeMap<IpAddr, (Entry, u32)>,
-    /// Indexes of the devices that were made silent.
+    /// Indexes of the devices whose arp_ignore was changed, so that they do not answer ARP for the VIPs.
     silent: Vec<u32>,
 }
 
 impl Addresses {
-    /// Those that an earlier daemon has given.
+    /// The addresses and settings that the journal of an earlier daemon records.
     pub(crate) fn taken_over(changes: &[(Entry, Change)]) -> Self {
         let mut addresses = Self::default();
         for (entry, change) in changes {
@@ -30,11 +30,11 @@ impl Addresses {
         addresses
     }
 
-    /// Gives the device, or `lo`, the addresses that are wanted and that no interface has, and takes back what is not wanted any more.
-    /// Returns the addresses that were given.
+    /// Adds the missing wanted addresses to the device, or to `lo`, and removes the addresses it gave that are no longer wanted.
+    /// Returns the addresses that were added.
     ///
     /// # Errors
-    /// When the kernel refuses, or it cannot be recorded.
+    /// When the kernel refuses, or the journal cannot record a change.
     pub(crate) fn set(
         &mut self,
         wanted: &[IpAddr],
@@ -61,14 +61,14 @@ impl Addresses {
             self.keep_silent(device, network, journal)?;
         }
         let mut added = Vec::new();
-        // What keepalived has put on the device may go at any time: `lo` needs it all the same.
+        // keepalived may remove its address from the device at any time, so `lo` needs the address even while the device has it.
         let has = |wanted: IpAddr| {
             present
                 .iter()
                 .any(|assigned| assigned.address == wanted && (answers_arp || assigned.index == LOOPBACK))
         };
         let lacking: Vec<IpAddr> = wanted.iter().copied().filter(|wanted| !has(*wanted)).collect();
-        // One that was recorded and is gone all the same is given once more.
+        // An address that is in the journal but missing is added again without a new record.
         let new: Vec<IpAddr> =
             lacking.iter().copied().filter(|address| !self.given.contains_key(address)).collect();
         let change = |&address: &IpAddr| {
@@ -84,14 +84,14 @@ impl Addresses {
         Ok(added)
     }
 
-    /// The device answers no ARP for addresses that other interfaces have.
+    /// Makes the device answer no ARP for addresses of other interfaces.
     fn keep_silent(&mut self, device: &Device, network: Network, journal: &Journal) -> Result<(), Error> {
         let path = |device: &str| kernel::sysctl_path(&format!("net.ipv4.conf.{device}.arp_ignore"));
         let (device_path, all) = (path(&device.name.replace('.', "/")), path("all"));
         let failed = |error: io::Error| Error::new(format!("set {} to 1", device_path.display()), &error);
         let (before, of_all) =
             (Setting::read(&device_path).map_err(failed)?, Setting::read(&all).map_err(failed)?);
-        // The larger one holds.
+        // Linux applies the larger of the two values.
         let number = |text: &str| text.parse().unwrap_or(0);
         if is_silent(number(&before).max(number(&of_all))) {
             return Ok(());
@@ -111,8 +111,8 @@ impl Addresses {
     }
 }
 
-/// Whether a device with this arp_ignore answers for no address of `lo`: with 3, it does for those of a global scope, as VIPs are, and
-/// Linux takes other numbers for 0.
+/// Whether a device with this arp_ignore answers ARP for no address of `lo`. With 3, it answers for those of global scope, such as VIPs,
+/// and Linux treats all other values as 0.
 pub(crate) fn is_silent(arp_ignore: u32) -> bool {
     matches!(arp_ignore, 1 | 2 | 8)
 }

@@ -1,4 +1,4 @@
-//! Attaches the program to a device, or puts it in the place of the one there without a gap.
+//! Attaches the program to a device, or replaces the program attached there without a gap.
 
 use std::{error, fs, io, mem, os::unix::net::UnixDatagram, path::Path};
 
@@ -16,18 +16,18 @@ use undo::{CLS_LINK, FILTER, Pins, QDISC, XDP_LINK, detach_pins};
 
 use crate::{Device, Error, Hook, Program};
 
-/// Where our filter stands among those of the qdisc: before those that others let the kernel place.
+/// Priority of our filter in the qdisc: it runs before filters whose priority the kernel chose.
 const PRIORITY: u16 = 1;
 const HANDLE: TcHandle = TcHandle::new(0, 1);
 
-/// Linux that attaches programs of cls_bpf by links, without a qdisc.
+/// First version of Linux that attaches cls_bpf programs by links, without a qdisc.
 pub(crate) const LINKS_SINCE: KernelVersion = KernelVersion::new(6, 6, 0);
 
 pub(crate) type Cause = Box<dyn error::Error + Send + Sync>;
 
 impl Program {
-    /// Attaches the program to what a device receives; XDP in its driver. With a folder of pins, it stays attached after the process, and
-    /// takes the place of what was attached from the same folder: no frame is seen by neither.
+    /// Attaches the program to the ingress of a device; XDP runs in its driver. With a folder of pins, the program stays attached after the
+    /// process has ended, and replaces the one attached from the same folder: every frame is seen by one of the two.
     ///
     /// # Errors
     /// When this user, this kernel or this device cannot.
@@ -35,24 +35,24 @@ impl Program {
         self.attach_in(XdpMode::Driver, device, pins)
     }
 
-    /// The same for devices whose driver has no XDP: the kernel runs the program on packets that it has made.
+    /// Like [`Self::attach`], for devices whose driver has no XDP: the kernel runs the program on the packets it has built.
     pub(crate) fn attach_after_driver(&mut self, device: &str, pins: Option<&Path>) -> Result<(), Error> {
         self.attach_in(XdpMode::Skb, device, pins)
     }
 
-    /// Whether it is attached as a filter of a qdisc, for want of links.
+    /// Whether the program is attached as a qdisc filter, because this kernel cannot attach it by a link.
     pub(crate) fn is_by_filter(&self) -> bool {
         self.hook == Hook::Cls && KernelVersion::current().is_ok_and(|version| version < LINKS_SINCE)
     }
 
-    /// Whether frames of a device come to this program, as the kernel tells; of a filter, whether they come to one of ours.
+    /// Whether the kernel reports this program as attached to a device. If it is attached by a filter, any filter of ours counts.
     pub(crate) fn is_attached(&self, device: &Device, pins: &Path) -> io::Result<bool> {
         match self.hook {
             Hook::Cls if self.is_by_filter() => undo::is_filtered(device.index),
             Hook::Xdp => Ok(device.link.xdp == Some(self.number)),
             Hook::Cls => Ok(match SchedClassifier::query_tcx(&device.name, TcAttachType::Ingress) {
                 Ok((_, programs)) => programs.iter().any(|program| program.id() == self.number),
-                // To ask takes CAP_SYS_ADMIN.
+                // The query needs CAP_SYS_ADMIN; without it, the pin decides.
                 Err(_) => pins.join(format!("{CLS_LINK}{}", device.index)).exists(),
             }),
         }
@@ -68,7 +68,7 @@ impl Program {
             Hook::Cls => CLS_LINK,
             Hook::Xdp => XDP_LINK,
         };
-        // Devices may get other names.
+        // Pins are named by the index, because a device may be renamed.
         let socket = UnixDatagram::unbound().map_err(|error| failed(&error))?;
         let index = name_to_index(socket, device).map_err(|error| failed(&io::Error::from(error)))?;
         let (pin_name, qdisc) = (format!("{kind}{index}"), format!("{QDISC}{index}"));
@@ -79,7 +79,7 @@ impl Program {
         } else {
             self.attach_link(mode, device, pin.as_deref())
         };
-        // What was attached to another device, or in another way, goes when this one is there.
+        // Attachments to another device, or of another kind, are removed once this one exists.
         let is_other = |name: &str| name != pin_name && !(by_filter && name == qdisc);
         attached
             .and_then(|()| pins.map_or(Ok(()), |pins| detach_pins(pins, is_other)))
@@ -89,7 +89,7 @@ impl Program {
     fn attach_link(&mut self, mode: XdpMode, device: &str, pin: Option<&Path>) -> Result<(), Cause> {
         let there = pin.filter(|pin| pin.exists());
         if let Some(pin) = there {
-            // A link whose device is gone takes no program.
+            // A link whose device is gone accepts no program.
             if self.linked(mode, device, Some(PinnedLink::from_pin(pin)?.into())).is_ok() {
                 return Ok(());
             }
@@ -103,7 +103,7 @@ impl Program {
         Ok(())
     }
 
-    /// A link of the program to a device, or one that another program has had.
+    /// Attaches the program to a device by a new link, or by the existing link of an earlier program.
     fn linked(&mut self, mode: XdpMode, device: &str, there: Option<FdLink>) -> Result<FdLink, Cause> {
         match self.hook {
             Hook::Cls => {
@@ -126,7 +126,7 @@ impl Program {
         }
     }
 
-    /// As a filter of the qdisc clsact. The folder `qdisc` says that it is ours.
+    /// Attaches the program as a filter of the qdisc clsact. The folder `qdisc` records that this balancer made the qdisc.
     fn attach_filter(&mut self, device: &str, pin: Option<&Path>, qdisc: Option<&Path>) -> Result<(), Cause> {
         let qdisc = qdisc.filter(|qdisc| !qdisc.exists());
         qdisc.map_or(Ok(()), fs::create_dir)?;
@@ -160,10 +160,10 @@ impl Program {
     }
 }
 
-/// Removes the pins of tables and attachments. What nothing else holds is gone a moment later, attached programs included.
+/// Removes the pins of tables and attachments. The kernel soon frees what nothing else holds, attached programs included.
 ///
 /// # Errors
-/// When a pin cannot be removed, or a balancer runs on them; not when there is none.
+/// When a pin cannot be removed, or a running balancer uses the pins; not when there are none.
 pub fn unpin(pins: &Path) -> Result<(), Error> {
     let removed = Pins::there(pins).map_err(Cause::from).and_then(|pins| pins.map_or(Ok(()), Pins::remove));
     removed.map_err(|error| Error::new(format!("remove the pins in {}", pins.display()), &*error))
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::{Sizes, alone};
 
-    /// Kernels before 6.6 attach by filters; newer ones can.
+    /// Kernels before 6.6 must attach by filters; newer ones accept them too.
     #[test]
     fn as_root_a_filter_stays_is_replaced_and_goes() {
         alone::run("attach::tests::as_root_a_filter_stays_is_replaced_and_goes", in_namespaces_of_its_own);
@@ -207,7 +207,7 @@ mod tests {
         run("tc qdisc del dev far clsact");
         attach();
         assert!(shown("qdisc").contains("clsact"));
-        // The device keeps its filter under another name, and loses it all the same.
+        // A renamed device keeps its filter, and `unpin` removes the filter nevertheless.
         run("ip link set far name moved.1");
         unpin(&pins).unwrap();
         run("ip link set moved.1 name far");

@@ -1,8 +1,8 @@
-//! What the tables must hold: decides, by the configuration, the health of servers, their connections and the time, and neither reads
-//! nor writes anything. Whatever happens is told to a [`Balancer`]; [`Balancer::step`] then says what is to be written.
+//! Decides what the tables must hold, from the configuration, the servers' health and connections, and the time. It does no input or
+//! output: the caller reports events to a [`Balancer`], and [`Balancer::step`] then returns what is to be written.
 //!
-//! A server that is taken out of the configuration is *leaving*: the ring has no place for it any more, it gets no new flows, and it is
-//! there until its flows have ended. Nothing but a server's death ends established flows.
+//! A server that is removed from the configuration is *leaving*: it has no places in the ring any more, gets no new flows, and stays in
+//! the tables until its flows have ended. Only a server's death ends established flows.
 
 mod numbers;
 mod state;
@@ -26,7 +26,7 @@ use crate::{
     sweeps::Swept,
 };
 
-/// What one balancer's tables hold and must hold.
+/// The present and the wanted contents of one balancer's tables.
 #[derive(Debug)]
 pub(crate) struct Balancer {
     vips: Vec<VipState>,
@@ -36,7 +36,7 @@ pub(crate) struct Balancer {
     services: BTreeMap<(IpAddr, u16), Option<Written>>,
     /// The entries that the last step removes.
     removed: Vec<(IpAddr, u16)>,
-    /// Whether the last step has left something to the next one.
+    /// Whether the last step left work for the next one.
     is_unfinished: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Balancer {
 #[derive(Debug)]
 pub(crate) struct VipState {
     pub number: u32,
-    /// What is wanted. Of a VIP that is leaving, what was wanted.
+    /// Its configuration; for a leaving VIP, the last one.
     pub vip: Vip,
     pub is_leaving: bool,
     pub servers: Vec<ServerState>,
@@ -52,7 +52,7 @@ pub(crate) struct VipState {
     ring: Option<Arc<Ring>>,
     former: Option<Arc<Ring>>,
     is_ring_written: bool,
-    /// What the ring was made of; none if that is not known.
+    /// The members that the ring was made of; none if they are unknown.
     members: Option<Vec<Member>>,
     /// When the ring changed last, by the monotonic clock.
     changed_ns: u64,
@@ -63,25 +63,25 @@ pub(crate) struct VipState {
 pub(crate) struct ServerState {
     pub number: u16,
     pub generation: u32,
-    /// What is wanted. Of a server that is leaving, what was wanted.
+    /// Its configuration; for a leaving server, the last one.
     pub server: Server,
     pub is_leaving: bool,
-    /// The last address of its device that was known.
+    /// Its last known MAC address.
     pub mac: Option<Mac>,
-    /// Whether it answers for its address.
+    /// Whether it answers ARP or neighbour discovery for its own address.
     pub is_resolved: bool,
     /// Whether it is checked.
     pub is_checked: bool,
-    /// That its checks succeed, or why they do not. One that is silent, or not known yet, does not answer them at all, so that its flows
-    /// are lost; one that answers badly may serve them.
+    /// Whether its health checks succeed, or why they fail. A server that is silent or not checked yet counts as not answering at all, so
+    /// that its flows are lost; one that answers with an error may still serve its flows.
     pub health: Outcome,
-    /// Whether it has reached its maximum, and has not yet fallen below the number to resume at.
+    /// Whether it has reached its maximum of connections, and has not yet fallen below the number at which it resumes.
     pub is_full: bool,
     /// Its flows at the last sweep.
     pub flows: Flows,
-    /// Since when no new flow goes to it: of one that is leaving.
+    /// When a leaving server was taken out of the ring, so that it gets no new flows.
     out_ns: Option<u64>,
-    /// Whether its number may have counts of another server.
+    /// Whether the counters of its number may still have counts of another server.
     is_new: bool,
     /// Its entry in the table; none until it is written.
     written: Option<ServerEntry>,
@@ -108,7 +108,7 @@ impl Balancer {
         Self { vips, numbers, handshake_ns: 0, services, removed: Vec::new(), is_unfinished: false }
     }
 
-    /// Takes what is wanted from now on. What is in the tables stays as it is as far as it can.
+    /// Adopts a configuration. Entries that the tables already have stay as they are where possible.
     ///
     /// # Errors
     /// When there is no number left for a server or a VIP, such as while many are leaving. Nothing has changed then.
@@ -118,7 +118,7 @@ impl Balancer {
         self.handshake_ns = nanoseconds(config.handshake);
         for state in &mut self.vips {
             if state.is_leaving {
-                // Its ring leads to all of them, should it be wanted again.
+                // If the VIP is wanted again, its ring still leads to all of its servers, so none of them is out of the ring yet.
                 state.servers.iter_mut().for_each(|server| server.out_ns = None);
             }
             state.is_leaving = true;
@@ -141,12 +141,12 @@ impl Balancer {
         Ok(())
     }
 
-    /// The VIPs, with those that are leaving.
+    /// All VIPs, leaving ones included.
     pub(crate) fn vips(&self) -> &[VipState] {
         &self.vips
     }
 
-    /// The addresses that this balancer must be reached at, each once: those whose VIPs have a ring.
+    /// The addresses at which clients must reach this balancer, each once: those of the VIPs that have a ring.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         let ready = self.vips.iter().filter(|state| state.ring.is_some());
         let mut addresses: Vec<IpAddr> = ready.map(|state| state.vip.address).collect();
@@ -155,7 +155,7 @@ impl Balancer {
         addresses
     }
 
-    /// What is to be checked, and whose MAC addresses are to be known.
+    /// The servers whose health is to be checked, or of which only the MAC address is needed.
     pub(crate) fn targets(&self) -> Vec<Target> {
         let of_vip = |state: &VipState| {
             let vip = state.vip.clone();
@@ -173,7 +173,7 @@ impl Balancer {
         self.vips.iter().flat_map(of_vip).collect()
     }
 
-    /// A server's device has this address, or does not answer: then the last one that is known stays.
+    /// Records the MAC address of a server. If the server does not answer, its last known address stays.
     pub(crate) fn set_neighbour(&mut self, address: IpAddr, mac: Option<Mac>) {
         for server in self.servers_mut().filter(|server| server.server.address == address) {
             server.is_resolved = mac.is_some();
@@ -181,8 +181,8 @@ impl Balancer {
         }
     }
 
-    /// A server's checks succeed again, or fail for this reason. Returns the names of the VIP and the server, if the target is known and
-    /// still checked, and what it counts as has changed, or was not known before.
+    /// Records that a server's checks succeed again, or why they fail. Returns the names of the VIP and the server if the target is known
+    /// and still checked, and its health has changed or was unknown before.
     pub(crate) fn set_health(&mut self, id: u64, health: Outcome) -> Option<(String, String)> {
         for state in self.vips.iter_mut().filter(|state| state.vip.check.kind != CheckKind::None) {
             if let Some(server) = state.servers.iter_mut().find(|server| server.id() == id) {
@@ -198,7 +198,7 @@ impl Balancer {
         None
     }
 
-    /// Takes what a sweep has counted, unless it has not seen each flow once.
+    /// Takes the counts of a sweep, unless the sweep did not see each flow exactly once.
     pub(crate) fn apply_sweep(&mut self, swept: &Swept) {
         let &Swept { begun_ns, ref counted, is_whole, .. } = swept;
         for server in self.servers_mut().filter(|_| is_whole) {
@@ -209,8 +209,8 @@ impl Balancer {
         }
     }
 
-    /// Whether a server would be full, if the flows that were established since the last sweep were all there: then a sweep should
-    /// look. `established_since` is asked by the server's number.
+    /// Whether a server would be full if all flows established since the last sweep still existed: then a new sweep should count them.
+    /// `established_since` returns the number of these flows by the server's number.
     pub(crate) fn may_be_full(&self, established_since: impl Fn(u16) -> u64) -> bool {
         self.vips.iter().flat_map(|state| &state.servers).any(|server| {
             let most = server.server.max_connections.filter(|_| !server.is_full);
@@ -218,7 +218,7 @@ impl Balancer {
         })
     }
 
-    /// Whether something is done once flows have ended.
+    /// Whether a server is leaving, drained or limited, so that the end of its flows matters.
     pub(crate) fn waits_for_flows(&self) -> bool {
         let mut servers = self.vips.iter().flat_map(|state| &state.servers);
         servers.any(|state| state.is_leaving || state.server.drain || state.server.max_connections.is_some())
@@ -234,7 +234,7 @@ impl Balancer {
         self.vips.iter_mut().flat_map(|state| &mut state.servers)
     }
 
-    /// Fails if there is no place for what a configuration adds.
+    /// Fails if the tables have no room for the entries that a configuration adds.
     fn check_places(&self, partners: &[Option<usize>], config: &Config) -> Result<(), Error> {
         let new_vips = partners.iter().filter(|partner| partner.is_none()).count();
         let is_new = |partner: &Option<usize>, server: &Server| {
@@ -246,7 +246,7 @@ impl Balancer {
             .map(|(partner, vip)| vip.servers.iter().filter(|server| is_new(partner, server)).count())
             .sum();
         let present: usize = self.vips.iter().map(|state| state.servers.len()).sum();
-        // New services are in the table before those go that are not wanted any more.
+        // New services are added before unwanted ones are removed, so the table must have room for both.
         let services = config.services();
         let gone = self.services.keys().filter(|service| !services.contains(service)).count();
         if services.len() + gone > SERVICES {
@@ -318,7 +318,7 @@ impl VipState {
         self.ring.as_deref()
     }
 
-    /// Whether health is ignored, because all servers are down and that is what is wanted then.
+    /// Whether health is ignored, because all servers are down and the VIP is configured to send to all of them then.
     pub(crate) fn ignores_health(&self) -> bool {
         let takes_new = |state: &&ServerState| {
             !state.is_leaving && state.is_resolved && !state.server.drain && state.server.weight > 0
@@ -329,13 +329,13 @@ impl VipState {
 }
 
 impl ServerState {
-    /// What the checker knows it by.
+    /// The identity of the server for the checker.
     pub(crate) fn id(&self) -> u64 {
         u64::from(self.number) << 32 | u64::from(self.generation)
     }
 
-    /// As ipvs: full from the maximum on, until there are fewer than the number to resume at. What an earlier daemon has found holds
-    /// until a sweep.
+    /// As in ipvs, a server is full from its maximum on, until it has fewer connections than the number at which it resumes. What an
+    /// earlier daemon decided holds until the first sweep.
     fn decide_full(&mut self) {
         let Flows { active, begun_ns, .. } = self.flows;
         self.is_full = match self.server.max_connections {
@@ -347,7 +347,7 @@ impl ServerState {
     }
 }
 
-/// Which VIP there is goes on as which wanted one: one of the same ports, otherwise of some of them, otherwise of the same address.
+/// For each wanted VIP, the present VIP of the same address that it continues: one with the same ports, else a shared port, else any.
 fn partners(present: &[VipState], wanted: &[Vip]) -> Vec<Option<usize>> {
     let mut partners: Vec<Option<usize>> = vec![None; wanted.len()];
     let same: fn(&Vip, &Vip) -> bool = |one, other| one.ports == other.ports;

@@ -1,4 +1,4 @@
-//! What commands change of a configuration.
+//! The changes that commands make to a configuration.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::{
 /// Changes a server as a command wants it. Returns what was done, in words.
 ///
 /// # Errors
-/// Everything that is wrong with it; the configuration may be changed all the same.
+/// Everything that is wrong with the change; even then, the configuration may have been changed.
 pub(crate) fn apply(config: &mut Config, name: &ServerName, change: Change) -> Result<String, Vec<String>> {
     let vip = config.vip_mut(name.vip, name.port).map_err(|why| vec![why])?;
     let done = change_server(vip, &name.server, change).map_err(|why| vec![why])?;
@@ -65,7 +65,7 @@ fn change_server(vip: &mut Vip, asked: &str, change: Change) -> Result<String, S
     })
 }
 
-/// A number of 0 stands for none.
+/// 0 stands for no number.
 fn give(server: &mut Server, values: &Values) {
     server.weight = values.weight.unwrap_or(server.weight);
     for (into, value) in [
@@ -108,7 +108,7 @@ mod tests {
             ("web2", add.clone(), "'web2' is not an address"),
             ("10.0.0.1", add.clone(), "by the name 'web1'"),
             ("10.0.0.100", add, "the address of the VIP"),
-            // What a later start could not read.
+            // A later start could not read this name from the saved configuration.
             (
                 "10.0.0.3",
                 Change::Add { name: Some("web 3".to_owned()), values: Values::default() },

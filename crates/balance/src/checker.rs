@@ -27,9 +27,9 @@ use crate::{
     wire::{ProbeSocket, SNAP_BYTES},
 };
 
-/// How often the kernel is asked for servers that it does not know.
+/// How often the kernel is asked to resolve servers whose MAC addresses it does not know.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the kernel is made to check the servers that it knows, in the same steps.
+/// After how many of these intervals the kernel is also asked to check the servers that it knows.
 const REFRESH_STEPS: u32 = 10;
 
 const OUT_OF_MEMORY_PAUSE: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ struct Shared {
     bell: OwnedFd,
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Worker {
     shared: Arc<Shared>,
     index: u32,
@@ -88,13 +88,13 @@ impl Checker {
         Ok(Self { shared, thread: Some(thread.map_err(failed)?) })
     }
 
-    /// Gives other targets. Those that stay as they were keep their state.
+    /// Replaces the targets. Unchanged targets keep their state.
     pub(crate) fn set_targets(&self, targets: Vec<Target>) {
         *self.shared.targets.lock().unwrap_or_else(PoisonError::into_inner) = Some(targets);
         self.shared.ring();
     }
 
-    /// Gives other addresses of the device, which probes come from.
+    /// Replaces the addresses of the device, from which probes are sent.
     pub(crate) fn set_addresses(&self, addresses: Vec<(IpAddr, u8)>) {
         *self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner) = Some(addresses);
         self.shared.ring();
@@ -114,7 +114,7 @@ impl Drop for Checker {
 
 impl Shared {
     fn ring(&self) {
-        // A bell that rings already needs no more.
+        // The write fails only if the bell rings already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
@@ -126,7 +126,7 @@ impl Worker {
         while !self.shared.is_ending.load(Ordering::Acquire) {
             let wakes = self.prober.wakes().map_or(next_look, |wakes| wakes.min(next_look));
             if self.wait(wakes.saturating_duration_since(Instant::now())).is_err() {
-                // Only memory can lack.
+                // `poll` fails only for lack of memory.
                 thread::sleep(OUT_OF_MEMORY_PAUSE);
             }
             let addresses = self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -144,7 +144,7 @@ impl Worker {
                         self.act(actions);
                     }
                 }
-                // Too many to keep: look at all.
+                // There were too many changes for the kernel to keep: look at all neighbours.
                 Err(_) => self.look_at_neighbours(false),
             }
             self.receive(&mut buffer);
@@ -172,7 +172,7 @@ impl Worker {
             Err(error) => return Err(error.into()),
         }
         let mut count = [0; 8];
-        // Nothing to read if it has not rung.
+        // The read fails if the bell has not rung.
         let _ = rustix::io::read(&self.shared.bell, &mut count);
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Worker {
         for is_v4 in [true, false] {
             loop {
                 let socket = if is_v4 { &self.v4 } else { &self.v6 };
-                // An error, such as that the device went down, is told once; probes fail meanwhile.
+                // The socket reports an error, such as that the device went down, once; probes fail meanwhile.
                 let Ok(Some(packet)) = socket.receive(buffer) else { break };
                 let actions = self.prober.receive(packet, Instant::now());
                 self.act(actions);
@@ -193,7 +193,7 @@ impl Worker {
         for (packet, mac) in actions.packets {
             let is_v4 = packet.first().is_some_and(|first| first >> 4 == 4);
             let socket = if is_v4 { &self.v4 } else { &self.v6 };
-            // What cannot be sent is not answered, so the probe fails.
+            // A packet that cannot be sent gets no answer, so the probe fails.
             let _ = socket.send(&packet, mac);
         }
         for event in actions.events {
@@ -202,8 +202,7 @@ impl Worker {
         }
     }
 
-    /// Takes what the kernel knows of the servers, and lets it look for those that it does not know; for all, if they are to be
-    /// checked.
+    /// Reads the kernel's neighbour entries of the servers, and has it resolve the unknown ones; all of them, if `checks_all` is set.
     fn look_at_neighbours(&mut self, checks_all: bool) {
         let servers: Vec<IpAddr> = self.prober.servers().map(|(server, _)| server).collect();
         for server in servers {
@@ -213,7 +212,7 @@ impl Worker {
                 Neighbour::Unknown | Neighbour::Failed => true,
             };
             if is_looked_for {
-                // It stays unknown then.
+                // If this fails, the server stays unknown.
                 let _ = self.netlink.resolve_neighbour(self.index, server);
             }
             let actions = self.prober.neighbour(server, known, Instant::now());

@@ -1,4 +1,4 @@
-//! What a balancer balances: as a file says it, and as commands have changed it.
+//! The configuration of a balancer, as read from a file and as changed by commands.
 
 mod file;
 #[cfg(test)]
@@ -20,24 +20,24 @@ use crate::{
 /// Port 0 of the tables: all ports that have no entry of their own.
 pub(crate) const ALL_PORTS: u16 = 0;
 
-/// What one balancer does.
+/// The configuration of one balancer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// The device that clients' frames come by, and on whose Ethernet segment all servers are.
+    /// The device that receives clients' frames, and on whose Ethernet segment all servers are.
     pub device: String,
     /// Where the program sees frames; chosen by the kind of the device if none.
     pub hook: Option<Hook>,
     /// Whether the VIPs are put on the device, and announced. Otherwise they are put on `lo`, and the device answers no ARP for them.
     pub answer_arp: bool,
-    /// Part of all hashes. Balancers that stand in for each other have the same.
+    /// The seed of all hashes. Balancers of a failover pair have the same one.
     pub seed: u64,
-    /// How long a handshake may take: for so long after a change of a ring, unknown flows go by the former one.
+    /// How long a handshake may take: for this long after a change of a ring, unknown flows follow the former ring.
     pub handshake: Duration,
-    /// How many flows may be remembered per second before they have gone on after the handshake.
+    /// How many flows per second may be remembered before they have continued after the handshake.
     pub remember_per_second: u32,
     /// How long an established flow may send nothing before it is forgotten.
     pub idle_timeout: Duration,
-    /// The same after FIN or RST.
+    /// How long a flow may send nothing after FIN or RST before it is forgotten.
     pub closing_timeout: Duration,
     /// Where `/metrics` is answered in the OpenMetrics format; nowhere if none.
     pub metrics: Option<SocketAddr>,
@@ -47,7 +47,7 @@ pub struct Config {
     pub vips: Vec<Vip>,
 }
 
-/// What is wrong with a configuration, and with the VIP and the server of these numbers, if with one.
+/// A mistake in a configuration, with the numbers of the VIP and the server that have it, if it belongs to one.
 #[derive(Debug)]
 pub(crate) struct Problem {
     vip: Option<usize>,
@@ -82,9 +82,9 @@ pub enum Persistence {
     /// Each flow is on its own.
     #[default]
     Off,
-    /// By a hash of the source address; of the ring only.
+    /// By a hash of the source address; only with the schedule of the ring.
     Source,
-    /// For this long after the last new flow of the source address; by turns only.
+    /// For this long after the last new flow of the source address; only with round robin.
     For(Duration),
 }
 
@@ -104,22 +104,22 @@ pub enum WhenServerDies {
     /// They go to others, whose kernels reset them, so that clients may connect anew.
     #[default]
     Move,
-    /// They wait for it.
+    /// They wait for the server to return.
     Hold,
 }
 
 /// A server of a VIP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Its name, unique in the VIP. The order of its places in the ring is made of it.
+    /// Its name, unique in the VIP. The order in which it takes places in the ring is derived from the name.
     pub name: String,
     /// Its own address on the device's segment.
     pub address: IpAddr,
     /// Its share of new flows is its part of the sum of all weights; 0 gets none.
     pub weight: u32,
-    /// From so many connections on, it gets no new ones (`ipvsadm -x`); never if none.
+    /// From this number of connections on, it gets no new ones (`ipvsadm -x`); no limit if none.
     pub max_connections: Option<u32>,
-    /// Below so many, it gets new ones again (`ipvsadm -y`); three quarters of the maximum if none.
+    /// Below this number, it gets new ones again (`ipvsadm -y`); three quarters of the maximum if none.
     pub resume_connections: Option<u32>,
     /// Whether it gets no new flows, because it is to be taken out.
     pub drain: bool,
@@ -129,7 +129,7 @@ pub struct Server {
 pub(crate) const MAX_WEIGHT: u32 = 65_535;
 
 impl Config {
-    /// A configuration without VIPs, with what holds unless a file says otherwise.
+    /// A configuration without VIPs, with the defaults of a file.
     pub fn new(device: impl Into<String>) -> Self {
         Self {
             device: device.into(),
@@ -146,8 +146,8 @@ impl Config {
         }
     }
 
-    /// The keys that another start takes, among those that were different before, each with what comes first: another start goes on
-    /// with some, and only one from the beginning can change the others.
+    /// The changed keys that need a restart, each with the stop command to run first: some can change although the tables are kept, and
+    /// the others need new tables.
     pub(crate) fn fixed_changes(&self, was: &Self) -> Vec<(&'static str, &'static str)> {
         let (kept, anew) =
             ("`proofload balance stop --keep`", "`proofload balance stop`, which ends its connections");
@@ -155,7 +155,7 @@ impl Config {
             ("device", self.device != was.device, anew),
             ("hook", self.hook != was.hook, kept),
             ("answer_arp", self.answer_arp != was.answer_arp, kept),
-            // The former ring is asked by the same hash, so handshakes would not find it.
+            // The former ring is looked up by the same hash, so with another seed, handshakes would not find their server.
             ("seed", self.seed != was.seed, kept),
             ("metrics", self.metrics != was.metrics, kept),
             ("tables", self.sizes != was.sizes, anew),
@@ -164,7 +164,7 @@ impl Config {
         changed.map(|(key, _, stop)| (key, stop)).collect()
     }
 
-    /// What is wrong with the whole, which no value alone is.
+    /// Mistakes of the configuration as a whole, which no single value shows.
     pub(crate) fn problems(&self) -> Vec<Problem> {
         let mut wrong = Vec::new();
         let mut push = |why: String| wrong.push(Problem { vip: None, server: None, why });
@@ -237,7 +237,7 @@ impl Vip {
         }
     }
 
-    /// Each with the number of the server that it is about.
+    /// The mistakes of this VIP, each with the number of the server that has it, if it is one of a server.
     fn problems(&self) -> Vec<(Option<usize>, String)> {
         let (name, mut wrong) = (self.name(), Vec::new());
         wrong.extend(unusable(self.address).map(|kind| {
@@ -279,7 +279,7 @@ impl Server {
         Self { name, address, weight: 1, max_connections: None, resume_connections: None, drain: false }
     }
 
-    /// Below how many connections a server that was full gets new ones again: as ipvs, three quarters unless it is said.
+    /// Below how many connections a full server gets new ones again: as in ipvs, three quarters of the maximum by default.
     pub(crate) fn resumes_below(&self) -> u32 {
         let default = self.max_connections.map(|most| most - most / 4);
         self.resume_connections.or(default).unwrap_or(u32::MAX)
@@ -315,7 +315,7 @@ pub(crate) fn checked_name(name: &str) -> Result<&str, String> {
     Err(format!("{shown:?} is not a name: it is empty, has spaces, or more than {MAX_NAME} bytes"))
 }
 
-/// What kind of address this is, if it is none of a host.
+/// The kind of this address, if it cannot be the address of a host.
 pub(crate) fn unusable(address: IpAddr) -> Option<String> {
     let kind = match address {
         _ if address.is_unspecified() => "the unspecified address",
@@ -329,7 +329,7 @@ pub(crate) fn unusable(address: IpAddr) -> Option<String> {
     Some(kind.to_owned())
 }
 
-/// An address and a port, as one writes them.
+/// An address and a port in the usual notation.
 pub(crate) fn service_name(address: IpAddr, port: u16) -> String {
     if port == ALL_PORTS { address.to_string() } else { SocketAddr::new(address, port).to_string() }
 }

@@ -1,4 +1,4 @@
-//! What a running balancer is asked, and what it answers: one line of JSON each, over a Unix socket.
+//! Requests to a running balancer and its answers: one line of JSON each, over a Unix socket.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ use crate::{Error, Instance, statistics::Statistics};
 const MAX_LINE: u64 = 1 << 24;
 /// How long a client may take to send its line, and the balancer to answer. Tests wait however slow the machine is.
 const TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 10 });
-/// How long a daemon that ends waits until its last answer was read.
+/// How long a daemon that ends waits for the client to read its last answer.
 const END_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 1 });
 /// How many clients may be slow at the same time.
 pub(crate) const MAX_CLIENTS: usize = 32;
@@ -36,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Request {
-    /// To tell what it has counted.
+    /// To return its statistics.
     Statistics,
     /// To change a server.
     Server {
@@ -50,7 +50,7 @@ pub enum Request {
     Reload,
     /// To end.
     Stop {
-        /// Whether what it has made stays, for the next start.
+        /// Whether its tables, program and addresses stay for the next start.
         keep: bool,
     },
 }
@@ -66,22 +66,22 @@ pub struct ServerName {
     pub server: String,
 }
 
-/// A change of a server. What is none stays.
+/// A change of a server. Values that are none stay as they are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// There is a new one, named by its address.
+    /// A new server is added. The request names it by its address.
     Add {
         /// Its name, unless it is its address.
         name: Option<String>,
-        /// What else is not as usual.
+        /// Its other values; the defaults where none.
         values: Values,
     },
-    /// It has other values.
+    /// Its values change.
     Set(Values),
-    /// It gets no new flows, or gets some again.
+    /// Whether it gets no new flows, so that it can be taken out.
     Drain(bool),
-    /// It is taken out, and is gone when its flows have ended.
+    /// It is removed, once its flows have ended.
     Remove,
 }
 
@@ -90,9 +90,9 @@ pub enum Change {
 pub struct Values {
     /// The weight.
     pub weight: Option<u32>,
-    /// From so many connections on, it gets no new ones; 0: never.
+    /// From this number of connections on, it gets no new ones; 0: no limit.
     pub max_connections: Option<u32>,
-    /// Below so many, it gets new ones again; 0: three quarters of the maximum.
+    /// Below this number, it gets new ones again; 0: three quarters of the maximum.
     pub resume_connections: Option<u32>,
 }
 
@@ -100,26 +100,26 @@ pub struct Values {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It is done.
+    /// The request was carried out.
     Done {
-        /// What, in words.
+        /// What was done, in words.
         what: String,
     },
-    /// What was counted.
+    /// The statistics that were asked for.
     Statistics(Box<Statistics>),
-    /// It is not done.
+    /// The request was not carried out.
     Refused {
         /// Why: every mistake.
         why: Vec<String>,
     },
 }
 
-/// A question, and where the answer goes.
+/// A request, and the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     pub(crate) request: Request,
     pub(crate) answer: Sender<Answer>,
-    /// The process that asked, if it is one.
+    /// The connection of the process that asked; none for a request of this process.
     client: Option<UnixStream>,
 }
 
@@ -128,12 +128,12 @@ impl PendingRequest {
         Self { request, answer, client }
     }
 
-    /// Whether the caller no longer waits for the answer. The request must not be carried out then: the caller was told that it is not.
+    /// Whether the caller no longer waits for the answer. The request must not be carried out then: the caller was told that it was not.
     pub(crate) fn is_given_up(&self) -> bool {
         self.hangs_up_within(Duration::ZERO)
     }
 
-    /// That of a signal, whose answer goes to the log.
+    /// The request of a signal. If it is refused, the reason goes to the log.
     pub(crate) fn of_signal(request: Request) -> Self {
         Self::new(request, mpsc::channel().0, None)
     }
@@ -145,7 +145,7 @@ impl PendingRequest {
         }
     }
 
-    /// Answers, and waits until that was read, since the process ends then.
+    /// Answers, and waits until the client has read the answer, because the process ends afterwards.
     pub(crate) fn answer_at_the_end(self, answer: Answer) {
         if self.answer.send(answer).is_ok() {
             self.hangs_up_within(END_TIMEOUT);
@@ -154,7 +154,7 @@ impl PendingRequest {
 
     fn hangs_up_within(&self, time: Duration) -> bool {
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-        // That the other end is closed is told unasked.
+        // `poll` reports a closed connection even if no event is asked for.
         let ends = |client: &UnixStream| poll(&mut [PollFd::new(client, PollFlags::empty())], Some(&time));
         self.client.as_ref().is_some_and(|client| ends(client).is_ok_and(|ready| ready > 0))
     }
@@ -221,7 +221,7 @@ pub(crate) fn listen(
 ) -> Result<(), Error> {
     let path = instance.control();
     let listened = || -> io::Result<()> {
-        // Of a daemon that was killed: the lock says that no other one has it.
+        // The socket is left from a daemon that was killed: the lock proves that no running daemon uses it.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -229,7 +229,7 @@ pub(crate) fn listen(
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         thread::Builder::new().name("control".to_owned()).spawn(move || {
-            // A client that goes away has no answer.
+            // A client that has gone gets no answer.
             serve(listener.incoming().flatten(), move |stream| drop(answer(&stream, &asked)));
         })?;
         Ok(())
@@ -237,7 +237,7 @@ pub(crate) fn listen(
     listened().map_err(|error| Error::new(format!("listen on {}", path.display()), &error))
 }
 
-/// Serves each client in a thread of its own. Others have to wait only while as many are slow as there may be.
+/// Serves each client in a thread of its own. A client has to wait only while [`MAX_CLIENTS`] others are being served.
 pub(crate) fn serve<S: Send + 'static>(
     clients: impl Iterator<Item = S>,
     answer: impl Fn(S) + Clone + Send + 'static,
@@ -252,7 +252,7 @@ pub(crate) fn serve<S: Send + 'static>(
             answer(client);
             drop(present);
         };
-        // A client that no thread is left for sees the end of the stream.
+        // If no thread can be started for a client, the client sees the end of the stream.
         let _ = thread::Builder::new().name("client".to_owned()).spawn(run);
     }
 }
@@ -268,7 +268,7 @@ fn answer(stream: &UnixStream, asked: &impl Fn(PendingRequest) -> bool) -> io::R
         Ok(request) => {
             asked(PendingRequest::new(request, sender, Some(stream.try_clone()?)));
             answers.recv_timeout(TIMEOUT).map_err(io::Error::other).inspect_err(|_| {
-                // The daemon, which may still have the question, sees that it is given up.
+                // The daemon, which may still have the request, sees by this that it was given up.
                 let _ = stream.shutdown(Shutdown::Both);
             })?
         }

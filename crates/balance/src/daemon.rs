@@ -1,4 +1,4 @@
-//! The daemon: waits for orders, requests, checks, sweeps and time, lets [`Balancer`] decide, and writes what it says.
+//! The daemon: waits for orders, requests, results of checks and sweeps, and deadlines; lets [`Balancer`] decide; and writes the tables.
 
 mod changing;
 mod requests;
@@ -41,21 +41,21 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Keep sweeping for this long after the counts were last read.
 const READER_STAYS: Duration = Duration::from_secs(3);
-/// How many rings are made before the daemon looks for what else has happened: those that are written at the same time.
+/// How many rings are made before the daemon handles other events: as many as are written at the same time.
 const RINGS_AT_ONCE: usize = WRITERS;
-/// For so long, it may take what happens without writing what follows from that: things often happen in crowds.
+/// How long the daemon may collect events before it writes their consequences, because events often come in bursts.
 const SETTLE_WITHIN: Duration = Duration::from_millis(50);
 /// After a failure, everything is written again after this time.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A running balancer. Dropped without [`Self::run`], it undoes what it has made.
+/// A running balancer. If it is dropped without [`Self::run`], it undoes its changes of this host.
 pub struct Daemon {
     instance: Instance,
     device: Device,
-    /// As the file says it, and commands have changed it.
+    /// The configuration of the file, with the changes that commands have made.
     config: Config,
     file: PathBuf,
-    /// What the file said when it was read.
+    /// The text of the file when it was read.
     text: String,
     balancer: Balancer,
     table: Table,
@@ -63,7 +63,7 @@ pub struct Daemon {
     addresses: Addresses,
     /// The addresses that the last call has set.
     assigned_addresses: Vec<IpAddr>,
-    /// Those of them that neighbours have not been told of.
+    /// The set addresses that have not been announced to neighbours yet.
     unannounced: BTreeSet<IpAddr>,
     /// When to look at the device again, and what was wrong with it the last time.
     next_look: Instant,
@@ -73,25 +73,25 @@ pub struct Daemon {
     sweeps: Sweeps,
     sweeper: Sweeper,
     swept: Swept,
-    /// What the servers with thresholds had established when the last sweep began.
+    /// The counts of established flows of the servers with thresholds when the last sweep began.
     established: BTreeMap<u16, u64>,
     messages: Receiver<Message>,
     sender: Sender<Message>,
-    /// What is on the disk.
+    /// The state that is on the disk.
     saved_bytes: Vec<u8>,
     started: Instant,
     /// When the counts were last asked for.
     last_read: Instant,
-    /// What could not be written the last time.
+    /// The error of the last write, if it failed.
     failure: Option<String>,
     /// When to write everything again after a failure.
     retry_at: Option<Instant>,
-    /// Since when something has happened from which nothing was written.
+    /// Since when there have been events whose consequences are not written yet.
     unsettled: Option<Instant>,
-    /// The change of the configuration that is being made, and those that wait for its end.
+    /// The change of the configuration that is being made, and the requests that wait for its end.
     changing: Option<Changing>,
     waiting: VecDeque<(PendingRequest, Option<FileRead>)>,
-    /// Before the journal, whose end removes what they hold.
+    /// Declared before the journal, and so dropped first: the end of the journal removes the pins.
     pins: Pins,
     journal: Journal,
     _lock: File,
@@ -117,7 +117,7 @@ pub struct Handle(Sender<Message>);
 pub(crate) enum Message {
     Order(Order),
     Asked(PendingRequest),
-    /// The file has been read, as was asked for.
+    /// The file has been read again, for the request to reload it.
     Read(PendingRequest, FileRead),
     Health(Event),
     Swept(Result<Swept, Error>),
@@ -136,7 +136,7 @@ impl Daemon {
         Handle(self.sender.clone())
     }
 
-    /// What it does, in one line.
+    /// A description of what the daemon balances, in one line.
     pub fn description(&self) -> String {
         let vips: Vec<String> = self.config.vips.iter().map(crate::Vip::name).collect();
         let servers: usize = self.config.vips.iter().map(|vip| vip.servers.len()).sum();
@@ -148,10 +148,10 @@ impl Daemon {
         )
     }
 
-    /// Runs until it is told to end. What is left after [`Order::Keep`] goes on without it.
+    /// Runs until it is told to end. After [`Order::Keep`], the tables, the program and the addresses work on without the daemon.
     ///
     /// # Errors
-    /// What could not be undone.
+    /// The changes that could not be undone.
     pub fn run(mut self) -> Result<(), Vec<Error>> {
         loop {
             let wait = self.deadline().saturating_duration_since(Instant::now());
@@ -179,7 +179,7 @@ impl Daemon {
                     self.sweep_if_due();
                     continue;
                 }
-                // It has a sender itself.
+                // This does not happen, because the daemon itself has a sender.
                 Err(RecvTimeoutError::Disconnected) => (true, None),
             };
             let ended = self.end(is_kept);
@@ -270,9 +270,9 @@ impl Daemon {
         self.failure = failure;
     }
 
-    /// Writes into the tables what has to be written by now.
+    /// Carries out the changes of the tables that are due.
     fn settle_tables(&mut self) -> Result<(), Error> {
-        // Numbers are on the disk before a table has them, and services until no table has them. States of servers wait for no disk.
+        // Numbers are saved before a table has them, and services stay saved until no table has them. States of servers wait for no disk.
         let saved = self.save();
         let operations = match &saved {
             Ok(()) => self.balancer.step(monotonic_ns(), RINGS_AT_ONCE),
@@ -289,17 +289,17 @@ impl Daemon {
         saved.and_then(|()| if self.balancer.is_unfinished() { Ok(()) } else { self.save() })
     }
 
-    /// Makes everything as it has to be by now. What fails keeps nothing else from it.
+    /// Brings tables, addresses and targets of checks up to date. A failure of one of them does not prevent the others.
     fn settle(&mut self) -> Result<(), Error> {
         let written = self.settle_tables();
         let mut wanted = self.balancer.addresses();
         if written.is_err() {
-            // Clients come to addresses that the tables know.
+            // Clients must not reach an address that the tables may not have yet.
             wanted.retain(|address| self.assigned_addresses.contains(address));
         }
         let given = if wanted == self.assigned_addresses { Ok(()) } else { self.give(wanted) };
         let targets = self.balancer.targets();
-        // Whether they are up, the checker has said itself.
+        // The health of the targets is not compared, because it comes from the checker itself.
         let is_known = targets.len() == self.targets.len()
             && targets.iter().zip(&self.targets).all(|(target, known)| target.is_asked_like(known));
         if !is_known {
@@ -309,11 +309,11 @@ impl Daemon {
         written.and(given)
     }
 
-    /// When to look at the time again.
+    /// When the daemon must act next even if no message comes.
     fn deadline(&self) -> Instant {
         let now = Instant::now();
         let sweep = self.sweeper.due(self.sweep_for());
-        // Before everything is tried again, nothing is written.
+        // After a failure, nothing is written before the retry.
         let step = self.balancer.next_step_ns().filter(|_| self.retry_at.is_none());
         let step = step.map(|at| now + Duration::from_nanos(at.saturating_sub(monotonic_ns())));
         let glance = self.balancer.with_thresholds().next().map(|_| now + POLL_INTERVAL);

@@ -12,19 +12,19 @@ pub(crate) use self::facts::{BalancerFacts, ServerFacts, rivals};
 use self::server::of_server;
 use crate::{Config, Error, Hook, Mac, addresses::is_silent, attach::LINKS_SINCE, layout::mac_text};
 
-/// Linux that has what the program needs.
+/// Oldest version of Linux that has what the program needs.
 const OLDEST: (u8, u8) = (5, 15);
-/// Linux that has what the program needs for XDP.
+/// Oldest version of Linux that has what the program needs for XDP.
 const OLDEST_FOR_XDP: (u8, u8) = (5, 18);
-/// Packets of drivers of XDP lie in one page, with room before and behind them (drivers/net/veth.c and others).
+/// Drivers keep an XDP packet in one page, with room before and behind it (drivers/net/veth.c and others).
 const MAX_XDP_MTU: u32 = 3_498;
 /// What XDP needs on veth.
 pub(crate) const XDP_ON_VETH: &str = "XDP on veth sends frames back only if the other end has an XDP program, and no checksums are left to hardware there";
 
-/// What makes pins possible.
+/// The advice for a user who cannot pin tables.
 const OWN_BPF: &str = "run this as root, or with a BPF file system of this user's own at /sys/fs/bpf, as docs/balance.md shows it";
 
-/// How a fact is.
+/// The verdict on a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// As it should be.
@@ -38,9 +38,9 @@ pub enum Verdict {
 /// A fact, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How it is.
+    /// The verdict on the fact.
     pub verdict: Verdict,
-    /// What it is.
+    /// The fact in words.
     pub fact: String,
     /// The next step; empty if there is none.
     pub next: String,
@@ -88,7 +88,7 @@ impl Findings {
         self.add(Verdict::Good, fact, "");
     }
 
-    /// Good, or missing with the next step.
+    /// Adds a fact that is good if it holds, and otherwise missing, with the next step.
     fn check(&mut self, holds: bool, fact: impl Into<String>, next: impl Into<String>) {
         if holds { self.good(fact) } else { self.add(Verdict::Missing, fact, next) }
     }

@@ -15,7 +15,7 @@ pub struct Check {
     pub interval: Duration,
     /// How long an answer may take.
     pub timeout: Duration,
-    /// How much the time between probes differs by chance, as a part of the interval, from 0 to 1.
+    /// How much the time between probes varies at random, as a part of the interval, from 0 to 1.
     pub jitter: f64,
     /// Good probes in a row after which a server that was down is up, from 1.
     pub rise: u32,
@@ -60,40 +60,40 @@ impl Default for Check {
 /// Whether a server is up, by the results of its probes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Health {
-    /// What it counts as. Down, it is so for the reason that its last bad probe has found; it is silent if it was so for as many results
-    /// in a row as make a server down, and one answer ends that.
+    /// The present verdict. If the server is down, the reason is that of the last bad probe. The server is silent after as many silent
+    /// results in a row as make a server down, until one answer comes.
     now: Outcome,
-    /// No probe of a server that counts as down has ended yet.
+    /// The server counts as down, but none of its probes has ended yet.
     is_new: bool,
-    /// Results in a row that speak against what it counts as.
+    /// Results in a row that contradict the present verdict.
     against: u32,
     /// Silent results in a row.
     silences: u32,
 }
 
 impl Health {
-    /// A server that counts as this before its first probe.
+    /// The health of a server with this verdict before its first probe.
     pub(crate) fn new(now: Outcome) -> Self {
         Self { is_new: now.is_err(), now, against: 0, silences: 0 }
     }
 
-    /// What it counts as.
+    /// The present verdict.
     pub(crate) fn now(&self) -> &Outcome {
         &self.now
     }
 
-    /// Counts a result. Says whether what the server counts as, or the reason for it, has changed.
+    /// Counts a result. Returns whether the verdict, or the reason for it, has changed.
     pub(crate) fn count(&mut self, check: &Check, result: Outcome) -> bool {
         let is_own = |outcome: &Outcome| matches!(outcome, Err(fault) if fault.is_own);
         let (was_up, was_silent) = (self.now.is_ok(), matches!(&self.now, Err(fault) if fault.is_silent));
         let now = match result {
-            // What keeps the balancer from asking is no fault of the server, and all that is known of one that was never asked.
+            // A fault of the balancer says nothing about the server, but it is the only reason known for a server that was never probed.
             Err(fault) if fault.is_own && is_own(&self.now) => Err(Fault { is_silent: was_silent, ..fault }),
             Err(fault) if fault.is_own => self.now.clone(),
             result => {
                 let is_new = std::mem::take(&mut self.is_new);
                 self.against = if result.is_ok() == was_up { 0 } else { self.against + 1 };
-                // What nothing bad is known of need not prove itself.
+                // A server that has not failed a probe yet comes up with its first good one.
                 let is_other = self.against >= if is_new { 1 } else { self.needed(check) };
                 self.against = if is_other { 0 } else { self.against };
                 let is_answered = matches!(&result, Err(fault) if !fault.is_silent);
@@ -102,7 +102,7 @@ impl Health {
                 let is_silent = was_silent && !is_answered || self.silences >= check.fall.max(1);
                 match result {
                     _ if was_up != is_other => Ok(()),
-                    // One that has just begun to answer well stays as it was until it is up.
+                    // A good result does not change the reason or the silence of a server that is still down.
                     Ok(()) => self.now.clone(),
                     Err(fault) => Err(Fault { is_silent, ..fault }),
                 }
@@ -111,8 +111,8 @@ impl Health {
         std::mem::replace(&mut self.now, now) != self.now
     }
 
-    /// Time until the next probe; `chance` is from 0 to 1. While results speak against what the server counts as, as many probes as
-    /// that takes go into one interval: a server that is down is noticed soon.
+    /// Time until the next probe; `chance` is from 0 to 1. While results contradict the present verdict, one interval has as many probes as
+    /// are needed to change it, so that a dead server is noticed soon.
     pub(crate) fn wait(&self, check: &Check, chance: f64) -> Duration {
         let interval = if self.against == 0 { check.interval } else { check.interval / self.needed(check) };
         interval.mul_f64(1.0 + check.jitter.clamp(0.0, 1.0) * (chance - 0.5))
@@ -157,7 +157,7 @@ mod tests {
         let refuses = Err(Fault::answered("refuses".to_owned()));
         assert!(health.count(&check, refuses.clone()) && *health.now() == refuses);
         assert!(!health.count(&check, Err(Fault::own("no port is free"))) && *health.now() == refuses);
-        // Of one that was never asked, it is all that is known.
+        // For a server that was never probed, it is the only known reason.
         let mut health = unknown(true);
         assert!(health.count(&check, Err(Fault::own("no port is free"))));
         let why = |health: &Health| health.now().clone().unwrap_err();
@@ -186,7 +186,7 @@ mod tests {
             ("000", "..S"),
             ("00-000", "..D..S"),
             ("-0000", "..DS."),
-            // One bad answer shows that the server is there, and good ones wait until it is up.
+            // One bad answer shows that the server is not silent; good ones change nothing until it is up.
             ("000-", "..SD"),
             ("0000+0++", "..S....U"),
             ("000+-", "..S.D"),

@@ -1,4 +1,4 @@
-//! Reads what LVS balances: the output of `ipvsadm-save`, or lines of `ipvsadm` as typed.
+//! Reads the configuration of LVS: the output of `ipvsadm-save`, or command lines of `ipvsadm`.
 
 mod options;
 
@@ -12,23 +12,23 @@ use crate::{
     config::{ALL_PORTS, MAX_WEIGHT},
 };
 
-/// What LVS takes for `-p` without a time.
+/// The time that LVS uses for `-p` without a time.
 const PERSISTENCE: std::time::Duration = std::time::Duration::from_secs(300);
 
-/// A scheduler of LVS, and what it is here.
+/// A scheduler of LVS, by its counterpart here.
 enum Scheduler {
-    /// In turns; with the weights or without them.
+    /// Round robin, with weights or without them.
     Turns { is_weighted: bool },
-    /// By a hash of the source; the flag has the port hashed, too.
+    /// By a hash of the source address; with the flag, the port is hashed, too.
     Hash { with_port: &'static str },
 }
 
 impl Config {
-    /// Reads a table of LVS; mistakes name the text `file`. Its VIPs come by a device. What balances without a port has no health check,
+    /// Reads a table of LVS; mistakes name the text `file`. Clients' frames come by one device. A VIP without a port has no health check,
     /// since LVS knows none.
     ///
     /// # Errors
-    /// All lines that this balancer cannot do as they are meant, each with what to do instead.
+    /// All lines that this balancer cannot carry out as LVS does, each with what to do instead.
     pub fn import_ipvsadm(file: &str, text: &str, device: &str) -> Result<Self, Vec<Mistake>> {
         let mut table = Table { config: Self::new(device), ..Table::default() };
         for (line, text) in lines(text) {
@@ -70,7 +70,7 @@ fn lines(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// What the lines so far have made.
+/// The configuration that the lines so far have made.
 #[derive(Debug)]
 struct Table {
     config: Config,
@@ -108,7 +108,7 @@ impl Table {
             .vips
             .iter()
             .position(|vip| (vip.address, vip.ports[0]) == (service.ip(), service.port()));
-        // What a line with a mistake names is there all the same: the lines below are read, and their own mistakes told.
+        // Even a line with a mistake adds its service or server, so that the lines below are read and their own mistakes reported.
         match (given.command, found) {
             (Command::AddService, None) => {
                 let (vip, is_weighted) = self.vip(given, service, &mut wrong);
@@ -157,7 +157,7 @@ impl Table {
                     .map_or(Persistence::Off, |time| Persistence::For(time.unwrap_or(PERSISTENCE)));
                 (Schedule::RoundRobin, persistence, is_weighted)
             }
-            // By the source, flows stay together for good, so -p has nothing to add.
+            // A hash of the source keeps flows together for good, so -p has nothing to add.
             Scheduler::Hash { with_port } => {
                 let is_of_flow = is_flagged(with_port) && given.persistence.is_none();
                 (Schedule::Ring, if is_of_flow { Persistence::Off } else { Persistence::Source }, true)
@@ -197,7 +197,7 @@ impl Table {
             ));
         }
         let mut server = Server::new(address);
-        // Round robin of LVS counts no weights, but for 0, which drains.
+        // LVS's round robin ignores weights, except 0, which drains a server.
         server.weight = match given.weight {
             Some(weight) if self.is_weighted[found] => weight,
             weight => weight.unwrap_or(1).min(1),

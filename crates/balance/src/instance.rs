@@ -1,8 +1,8 @@
 //! Where a balancer has its state, its control socket and its pins, by its name.
 //!
 //! Names are unique in a network namespace. Outside of the kernel's first one, as in a lab's host or a container, the number of the
-//! namespace is part of them, since folders and the BPF file system are those of the whole machine. Whether a balancer lives that has a
-//! name's state or pins, only locks prove.
+//! namespace is part of them, since folders and the BPF file system belong to the whole machine. Only a lock proves that the balancer
+//! which has the state or the pins of a name still runs.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -26,7 +26,7 @@ use crate::Error;
 pub(crate) const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 /// BPF_FS_MAGIC (linux/magic.h).
 const BPF_MAGIC: u64 = 0xcafe_4a11;
-/// How long an earlier daemon that is ending may have the name.
+/// How long to wait for an earlier daemon of the name that is ending.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The folder of all balancers.
@@ -89,12 +89,12 @@ impl Instance {
         self.folder.join("control")
     }
 
-    /// What the daemon has locked; it says which process that is.
+    /// The file that the daemon has locked; it has the number of the daemon's process.
     pub(crate) fn lock_path(&self) -> PathBuf {
         self.folder.join("lock")
     }
 
-    /// What a later daemon goes on with.
+    /// The saved state, with which a later daemon continues.
     pub(crate) fn state(&self) -> PathBuf {
         self.folder.join("state.json")
     }
@@ -107,8 +107,8 @@ impl Instance {
         if is_bpf(&bpf_folder) { bpf_folder.join(name) } else { Path::new(BPF_FILE_SYSTEM).join(name) }
     }
 
-    /// Takes the folder of pins by [`Pins::there`](undo::Pins::there) or [`Pins::make`](undo::Pins::make): no other balancer can use it
-    /// then.
+    /// Takes the folder of pins by [`Pins::there`](undo::Pins::there) or [`Pins::make`](undo::Pins::make), so that no other balancer can
+    /// use it.
     ///
     /// # Errors
     /// When another process has it, or another user could change it.
@@ -126,9 +126,9 @@ impl Instance {
         })
     }
 
-    /// Makes sure that there is a BPF file system: mounts one in the folder of the state, if the machine has none. It must be there
-    /// after this process, so this comes before the process changes its namespace of mounts; and if that is one of a few processes, as
-    /// under `ip netns exec`, the outermost process that this one comes from gets the mount as well. Returns a warning if it cannot.
+    /// Makes sure that there is a BPF file system: mounts one in the folder of the state if the machine has none. The mount must outlast
+    /// this process, so call this before the process changes its mount namespace. If only a few processes share that namespace, as under
+    /// `ip netns exec`, the outermost ancestor of this process gets the mount as well. Returns a warning if that fails.
     ///
     /// # Errors
     /// When the kernel refuses to mount one.
@@ -175,7 +175,7 @@ impl Instance {
                 fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)
             });
             let mut file = match opened {
-                // One that is ending removes the folder.
+                // A daemon that is ending removes the folder.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline => {
                     continue;
                 }
@@ -187,7 +187,7 @@ impl Instance {
             };
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if is_same(&file).unwrap_or(false) => break file,
-                // One that has ended has removed the file, so this lock excludes no other.
+                // A daemon that has ended has removed the file, so a lock of the removed file excludes no other process.
                 Ok(()) => continue,
                 Err(_) if Instant::now() < deadline => {
                     thread::sleep(POLL_INTERVAL);
@@ -241,7 +241,7 @@ fn is_seen_by(process: u32, path: &Path) -> bool {
     device(&there) == device(path)
 }
 
-/// Mounts what is mounted at a path in another process's namespace of mounts, too, if the folder that it is in is the same one there.
+/// Mounts the file system at a path in another process's mount namespace, too, if the folder that has the path is the same one there.
 fn share_with(process: u32, folder: &Path, path: &Path) -> io::Result<()> {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
     let inside = identity(folder)?;

@@ -11,10 +11,10 @@ use crate::{
     maglev::{PLACES, TURNS},
 };
 
-/// Numbers of VIPs and of servers, of which 0 is none.
+/// How many numbers VIPs and servers have; 0 stands for none.
 pub(crate) const VIPS: usize = 1_024;
 pub(crate) const SERVERS: usize = 8_192;
-/// Ports of addresses, and addresses.
+/// Size of the table of services, which has ports of addresses, and addresses.
 pub(crate) const SERVICES: usize = 16_384;
 
 /// Kinds of reasons why frames are not sent, or are sent without being remembered.
@@ -54,7 +54,7 @@ pub(crate) const TABLES: [(&str, usize, usize); 12] = [
     ("fragments", 40, size_of::<RecentBytes>()),
 ];
 
-/// What holds for all VIPs.
+/// The settings for all VIPs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The address of the device. Frames to other addresses are passed.
@@ -62,11 +62,11 @@ pub struct Settings {
     /// How many flows may be remembered in about a second (2^30 ns) before they have gone on after the handshake: half of them by a SYN,
     /// the others by an ACK. So many flows may in the same time be remembered as established.
     pub inserts_per_second: u32,
-    /// Number of the next sweep of the flows; each flow is marked with the last one before which it sent anything.
+    /// Number of the next sweep of the flows. The program marks a flow with it whenever the flow sends something.
     pub sweep: u32,
     /// How long a handshake may take.
     pub handshake: Duration,
-    /// Part of all hashes. Balancers that stand in for each other have the same.
+    /// The seed of all hashes. Balancers of a failover pair have the same one.
     pub seed: u64,
 }
 
@@ -90,7 +90,7 @@ pub struct ServiceEntry {
     pub persistence: Option<Duration>,
 }
 
-/// What a server is ready for.
+/// What a server can take: new flows, its own flows, or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State(u8);
 
@@ -99,7 +99,7 @@ pub struct State(u8);
 pub struct ServerEntry {
     /// The address of its device.
     pub mac: Mac,
-    /// What it is ready for.
+    /// What it can take.
     pub state: State,
     /// Differs from that of all other servers that have had the same number.
     pub generation: u32,
@@ -125,11 +125,11 @@ pub struct Flow {
     pub generation: u32,
     /// Whether the client has sent FIN or RST.
     pub is_closing: bool,
-    /// The last sweep before which it sent anything.
+    /// The number of the sweep that was next when it last sent something.
     pub sweep: u32,
 }
 
-/// What was sent to a server.
+/// The counts of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerCounts {
     /// Frames, as the kernel hands them over: segments that were received as one count once.
@@ -158,7 +158,7 @@ pub enum Reason {
     Waits,
     /// Dropped: a later fragment of TCP came before the first one, or without it.
     NoFirstFragment,
-    /// Dropped: a SYN, because no more flows may be remembered, and the ring's server gets no new ones.
+    /// Dropped: a SYN, because no more flows may be remembered, and its server in the ring gets no new ones.
     OverBudget,
     /// A SYN was sent where the ring sends its ACK, because no more flows may be remembered.
     SynNotRemembered,
@@ -322,7 +322,7 @@ pub(crate) fn ring_bytes(ring: &Ring, former: &Ring, changed_ns: u64) -> Box<Rin
     bytes
 }
 
-/// The ring that bytes are of, without the one before it.
+/// Reads a ring from the bytes of its entry, without the former one.
 pub(crate) fn ring_of(bytes: &RingBytes) -> Ring {
     let (turns, places) = (&bytes[TURNS_AT..SERVERS_AT], &bytes[PLACES_AT..]);
     let length = u16::from_ne_bytes(part(bytes, 8)).into();
@@ -332,7 +332,7 @@ pub(crate) fn ring_of(bytes: &RingBytes) -> Ring {
 }
 
 fn zeros() -> Box<RingBytes> {
-    // Never on the stack, which may be small.
+    // The bytes are never on the stack, which may be small.
     vec![0; RING_BYTES].into_boxed_slice().try_into().unwrap_or_else(|_| Box::new([0; RING_BYTES]))
 }
 
@@ -340,12 +340,12 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The address of a device as one writes it.
+/// A MAC address in the usual notation.
 pub(crate) fn mac_text(mac: &Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// IPv4 addresses stand as ::ffff:a.b.c.d.
+/// The bytes of an address; an IPv4 address is written as ::ffff:a.b.c.d.
 pub(crate) fn mapped(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => Ipv4Addr::to_ipv6_mapped(&address).octets(),

@@ -1,12 +1,12 @@
 //! A load balancer of layer 2 with direct server return, without kernel modules.
 //!
 //! A BPF program (`bpf/l2dsr.bpf.c` says what becomes of which frame) writes a server's address into each frame that clients send to a
-//! VIP, and sends it out of the device that it came by. Servers have the VIP themselves, and answer clients directly.
+//! VIP, and sends it out of the device that received it. Servers have the VIP themselves, and answer clients directly.
 //!
 //! * [`Program`] loads the program for cls_bpf or XDP, runs it on a frame, attaches it to a device, or replaces the one there.
 //! * [`Table`] is what the program knows: VIPs, servers, rings; and what it counts.
 //! * [`Ring`] spreads flows over servers.
-//! * [`Daemon`] keeps the tables as a [`Config`] and the health of the servers want them. [`ask`] asks and tells a running one.
+//! * [`Daemon`] keeps the tables up to date with a [`Config`] and the servers' health. [`ask`] sends a request to a running one.
 
 mod addresses;
 #[cfg(test)]
@@ -69,7 +69,7 @@ pub enum Error {
         /// The capabilities.
         lacking: String,
     },
-    /// The kernel refuses, or does not know how.
+    /// The kernel refuses, or lacks the feature.
     #[error("cannot {what}: {cause}")]
     Kernel {
         /// What was tried.
@@ -94,7 +94,7 @@ pub enum Error {
     /// A change of this machine that cannot be recorded or undone.
     #[error(transparent)]
     Undo(#[from] undo::Error),
-    /// A number that a table has no place for.
+    /// A table has no room for so many entries.
     #[error("no room for more {what}: a balancer holds at most {most}; start another balancer")]
     TooMany {
         /// What there is too much of.
@@ -105,7 +105,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Of what was tried, and the error of a library.
+    /// An error with what was tried, and the error of a library.
     fn new(what: impl Into<String>, error: &(dyn error::Error + 'static)) -> Self {
         let (mut words, mut cause) = (String::new(), Some(error));
         while let Some(error) = cause {
@@ -115,7 +115,7 @@ impl Error {
             if !lacking.is_empty() {
                 return Self::NotPermitted { what: what.into(), lacking: lacking.join(", ") };
             }
-            // The verifier says hundreds of lines.
+            // The verifier's log has hundreds of lines.
             append_cause(&mut words, error.to_string().lines().next().unwrap_or_default());
             cause = error.source();
         }
@@ -123,7 +123,7 @@ impl Error {
     }
 }
 
-/// Adds a cause to an error's text, but for its beginning where the text ends with that: some libraries say causes twice.
+/// Adds a cause to an error's text. If the text already ends with the begin of the cause, it is not repeated: some libraries do that.
 fn append_cause(words: &mut String, cause: &str) {
     let ends = cause.match_indices(": ").map(|(at, _)| at).chain([cause.len()]);
     let said = ends.filter(|end| words.ends_with(&cause[..*end])).max();

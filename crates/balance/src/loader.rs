@@ -23,9 +23,9 @@ const XDP: &[u8] = include_bytes_aligned!("../bpf/l2dsr_xdp.bpf.o");
 /// Where the program sees a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// When the kernel has made a packet of it: every device, and the best place on veth and bridges.
+    /// After the kernel has built a packet of the frame: works on every device, and is the best place on veth and bridges.
     Cls,
-    /// In the driver, before that: the best place on real devices.
+    /// In the driver, before the kernel builds a packet: the best place on hardware.
     Xdp,
 }
 
@@ -38,20 +38,20 @@ impl Hook {
         }
     }
 
-    /// The best one of a device: XDP where there is hardware.
+    /// The best hook for a device: XDP if it is hardware.
     pub(crate) fn for_device(device: &Device) -> Self {
         if device.link.kind.is_none() { Self::Xdp } else { Self::Cls }
     }
 }
 
-/// How much is remembered. Tables that are pinned keep the sizes that they were made with.
+/// How many entries the tables have. Pinned tables keep the sizes with which they were made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
     /// Established flows.
     pub flows: u32,
     /// Handshakes under way, as many as begin in the time that one takes.
     pub pending: u32,
-    /// Source addresses that persist.
+    /// Source addresses with persistence.
     pub sources: u32,
     /// Packets in fragments.
     pub fragments: u32,
@@ -68,7 +68,7 @@ impl Default for Sizes {
 pub struct Program {
     ebpf: Ebpf,
     pub(crate) hook: Hook,
-    /// By which the kernel knows it.
+    /// The identifier of the program in the kernel.
     pub(crate) number: u32,
     /// Holds the attachment to a device that is not pinned.
     pub(crate) link: Option<FdLink>,
@@ -86,8 +86,8 @@ pub struct Ran {
 }
 
 impl Program {
-    /// Loads the program with its tables. With a folder of the BPF file system, the tables lie there, and are those that lie there
-    /// already, so another program can go on with them.
+    /// Loads the program with its tables. With a folder of the BPF file system, the tables are pinned there. Tables that are pinned there
+    /// already are used again, so that another program can continue with them.
     ///
     /// # Errors
     /// When this user or this kernel cannot, or when the tables there are those of another version.
@@ -121,7 +121,7 @@ impl Program {
         Ok((program, table))
     }
 
-    /// Runs the program on a frame as often as asked, each time on what it left the time before.
+    /// Runs the program on a frame as often as asked, each time on the result of the run before.
     ///
     /// # Errors
     /// When the kernel refuses, such as a frame shorter than an Ethernet header.

@@ -10,7 +10,7 @@
 //! are gone, and those that a server has beyond its new share; servers that lack places take these, again in their own orders. That is
 //! the least that a change can move. The price is memory: rings are equal where the same changes came in the same order.
 //! Only changes of weights and of the list of servers change a ring. Servers that are drained, full or dead stay in it, and the program
-//! goes round them.
+//! bypasses them.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ pub(crate) const PLACES: usize = 65_537;
 /// Longest cycle of turns of round robin.
 pub(crate) const TURNS: usize = 4_096;
 
-/// A server, as the ring sees it.
+/// A server with the values that the ring depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Number of the server, above 0.
     pub number: u16,
-    /// What the order of its places is made of: the same on all balancers.
+    /// The order of its places is derived from this name, which must be the same on all balancers.
     pub name: String,
     /// Its share is its part of the sum of all weights.
     pub weight: u32,
@@ -43,7 +43,7 @@ pub struct Ring {
 struct Taker {
     number: u16,
     weight: u64,
-    /// Collected by passing; a turn costs the largest weight.
+    /// Grows by the weight in each round; taking a place costs the largest weight.
     credit: u64,
     /// Its order of places.
     next: usize,
@@ -73,8 +73,8 @@ impl Ring {
         (0..=u16::MAX).zip(shares).filter(|(_, share)| *share > 0).collect()
     }
 
-    /// The new ring of members that have the names and weights of others, whose new ring this is; none if they have not. That takes
-    /// little of the time that a new one takes.
+    /// The ring of members with the names and weights of those that this new ring was made of; none if they differ. Renumbering takes much
+    /// less time than making a new ring.
     pub(crate) fn renumbered(&self, from: &[Member], to: &[Member]) -> Option<Self> {
         let is_alike =
             |(one, other): (&Member, &Member)| (&one.name, one.weight) == (&other.name, other.weight);
@@ -91,7 +91,7 @@ impl Ring {
         // The order in a round must not depend on how a file lists them.
         let mut members = members.to_vec();
         members.sort_by(|one, other| one.name.cmp(&other.name));
-        // By number: what a server has beyond its share, below 0 what it lacks. Servers that are gone have no share.
+        // By the number of a server: how many places it has beyond its share, or lacks if below 0. Removed servers have no share.
         let mut beyond = vec![0_i64; usize::from(u16::MAX) + 1];
         places.iter().for_each(|server| beyond[usize::from(*server)] += 1);
         for (member, share) in members.iter().zip(shares(&members)) {
@@ -108,14 +108,14 @@ impl Ring {
                     continue;
                 }
                 taker.credit -= turn;
-                // What one server lacks, others have beyond their shares, or none has. What it has passed by stays so.
+                // Places that a server lacks are beyond the shares of others, or free. Places that its order has passed stay taken.
                 let place = taker.find(|place| beyond[usize::from(places[place])] > 0);
                 beyond[usize::from(places[place])] -= 1;
                 beyond[usize::from(taker.number)] += 1;
                 places[place] = taker.number;
             }
         }
-        // With no server left, no other has taken the places of those that are gone.
+        // With no server left, the places of removed servers have not been taken.
         if members.iter().all(|member| member.weight == 0) {
             places.fill(0);
         }
@@ -149,7 +149,7 @@ impl Taker {
     }
 }
 
-/// The finalizer of SplitMix64, whose output has each input bit in every bit.
+/// The finalizer of SplitMix64, in which each bit of the output depends on each bit of the input.
 fn mixed(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -169,7 +169,7 @@ fn shares(members: &[Member]) -> Vec<u64> {
     by_remainder.sort_by_key(|&at| (u64::MAX - exact(&members[at]) % sum, &members[at].name));
     let left = PLACES as u64 - shares.iter().sum::<u64>();
     by_remainder.iter().take(left as usize).for_each(|&at| shares[at] += 1);
-    // The largest share gives to each server with a weight and no place. There are more places than servers.
+    // The largest share gives a place to each server that has a weight but no place. There are more places than servers.
     for at in 0..members.len() {
         if members[at].weight > 0
             && shares[at] == 0
@@ -251,7 +251,7 @@ mod tests {
             check_shares(&again, &all);
             assert_eq!(moved(&without, &again), again.share(3), "{count} servers: what server 3 got");
 
-            // What plain Maglev would move, of which the doc comment tells.
+            // The number of places that plain Maglev would move, as in the doc comment.
             let plain = moved(&ring, &Ring::new(&fewer)) as f64 / ring.share(3) as f64;
             println!("{count} servers: anew {plain:.3} times the least");
         }

@@ -11,28 +11,28 @@ use crate::{Error, control::serve};
 
 /// How long a client may take for its whole request, and for reading on in an answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
-/// How long it may take for the whole answer: as long as Prometheus waits for it by default.
+/// How long a client may take for the whole answer: as long as Prometheus waits by default.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest request, in bytes.
 const MAX_REQUEST: usize = 16 << 10;
 
-/// Takes the address.
+/// Listens on the address.
 ///
 /// # Errors
-/// When it cannot be used.
+/// When the address cannot be used.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).map_err(|error| Error::new(format!("answer /metrics on {address}"), &error))
 }
 
-/// Answers until the process ends. `metrics` makes the text of an answer; none when there is none any more.
+/// Answers requests until the process ends. `metrics` makes the text of an answer; none if the daemon does not answer.
 ///
 /// # Errors
-/// When there is no thread for it.
+/// When the thread cannot be started.
 pub(crate) fn answer_on(
     listener: TcpListener,
     metrics: impl Fn() -> Option<String> + Clone + Send + 'static,
 ) -> Result<(), Error> {
-    // A client that goes away has no answer.
+    // A client that has gone gets no answer.
     let answer = move |stream: TcpStream| drop(answer(&stream, &metrics));
     let run = move || serve(listener.incoming().flatten(), answer);
     let started = thread::Builder::new().name("metrics".to_owned()).spawn(run);
@@ -41,7 +41,7 @@ pub(crate) fn answer_on(
 
 fn answer(stream: &TcpStream, metrics: &impl Fn() -> Option<String>) -> io::Result<()> {
     let (mut request, mut part, deadline) = (Vec::new(), [0; 4_096], Instant::now() + TIMEOUT);
-    // All of it is read, since closing on unread bytes would reset the answer.
+    // The whole request is read, because closing a socket with unread bytes would reset the connection before the answer arrives.
     while !request.ends_with(b"\r\n\r\n") && !request.ends_with(b"\n\n") {
         stream.set_read_timeout(Some(left(deadline)?))?;
         let read = (&*stream).read(&mut part)?;
@@ -109,7 +109,7 @@ mod tests {
             );
         }
         drop(silent);
-        // However much it still says, it is not waited for.
+        // A client that keeps sending is not waited for beyond the deadline.
         let mut slow = client(address);
         until("it is given up", || slow.write_all(b"a").is_err());
         let mut other = client(address);

@@ -1,6 +1,6 @@
-//! One probe of a server: an exchange of TCP, and what is said in it ([`Talk`]), without input or output.
+//! One probe of a server: a TCP connection, and the exchange on it ([`Talk`]), without input or output.
 //!
-//! The kernel knows nothing of these connections. The probe takes packets, and gives the packets to be sent.
+//! The kernel knows nothing of these connections. The caller passes received packets to the probe, and sends those that it returns.
 
 mod talk;
 
@@ -15,13 +15,13 @@ use record::units::show_nominal_time_ns;
 use self::talk::{Heard, Talk};
 use crate::{CheckKind, layout::mapped};
 
-/// Fits on every path that IPv6 may take.
+/// Maximum segment size of probes: one that every IPv6 path carries.
 const SEGMENT: u16 = 1_220;
-/// What a server may send before it must wait: one segment. Several may come as one packet, of which the end would be cut off.
+/// The receive window: one segment. Several segments may come as one packet, whose end would be cut off.
 const WINDOW: u16 = SEGMENT;
-/// To a server of the segment. One that has lost the VIP, and forwards, must not hand a probe to another one.
+/// Hop limit of probes: servers are on the segment. A server that has lost the VIP, and forwards, must not pass a probe on to another.
 const HOPS: u8 = 1;
-/// How often what was said first is sent at most.
+/// How often the request is sent at most.
 const REQUESTS: u32 = 3;
 
 /// A segment of TCP.
@@ -43,10 +43,10 @@ pub(crate) struct Segment<'b> {
 pub(crate) struct Probe {
     own: SocketAddr,
     vip: SocketAddr,
-    /// Number of the first byte that the server has not acknowledged: at first, of that after the SYN.
+    /// Sequence number of the first byte that the server has not acknowledged: at first, of the byte after the SYN.
     next: u32,
     phase: Phase,
-    /// What is said; none if a connection is enough.
+    /// The exchange on the connection; none if a connection is enough.
     talk: Option<Talk>,
     resend: Option<Instant>,
     deadline: Instant,
@@ -55,57 +55,57 @@ pub(crate) struct Probe {
 
 #[derive(Debug)]
 enum Phase {
-    /// SYN is sent.
+    /// The SYN is sent.
     Connecting,
-    /// The connection is there.
+    /// The connection is established.
     Connected {
-        /// Number of the next byte of the server.
+        /// Sequence number of the next byte of the server.
         expected: u32,
-        /// What was said, and is not acknowledged.
+        /// Bytes that were sent, and are not acknowledged.
         said: Vec<u8>,
-        /// How often what was said first has been sent.
+        /// How often the request has been sent.
         requests: u32,
     },
 }
 
-/// What a probe found: that all is well, or what is not.
+/// The result of a probe: the server is well, or has a fault.
 pub(crate) type Outcome = Result<(), Fault>;
 
 /// What is wrong with a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) why: String,
-    /// Whether nothing at all has come from it. A server that answers, however badly, may still serve its connections.
+    /// Whether the server has not answered at all. A server that answers, however badly, may still serve its connections.
     pub(crate) is_silent: bool,
-    /// Whether it says something of the balancer, and nothing of the server.
+    /// Whether the fault is one of the balancer, and says nothing about the server.
     pub(crate) is_own: bool,
 }
 
 impl Fault {
-    /// Of a server that answers.
+    /// A fault of a server that answers.
     pub(crate) fn answered(why: String) -> Self {
         Self { why, is_silent: false, is_own: false }
     }
 
-    /// Of a balancer that could not ask, or has not asked yet.
+    /// A fault of the balancer: it could not probe the server, or has not probed it yet.
     pub(crate) fn own(why: impl Into<String>) -> Self {
         Self { is_own: true, ..Self::answered(why.into()) }
     }
 
-    /// Of a server of which nothing is known, and which counts as silent or not.
+    /// The fault of a server whose health is not known yet; the caller decides whether it counts as silent.
     pub(crate) fn unknown(why: &str, is_silent: bool) -> Self {
         Self { is_silent, ..Self::own(why) }
     }
 
-    /// Of a server that does not.
+    /// A fault of a server that does not answer.
     pub(crate) fn silent(why: impl Into<String>) -> Self {
         Self { why: why.into(), is_silent: true, is_own: false }
     }
 }
 
 impl<'b> Segment<'b> {
-    /// The segment in a packet of IP, whose end may be cut off; none if it is none, or is broken. The checksum is not looked at: between
-    /// virtual devices there is none yet.
+    /// The TCP segment in an IP packet, whose end may be cut off; none if the packet has no valid one. The checksum is not verified:
+    /// packets between virtual devices do not have theirs yet.
     pub(crate) fn parse(packet: &'b [u8]) -> Option<Self> {
         let packet = LaxSlicedPacket::from_ip(packet).ok()?;
         let (from, to): (IpAddr, IpAddr) = match packet.net.as_ref()? {
@@ -132,10 +132,10 @@ impl<'b> Segment<'b> {
 }
 
 impl Probe {
-    /// Begins a probe from an own address and port, with a random number of its first byte. Returns the SYN, too.
+    /// Begins a probe from an own address and port, with a random initial sequence number. Returns the SYN, too.
     ///
     /// # Errors
-    /// When nothing can be said.
+    /// When the exchange cannot be prepared, such as for lack of TLS.
     pub(crate) fn begin(
         source: SocketAddr,
         vip: SocketAddr,
@@ -153,12 +153,12 @@ impl Probe {
         Ok((probe, syn))
     }
 
-    /// When [`Self::wake`] wants to be called.
+    /// When [`Self::wake`] must be called.
     pub(crate) fn wakes(&self) -> Instant {
         self.resend.unwrap_or(self.deadline)
     }
 
-    /// Takes a segment. What is to be sent goes to `out`. Returns what was found, when it was.
+    /// Takes a segment. Packets to be sent go to `out`. Returns the outcome once the probe has ended.
     pub(crate) fn receive(&mut self, segment: &Segment<'_>, out: &mut Vec<Vec<u8>>) -> Option<Outcome> {
         if (segment.from, segment.to) != (self.vip, self.own) {
             return None;
@@ -168,14 +168,14 @@ impl Probe {
             return self.connecting(segment, out);
         };
         if segment.is_reset {
-            // One with another number may be anybody's (RFC 9293, 3.10.7.4).
+            // A reset with another sequence number may be forged (RFC 9293, 3.10.7.4).
             let is_reset = segment.sequence == *expected;
             let hint = self.talk.as_ref().map_or("", Talk::hint);
             let why = format!("resets the connection to port {port} instead of answering{hint}");
             return is_reset.then_some(Err(Fault::answered(why)));
         }
         if segment.is_syn {
-            // The server has not heard what was said.
+            // The server repeats its SYN, so it has not received the request.
             if *requests < REQUESTS && segment.sequence.wrapping_add(1) == *expected {
                 *requests += 1;
                 out.extend(self.said_again());
@@ -187,7 +187,7 @@ impl Probe {
             said.drain(..heard);
             self.next = self.next.wrapping_add(heard as u32);
         }
-        // What has come before is cut off; what comes too early is left to be sent again.
+        // Bytes that came before are cut off; a segment that comes too early is dropped, so that the server sends it again.
         let known = expected.wrapping_sub(segment.sequence) as usize;
         let fresh = segment.payload.get(known..);
         let ends = segment.is_fin && known <= segment.payload.len();
@@ -205,10 +205,10 @@ impl Probe {
         None
     }
 
-    /// Sends again what has not been answered, or gives up.
+    /// Sends again the segment that has not been answered, or gives up.
     pub(crate) fn wake(&mut self, now: Instant, out: &mut Vec<Vec<u8>>) -> Option<Outcome> {
         if now >= self.deadline {
-            // The server may have answered, and the answer may be lost.
+            // The server may have answered although the answer was lost, so its connection is reset.
             out.push(self.reset());
             let is_silent = matches!(self.phase, Phase::Connecting);
             let what = if is_silent { "a SYN" } else { self.talk.as_ref().map_or("", Talk::awaited) };
@@ -229,7 +229,7 @@ impl Probe {
     fn connecting(&mut self, segment: &Segment<'_>, out: &mut Vec<Vec<u8>>) -> Option<Outcome> {
         let acknowledged = segment.acknowledged?;
         if acknowledged != self.next {
-            // Of a connection that the server had from this port before.
+            // The segment belongs to an earlier connection from this port, which the server still has.
             if !segment.is_reset {
                 out.push(packet(self.own, self.vip, acknowledged, |tcp| tcp.rst = true, &[], &[]));
             }
@@ -256,7 +256,7 @@ impl Probe {
         Some(found)
     }
 
-    /// A segment with what was not said before.
+    /// A segment with new bytes.
     fn say(&mut self, bytes: &[u8]) -> Vec<u8> {
         let Phase::Connected { expected, said, .. } = &mut self.phase else { return Vec::new() };
         let (expected, at) = (*expected, self.next.wrapping_add(said.len() as u32));
@@ -264,7 +264,7 @@ impl Probe {
         self.data(expected, at, bytes)
     }
 
-    /// A segment with what was said, and is not acknowledged.
+    /// A segment with the bytes that were sent, and are not acknowledged.
     fn said_again(&self) -> Option<Vec<u8>> {
         let Phase::Connected { expected, said, .. } = &self.phase else { return None };
         (!said.is_empty()).then(|| self.data(*expected, self.next, said))
@@ -287,7 +287,7 @@ impl Probe {
         self.empty(|tcp| tcp.rst = true)
     }
 
-    /// A segment without data. Its number is what the server expects: it takes a reset with no other.
+    /// A segment without data. It has the sequence number that the server expects, because the server accepts no reset with another.
     fn empty(&self, set: impl FnOnce(&mut TcpHeader)) -> Vec<u8> {
         let expected = match &self.phase {
             Phase::Connecting => None,
@@ -301,7 +301,7 @@ impl Probe {
     }
 }
 
-/// A segment in a packet of IP, with its checksums.
+/// An IP packet with a TCP segment and its checksums.
 fn packet(
     from: SocketAddr,
     to: SocketAddr,
@@ -312,12 +312,12 @@ fn packet(
 ) -> Vec<u8> {
     let mut tcp = TcpHeader::new(from.port(), to.port(), sequence, WINDOW);
     set(&mut tcp);
-    // There is one option at most, and forty bytes for them.
+    // This has at most one option, and TCP has forty bytes for options.
     let fit = tcp.set_options(options);
     debug_assert!(fit.is_ok());
     let ip = match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => PacketBuilder::ipv4(from.octets(), to.octets(), HOPS),
-        // An address of IPv4 in a probe of IPv6 is refused before.
+        // Both addresses are IPv6 here: `Prober` uses an own address of the VIP's family.
         (from, to) => PacketBuilder::ipv6(mapped(from), mapped(to), HOPS),
     };
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Which server is probed when, and what the results mean: all probes together, on a time that is given, without input or output.
+//! Decides when each server is probed, and what the results mean. The caller passes the time, and does all input and output.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,7 +18,7 @@ use crate::{
     probe::{Fault, Outcome, Probe, Segment},
 };
 
-/// Ports that probes come from: beyond those that Linux gives to connections by default.
+/// Source ports of probes: above those that Linux gives to connections by default.
 pub(crate) const PORTS: RangeInclusive<u16> = 61_000..=65_535;
 
 /// The golden ratio, without its whole part.
@@ -30,28 +30,28 @@ const UNRESOLVED: &str = "does not answer ARP or neighbour discovery for its own
 /// A server of a VIP that is to be checked.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Target {
-    /// What events name it by.
+    /// The identity of the target in events.
     pub(crate) id: u64,
-    /// The VIP that is asked.
+    /// The VIP that is probed.
     pub(crate) vip: IpAddr,
-    /// The port that is asked.
+    /// The port that is probed.
     pub(crate) port: u16,
     /// The server's own address.
     pub(crate) server: IpAddr,
-    /// How it is asked. Of kind `None`, only its MAC address is found out.
+    /// How it is checked. With the kind `None`, only its MAC address is found out.
     pub(crate) check: Check,
-    /// What it counts as until probes say otherwise. One that is down comes up with its first good probe.
+    /// Its health until the first results. A server that is down comes up with its first good probe.
     pub(crate) health: Outcome,
 }
 
 impl Target {
-    /// Whether it is the same, asked in the same way. What it counts as may differ.
+    /// Whether it is the same server with the same check. The health may differ.
     pub(crate) fn is_asked_like(&self, other: &Self) -> bool {
         *other == Self { health: other.health.clone(), ..self.clone() }
     }
 }
 
-/// What has been found out.
+/// A finding of the prober.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The address of a server's device; none if the server does not answer for its address any more.
@@ -65,12 +65,12 @@ pub(crate) enum Event {
     Health {
         /// The target.
         id: u64,
-        /// That it is up, or what the last probe found, and whether the server is silent.
+        /// Whether it is up, or the fault that the last probe found, which tells whether the server is silent.
         health: Outcome,
     },
 }
 
-/// What is to be done.
+/// What the caller must do.
 #[derive(Debug, Default)]
 pub(crate) struct Actions {
     /// Packets, each with the address of the device that it goes to.
@@ -83,10 +83,10 @@ pub(crate) struct Actions {
 pub(crate) struct Prober {
     /// Own addresses, each with the length of its prefix in bits.
     own: Vec<(IpAddr, u8)>,
-    /// Addresses that servers have, too.
+    /// The VIPs: servers have these addresses, too, so probes must not come from them.
     vips: BTreeSet<IpAddr>,
     targets: BTreeMap<u64, Watched>,
-    /// When each target wants to be looked at.
+    /// When each target must be looked at.
     due: BTreeSet<(Instant, u64)>,
     /// Targets that are probed, by the port of the probe.
     ports: HashMap<u16, u64>,
@@ -104,7 +104,7 @@ struct Watched {
     due: Instant,
     /// When the last probe began.
     begun: Instant,
-    /// At which part of an interval after its first probe its second one comes, so that probes of many are spread over it.
+    /// The second probe comes this part of an interval after the first one, so that the probes of many servers spread over the interval.
     phase: Option<f64>,
     state: State,
 }
@@ -112,7 +112,7 @@ struct Watched {
 #[derive(Debug)]
 enum State {
     Idle,
-    /// Until its server's device is known.
+    /// The probe waits for the server's MAC address.
     Unaddressed {
         deadline: Instant,
     },
@@ -136,13 +136,13 @@ impl Prober {
         }
     }
 
-    /// Takes other own addresses, for the probes that begin from now on.
+    /// Replaces the own addresses, for the probes that begin from now on.
     pub(crate) fn set_addresses(&mut self, addresses: Vec<(IpAddr, u8)>) {
         self.own = addresses;
     }
 
-    /// Takes other targets. Those that stay as they were keep their state; of those whose address or check has changed, whether they
-    /// are up. Tells the address of new ones' devices, if it is known already.
+    /// Replaces the targets. Unchanged targets keep their state, and targets whose address or check has changed keep their health. Reports
+    /// the MAC addresses of new targets that are known already.
     pub(crate) fn set_targets(&mut self, targets: Vec<Target>, now: Instant) -> Actions {
         let mut actions = Actions::default();
         self.vips = targets.iter().map(|target| target.vip).collect();
@@ -159,14 +159,14 @@ impl Prober {
                     if other.is_none() && mac.is_some() {
                         actions.events.push(Event::Mac { server, mac });
                     }
-                    // Of one that was not checked, nothing has been found out here.
+                    // For a target that was not checked before, the prober has found out nothing.
                     let checked = other.as_ref().filter(|other| other.target.check.kind != CheckKind::None);
                     let health =
                         Health::new(checked.map_or(&target.health, |other| other.health.now()).clone());
-                    // Multiples of the golden ratio lie evenly, however many there are.
+                    // Multiples of the golden ratio spread evenly, however many targets there are.
                     self.phase = (self.phase + GOLDEN_RATIO).fract();
                     other.into_iter().for_each(|other| self.end(&other));
-                    // Not all at the same time.
+                    // The first probes do not all begin at the same time.
                     let spread = target.check.interval.mul_f64(target.check.jitter.clamp(0.0, 1.0));
                     let due = now + spread.mul_f64(self.random.random());
                     if target.check.kind != CheckKind::None {
@@ -187,17 +187,17 @@ impl Prober {
         self.servers.iter().map(|(server, known)| (*server, *known))
     }
 
-    /// When [`Self::wake`] wants to be called; never if there is nothing to probe.
+    /// When [`Self::wake`] must be called; never if there is nothing to probe.
     pub(crate) fn wakes(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes what is known of a server's device.
+    /// Takes the kernel's neighbour entry of a server.
     pub(crate) fn neighbour(&mut self, server: IpAddr, now_known: Neighbour, now: Instant) -> Actions {
         let mut actions = Actions::default();
         let Some(known) = self.servers.get_mut(&server) else { return actions };
         let (before, after) = (mac_of(*known), mac_of(now_known));
-        // While the kernel asks for it again, the address of before holds.
+        // While the kernel resolves the server again, its last address holds.
         if now_known == Neighbour::Unknown {
             return actions;
         }
@@ -206,7 +206,7 @@ impl Prober {
             actions.events.push(Event::Mac { server, mac: after });
         }
         if before.is_some() && after.is_some() {
-            // It is not awaited.
+            // No target waits for the address.
             return actions;
         }
         let waiting = self.targets.iter().filter(|(_, watched)| {
@@ -234,7 +234,7 @@ impl Prober {
     /// Does what is due.
     pub(crate) fn wake(&mut self, now: Instant) -> Actions {
         let mut actions = Actions::default();
-        // Each target is looked at once, and is then due later or has another reason to be looked at.
+        // The due targets are collected first, so that each is looked at once, even if it is due again at once.
         let due: Vec<u64> = self.due.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect();
         due.into_iter().for_each(|id| self.attend(id, now, &mut actions));
         actions
@@ -287,7 +287,7 @@ impl Prober {
         Ok(syn)
     }
 
-    /// Sends what a probe gave, counts its result, and says when the target is due again.
+    /// Passes on the packets of a probe, counts its result, and decides when the target is due again.
     fn finish(
         &mut self,
         id: u64,
@@ -336,7 +336,7 @@ impl Prober {
         }
     }
 
-    /// The next port that no probe has. Ports are taken in turn, so that one has rested when it comes again.
+    /// The next port that no probe uses. Ports are taken in turn, so that the same port is not used again soon.
     fn free_port(&mut self) -> Option<u16> {
         for _ in PORTS {
             let port = self.next_port;
@@ -349,7 +349,7 @@ impl Prober {
     }
 }
 
-/// The address of one device; a broadcast address, as the kernel knows one of every network, is that of none.
+/// The MAC address of a single device; none for a broadcast address, of which the kernel has one for every network.
 pub(crate) fn mac_of(known: Neighbour) -> Option<Mac> {
     match known {
         Neighbour::Known { mac, .. } if mac[0] & 1 == 0 => Some(mac),
@@ -357,7 +357,7 @@ pub(crate) fn mac_of(known: Neighbour) -> Option<Mac> {
     }
 }
 
-/// Why a server's MAC address is not known. Under IPv6, the kernel resolves no address without a link-local one of its own.
+/// Why a server's MAC address is not known. Under IPv6, the kernel resolves addresses only if the device has a link-local address.
 fn unresolved(own: &[(IpAddr, u8)], server: IpAddr) -> Fault {
     let is_link_local = |address| matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
     if server.is_ipv4() || own.iter().any(|(address, _)| is_link_local(*address)) {
@@ -368,14 +368,14 @@ fn unresolved(own: &[(IpAddr, u8)], server: IpAddr) -> Fault {
     )
 }
 
-/// The own address that a server answers to: one of its network, if there is one.
+/// The own address from which a server is probed: one in the server's network, if there is one.
 fn source(
     addresses: &[(IpAddr, u8)],
     server: IpAddr,
     vip: IpAddr,
     vips: &BTreeSet<IpAddr>,
 ) -> Option<IpAddr> {
-    // A server would answer a VIP to itself.
+    // A server would send its answer to a VIP to itself.
     let usable = || {
         addresses.iter().filter(|(address, _)| address.is_ipv4() == vip.is_ipv4() && !vips.contains(address))
     };

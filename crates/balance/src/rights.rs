@@ -15,7 +15,7 @@ const RIGHTS: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::PERFMON, "CAP_PERFMON"),
 ];
 
-/// Names of the capabilities that this thread lacks; all, if that cannot be told.
+/// Names of the capabilities that this thread lacks; all of them if its capabilities cannot be read.
 pub(crate) fn lacking() -> Vec<&'static str> {
     let is_first = own_identity(Kind::User).is_ok_and(|(_, inode)| inode == FIRST_USER_NAMESPACE);
     if !is_first {
@@ -25,7 +25,7 @@ pub(crate) fn lacking() -> Vec<&'static str> {
 }
 
 fn lacking_of(held: CapabilitySet) -> Vec<&'static str> {
-    // Before there were capabilities for BPF alone, this one had them.
+    // Before Linux had capabilities for BPF alone, this one included them.
     let is_of_bpf = |right| right == CapabilitySet::BPF || right == CapabilitySet::PERFMON;
     let has = |right| held.contains(right) || is_of_bpf(right) && held.contains(CapabilitySet::SYS_ADMIN);
     RIGHTS.iter().filter(|(right, _)| !has(*right)).map(|(_, name)| *name).collect()

@@ -1,8 +1,8 @@
-//! Makes this host a server: VIPs on `lo`, and no answer for them in ARP.
+//! Makes this host a server: adds the VIPs to `lo`, and keeps the host from answering ARP for them.
 //!
-//! A server takes packets to the VIP, and must not be found by it: clients and routers ask which host has the address, and the balancer alone may
-//! answer. So the settings come before the addresses, and go after them. IPv6 needs none: Linux answers only for the addresses of the
-//! interface that is asked.
+//! A server accepts packets to the VIP, but must not answer ARP for it: clients and routers ask which host has the address, and only the
+//! balancer may answer. So the settings are made before the addresses are added, and undone after they are removed. IPv6 needs no
+//! settings: Linux answers only for the addresses of the interface that receives the question.
 
 use std::{
     io,
@@ -17,11 +17,11 @@ use undo::{Change, Entry, Folder, InterfaceAddress, Journal, Setting};
 
 use crate::{Error, addresses::is_silent, config::unusable};
 
-/// What [`undo::runs`] calls it.
+/// The kind of its journals in [`undo::runs`].
 const KIND: &str = "server";
 
-/// What a server needs, in the order in which it is set: the name, the values that are good, and the value that is set otherwise. 3 would
-/// answer for addresses like ours, and 8 for none at all, so that the balancer would not find this host.
+/// The settings of a server, in the order in which they are made: the name, the accepted values, and the value that is set otherwise.
+/// With 3, a host would answer for addresses such as VIPs; with 8, it would answer for none, so that the balancer would not find it.
 const SETTINGS: [(&str, &[&str], &str); 2] =
     [("arp_ignore", &["1", "2"], "1"), ("arp_announce", &["2"], "2")];
 
@@ -33,18 +33,18 @@ pub struct ServerSetup {
     lines: Vec<String>,
 }
 
-/// What was decided before anything is changed.
+/// The plan, which is complete before anything is changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
-    /// Names of settings, with their values now and then.
+    /// Names of settings, with their present values and those to be set.
     settings: Vec<(String, String, &'static str)>,
     addresses: Vec<IpAddr>,
     lines: Vec<String>,
 }
 
 impl ServerSetup {
-    /// Makes the host of this thread's network namespace a server of the VIPs. Of the devices, those that are named are kept from
-    /// answering even if the setting for all devices is changed.
+    /// Makes the host of this thread's network namespace a server of the VIPs. The named devices are kept from answering by settings of
+    /// their own, even if the setting for all devices is changed later.
     ///
     /// # Errors
     /// All reasons why it cannot be done, or not safely. Nothing is changed then.
@@ -81,14 +81,14 @@ impl ServerSetup {
         };
         let (journal, former) = Journal::resume(folder, KIND, &title).map_err(|error| one(&error))?;
         let mut setup = Self { journal, lines: plan.lines.clone() };
-        // What an earlier command has left goes on, if this one fails.
+        // If this command fails, the changes that an earlier one has left must stay.
         setup.journal.set_kept(!former.is_empty());
         setup.apply(&plan, vips, &former, network, &links, &mut netlink).map_err(|error| vec![error])?;
         setup.journal.set_kept(false);
         Ok(setup)
     }
 
-    /// What was changed, and what was so already, one line each.
+    /// What was changed, and what was correct already, one line each.
     pub fn lines(&self) -> &[String] {
         &self.lines
     }
@@ -96,7 +96,7 @@ impl ServerSetup {
     /// Undoes the changes, the last one first.
     ///
     /// # Errors
-    /// What could not be undone; it stays recorded.
+    /// The changes that could not be undone; they stay in the journal.
     pub fn end(self) -> Result<(), Vec<String>> {
         self.journal.finish().map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
@@ -118,7 +118,7 @@ impl ServerSetup {
         };
         for (name, before, value) in &plan.settings {
             let path: PathBuf = kernel::sysctl_path(name);
-            // A setting that was recorded before has its first value there.
+            // If an earlier command recorded this setting, the journal already has its original value.
             if !has(&path) {
                 let after = Some((*value).to_owned());
                 let is_its = |link: &&Link| path.parent().is_some_and(|folder| folder.ends_with(&link.name));
@@ -177,7 +177,7 @@ fn plan(
         }
     }
     if vips.iter().any(IpAddr::is_ipv4) && wrong.is_empty() {
-        // The larger one of a device's number and that of all holds, and with some numbers a device answers as with 0.
+        // Linux applies the larger of the values for the device and for all, and treats some values as 0.
         let answers = |link: &&Link| {
             let ignore = read(&format!("net.ipv4.conf.{}.arp_ignore", link.name.replace('.', "/")));
             let number: Option<u32> = ignore.ok().and_then(|text| text.parse().ok());
@@ -234,7 +234,7 @@ fn plan(
     if wrong.is_empty() { Ok(plan) } else { Err(wrong) }
 }
 
-/// What kind of address this is, if it cannot be a VIP.
+/// The kind of this address, if it cannot be a VIP.
 fn no_vip(address: IpAddr) -> Option<String> {
     let is_link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
     unusable(address).or_else(|| is_link_local.then(|| "a link-local address".to_owned()))

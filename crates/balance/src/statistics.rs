@@ -1,4 +1,4 @@
-//! What a balancer tells of itself, as types and in the OpenMetrics format.
+//! The statistics of a balancer, as types and in the OpenMetrics format.
 
 use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
 
@@ -10,7 +10,7 @@ use crate::{
     layout::mac_text,
 };
 
-/// Reasons by their names. Frames were dropped for the first ones.
+/// Reasons and their names. Frames were dropped for the first ones.
 const REASONS: [(&str, Reason); 8] = [
     ("malformed", Reason::Malformed),
     ("no_server", Reason::NoServer),
@@ -35,16 +35,16 @@ pub struct Statistics {
     pub hook: String,
     /// Its process.
     pub process: u32,
-    /// For how long this process has run.
+    /// How long this process has run.
     pub uptime_s: f64,
     /// The last look at all flows.
     pub sweep: SweepStatistics,
-    /// What is wrong with the device, such as that the program is not attached to it, and is tried again each second.
+    /// A problem with the device, such as that the program is not attached to it. The balancer tries to solve it each second.
     #[serde(default)]
     pub trouble: Option<String>,
     /// Frames that no VIP could be read from, and which were passed to the kernel.
     pub unreadable_frames: u64,
-    /// What is balanced, with VIPs that are leaving.
+    /// All VIPs, leaving ones included.
     pub vips: Vec<VipStatistics>,
 }
 
@@ -72,13 +72,13 @@ pub struct VipStatistics {
     pub ports: Vec<u16>,
     /// `maglev` or `round-robin`.
     pub schedule: String,
-    /// Whether it is no longer wanted, and waits for the end of its flows.
+    /// Whether it was removed from the configuration, and waits for the end of its flows.
     pub is_leaving: bool,
     /// Frames that were dropped, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Frames that were sent by the ring, without being remembered, by reason.
+    /// Frames that were sent according to the ring, without their flows being remembered, by reason.
     pub not_remembered: BTreeMap<String, u64>,
-    /// The servers, with those that are leaving.
+    /// All servers, leaving ones included.
     pub servers: Vec<ServerStatistics>,
 }
 
@@ -89,7 +89,7 @@ pub struct ServerStatistics {
     pub name: String,
     /// Its own address.
     pub address: IpAddr,
-    /// The address of its device, if it is known.
+    /// Its MAC address, if known.
     pub mac: Option<String>,
     /// Its weight.
     pub weight: u32,
@@ -99,9 +99,9 @@ pub struct ServerStatistics {
     pub is_up: bool,
     /// Why its checks fail.
     pub why_down: Option<String>,
-    /// From so many connections on, it gets no new ones.
+    /// From this number of connections on, it gets no new ones.
     pub max_connections: Option<u32>,
-    /// Its part of the places of the ring.
+    /// Its share of the places of the ring.
     pub ring_ratio: f64,
     /// Connections that are established and not closing, at the last sweep.
     pub active: u64,
@@ -109,7 +109,7 @@ pub struct ServerStatistics {
     pub closing: u64,
     /// New flows that were given to it.
     pub flows: u64,
-    /// Of these, those whose address and port had ended another flow within 1.07 s: they got its server, and took no turn.
+    /// New flows whose address and port had ended another flow within 1.07 s: they got the server of that flow, and took no turn.
     pub kept: u64,
     /// Flows that have gone on after their handshakes.
     pub established: u64,
@@ -128,7 +128,7 @@ pub(crate) fn vips(balancer: &Balancer, table: &Table) -> Result<Vec<VipStatisti
 }
 
 impl VipStatistics {
-    /// The name of a server, and its address while it leaves and another one has its name: series must differ.
+    /// The label of a server: its name, with its address if it is leaving and another server has the same name, because series must differ.
     fn label(&self, server: &ServerStatistics) -> String {
         let is_other =
             |other: &ServerStatistics| other.name == server.name && other.address != server.address;
@@ -138,7 +138,7 @@ impl VipStatistics {
         }
     }
 
-    /// Of all its servers: connections that are established, new flows, frames, bytes.
+    /// Sums over all its servers: established connections, new flows, frames, bytes.
     pub fn sums(&self) -> [u64; 4] {
         self.servers.iter().fold([0; 4], |[active, flows, packets, bytes], of| {
             [active + of.active, flows + of.flows, packets + of.packets, bytes + of.bytes]
@@ -218,7 +218,7 @@ const MEASURES: [Measure; 8] = [
     ("up", "gauge", "Whether the checks of the server succeed.", |of| of.is_up.into()),
 ];
 
-/// All of it in the OpenMetrics format.
+/// The statistics in the OpenMetrics format.
 pub(crate) fn open_metrics(statistics: &Statistics) -> String {
     let mut out = String::new();
     for (name, kind, help, value) in MEASURES {

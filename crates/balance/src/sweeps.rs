@@ -1,9 +1,9 @@
 //! Looks at all established flows from time to time: counts them by server, and forgets those that are idle or closed.
 //!
-//! The program marks each flow with the number of the next sweep. The time of that sweep is the latest at which the flow can have sent
-//! something, if its mark is not newer. A sweep reads flow by flow, two system calls each, because the library has no call for many at
-//! once: about a microsecond and a half a flow, so half a second for the 262,144 flows of the usual table. So it sweeps seldom while
-//! no request waits for the counts.
+//! The program marks each flow that sends something with the number of the next sweep. So a flow has sent nothing since the sweep of its
+//! mark. A sweep reads flow by flow, with two system calls each, because the library has no call for many at once. That takes about
+//! 1.5 µs for each flow, so half a second for the 262,144 flows of the usual table. So the daemon sweeps seldom while no request waits
+//! for the counts.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,34 +15,34 @@ use std::{
 
 use crate::{Error, Flow, FlowKey, table::FlowTable};
 
-/// How often a sweep is tried whose flows changed so that it went back to the first one.
+/// How often a sweep is tried if changes of the table make the kernel begin again with the first flow.
 const TRIES: usize = 3;
-/// Ends of marks that are remembered. Ten sweeps a second and a timeout of a day would make 864,000.
+/// How many ends of marks are remembered. Ten sweeps per second and a timeout of a day would make 864,000.
 const MOST_ENDS: usize = 4_096;
-/// The spans of time of each of which one end is enough are at least so many times as short as they are long ago.
+/// Of the ends in a span of time, one is kept. A span is at most its age divided by this number.
 const SPANS_PER_AGE: u64 = 128;
 
-/// When sweeps were made, and what they mean.
+/// The times of past sweeps, which tell when a flow was last seen.
 #[derive(Debug, Clone)]
 pub(crate) struct Sweeps {
     /// The mark that flows get now.
     mark: u32,
-    /// Earlier marks, with the time when flows stopped to get them, by the monotonic clock. A mark that is missing in between counts
-    /// as the next one, so that a flow is kept for up to a 128th of its timeout longer, and never forgotten sooner.
+    /// Earlier marks, with the time when flows stopped getting them, by the monotonic clock. A mark that is missing in between counts as
+    /// the next one, so that a flow is kept longer by up to a 128th of its timeout, and is never forgotten sooner.
     ended: VecDeque<(u32, u64)>,
-    /// Flows with earlier marks were last seen at this time at the latest.
+    /// Flows with marks before those in `ended` were last seen at this time at the latest.
     floor_ns: u64,
     idle_ns: u64,
     closing_ns: u64,
 }
 
-/// What a sweep has found.
+/// The result of a sweep.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Swept {
     /// When it began, by the monotonic clock.
     pub begun_ns: u64,
     pub took: Duration,
-    /// Whether each flow was seen once. Otherwise the counts say nothing.
+    /// Whether each flow was seen exactly once. Otherwise the counts are invalid.
     pub is_whole: bool,
     /// Flows that are active, and flows that are closing, by number and generation of the server.
     pub counted: BTreeMap<(u16, u32), (u64, u64)>,
@@ -50,14 +50,14 @@ pub(crate) struct Swept {
     pub forgotten: u64,
 }
 
-/// What a sweep is for.
+/// The purpose of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SweepFor {
-    /// Only old flows are to be forgotten.
+    /// Forgets old flows; no one waits for the counts.
     OldFlows,
-    /// A reader of the counts, or a removal of a server.
+    /// Counts the flows for a reader of the counts, or for the removal of a server.
     Reader,
-    /// A server that may have reached its threshold.
+    /// Counts the flows of a server that may have reached its threshold.
     Threshold,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Sweeper {
 }
 
 impl Sweeps {
-    /// Of tables whose flows may have marks up to `last`.
+    /// The sweeps of tables whose flows may have marks up to `last`.
     pub(crate) fn new(last: u32, now_ns: u64) -> Self {
         let ended = VecDeque::new();
         Self { mark: last.wrapping_add(1), ended, floor_ns: now_ns, idle_ns: u64::MAX, closing_ns: u64::MAX }
@@ -81,7 +81,7 @@ impl Sweeps {
         (self.idle_ns, self.closing_ns) = (idle_ns, closing_ns);
     }
 
-    /// The mark that flows are to get.
+    /// The mark that the program must give to flows.
     pub(crate) fn mark(&self) -> u32 {
         self.mark
     }
@@ -90,7 +90,7 @@ impl Sweeps {
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.ended.push_back((self.mark, now_ns));
         self.mark = self.mark.wrapping_add(1);
-        // What is older than any timeout needs no time of its own.
+        // Marks that are older than any timeout need no time of their own.
         let longest = self.idle_ns.max(self.closing_ns);
         while let Some(&(_, ended_ns)) = self.ended.get(1)
             && now_ns.saturating_sub(ended_ns) > longest
@@ -103,12 +103,12 @@ impl Sweeps {
         }
     }
 
-    /// Leaves the last end of each span of time. The spans are the longer the longer ago, so that some 1,900 are left of a day. The
-    /// oldest end stays: without it, marks between it and the next one would count as seen at `floor_ns`, which is too early.
+    /// Keeps only the last end of each span of time. Older spans are longer, so that about 1,900 ends remain of a day. The oldest end
+    /// stays: without it, marks between it and the next one would count as seen at `floor_ns`, which is too early.
     fn thin_out(&mut self, now_ns: u64) {
         let mut kept: VecDeque<(u32, u64)> = VecDeque::new();
         while let Some((mark, ended_ns)) = self.ended.pop_back() {
-            // A power of two, so that a long span is made of whole short ones, and a mark's end moves no further than its length.
+            // A span is a power of two, so that a long one consists of whole short ones, and the end of a mark moves by at most the span.
             let span = (now_ns.saturating_sub(ended_ns) / SPANS_PER_AGE).checked_ilog2().unwrap_or_default();
             let is_last = kept.front().is_none_or(|(_, next_ns)| next_ns >> span != ended_ns >> span);
             if is_last || self.ended.is_empty() {
@@ -130,14 +130,14 @@ impl Sweeps {
         }
         match self.ended.binary_search_by_key(&mark, |(ended, _)| *ended) {
             Err(0) => self.floor_ns,
-            // Nothing is known of a mark that comes after all of these.
+            // For a mark newer than all of these, no time is known, so the flow counts as seen now.
             Ok(at) | Err(at) => self.ended.get(at).map_or(now_ns, |(_, ended)| *ended),
         }
     }
 }
 
 impl Sweeper {
-    /// Starts the thread on the pinned tables. `swept` is called there with what each sweep has found.
+    /// Starts the thread on the pinned tables. The thread calls `swept` with the result of each sweep.
     ///
     /// # Errors
     /// When the table cannot be opened.
@@ -160,9 +160,9 @@ impl Sweeper {
         Ok(Self { orders, is_sweeping: false, ended: Instant::now(), took: Duration::ZERO })
     }
 
-    /// When the next sweep is due; never while there is one.
+    /// When the next sweep is due; none while one is under way.
     pub(crate) fn due(&self, sweep_for: SweepFor) -> Option<Instant> {
-        // The shortest time since the last one, and how many times as long as that one took.
+        // The shortest pause since the last sweep, in milliseconds, and as a multiple of the time that the sweep took.
         let (least_ms, times) = match sweep_for {
             SweepFor::Threshold => (100, 4),
             SweepFor::Reader => (2_000, 10),
@@ -171,7 +171,7 @@ impl Sweeper {
         (!self.is_sweeping).then(|| self.ended + Duration::from_millis(least_ms).max(self.took * times))
     }
 
-    /// Lets the thread sweep. The program must already give the new mark.
+    /// Tells the thread to sweep. The program must already give the new mark.
     pub(crate) fn begin(&mut self, sweeps: &Sweeps, now_ns: u64) {
         // The thread ends only with the daemon.
         self.is_sweeping = self.orders.send((sweeps.clone(), now_ns)).is_ok();
@@ -203,7 +203,7 @@ fn sweep(flows: &mut FlowTable, sweeps: &Sweeps, now_ns: u64) -> Result<Swept, E
         }
     }
     for key in over {
-        // It may have sent something meanwhile.
+        // The flow may have sent something meanwhile.
         if flows.get(&key)?.is_some_and(|flow| sweeps.is_over(&flow, now_ns)) {
             flows.forget(&key)?;
             swept.forgotten += 1;
@@ -213,8 +213,8 @@ fn sweep(flows: &mut FlowTable, sweeps: &Sweeps, now_ns: u64) -> Result<Swept, E
     Ok(swept)
 }
 
-/// Counts all flows, and lists those that are over. It is no whole sweep if the kernel began anew, because a flow had gone, so that some
-/// were counted twice.
+/// Counts all flows, and lists those that are over. The sweep is not whole if the kernel began again with the first flow, because the flow
+/// that it had read last was gone: then some flows were counted twice.
 fn count(
     flows: impl Iterator<Item = (FlowKey, Flow)>,
     capacity: u32,

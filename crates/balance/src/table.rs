@@ -1,4 +1,4 @@
-//! What the program knows and counts: its tables in the kernel.
+//! The tables of the program in the kernel: its settings, its state and its counts.
 
 use std::{
     error,
@@ -26,26 +26,26 @@ use crate::{
     },
 };
 
-/// Bytes of stack to read a ring with.
+/// Bytes of stack for the thread that reads a ring.
 const READING_STACK: usize = 16 << 20;
 
-/// How many rings are set at the same time. The kernel lets each wait until all programs have done with the former one, some
-/// hundredths of a second, in which others can be set.
+/// How many rings are set at the same time. The kernel makes each write wait until no program uses the former ring any more, which takes
+/// some hundredths of a second, in which others can be set.
 pub(crate) const WRITERS: usize = 64;
 
 type RingMap = Array<MapData, RingBytes>;
 type Rings = ArrayOfMaps<MapData, RingMap>;
 
-/// A VIP by its number, its ring, its former one, and when that changed.
+/// The number of a VIP, its ring, its former ring, and the time of the change.
 pub(crate) type RingChange<'a> = (u32, &'a Ring, &'a Ring, u64);
 
-/// The tables of a balancer. The program reads them while they change: each call is one step, and between two of them the program
-/// works with what is there.
+/// The tables of a balancer. The program reads them while they change: each call is one step, and between two calls the program works
+/// with the present entries.
 pub struct Table {
     settings: Array<MapData, SettingsBytes>,
     services: HashMap<MapData, ServiceKeyBytes, ServiceBytes>,
     servers: Array<MapData, ServerBytes>,
-    /// The same table, once for each writer.
+    /// The same table, opened once for each writer.
     rings: Vec<Rings>,
     server_counts: PerCpuArray<MapData, ServerCountsOfCore>,
     vip_counts: PerCpuArray<MapData, [u64; REASONS]>,
@@ -68,7 +68,7 @@ impl Table {
         })
     }
 
-    /// Sets what holds for all VIPs.
+    /// Sets the settings for all VIPs.
     ///
     /// # Errors
     /// When the kernel refuses, as with every function here.
@@ -76,8 +76,8 @@ impl Table {
         written(self.settings.set(0, settings.bytes(), 0), "set the settings")
     }
 
-    /// Balances a port of an address; port 0 is all ports that are not set. A VIP without port 0 is told to the program by
-    /// [`Self::set_address`].
+    /// Balances a port of an address; port 0 stands for all ports that are not set. For a VIP without port 0, [`Self::set_address`] marks
+    /// the address as a VIP's.
     ///
     /// # Errors
     /// When the number of the VIP is too large, too.
@@ -87,7 +87,7 @@ impl Table {
         written(set, &format!("balance port {port} of {address}"))
     }
 
-    /// Says that an address is a VIP's, so that what is broken is dropped and counted there. Its other ports stay those of the
+    /// Marks an address as a VIP's, so that broken frames to it are dropped, and counted for the VIP. Its other ports stay those of the
     /// balancer's own stack.
     ///
     /// # Errors
@@ -120,9 +120,9 @@ impl Table {
         written(self.servers.set(number.into(), bytes, 0), &format!("set server {number}"))
     }
 
-    /// Gives a VIP another ring, all of it at once. Handshakes whose SYN went by the former one go on there for a while after
-    /// `changed_ns`, a time of the monotonic clock. The first ring is its own former one. Of several changes within that time, only the
-    /// last one's former ring is known, so changes should wait for each other; a server's death needs none.
+    /// Replaces the ring of a VIP at once. Handshakes whose SYN followed the former ring continue there for a while after `changed_ns`, a
+    /// time of the monotonic clock. The first ring is also its own former ring. Of several changes within that time, only the former ring
+    /// of the last one is known, so a change should wait until the one before is over; a server's death needs no change.
     ///
     /// # Errors
     /// When the number of the VIP is too large, too.
@@ -130,7 +130,7 @@ impl Table {
         self.set_rings(&[(vip, ring, former, changed_ns)])
     }
 
-    /// Gives several VIPs other rings.
+    /// Replaces the rings of several VIPs.
     pub(crate) fn set_rings(&mut self, rings: &[RingChange<'_>]) -> Result<(), Error> {
         let next = AtomicUsize::new(0);
         let write = |table: &mut Rings| {
@@ -142,7 +142,7 @@ impl Table {
         let Some((own, others)) = self.rings.split_first_mut() else { return Ok(()) };
         thread::scope(|scope| {
             let spawn = |table| thread::Builder::new().spawn_scoped(scope, || write(table)).ok();
-            // Where no thread can be had, the others do its work.
+            // If a thread cannot be started, the others do its work.
             let helpers: Vec<_> =
                 others.iter_mut().take(rings.len().saturating_sub(1)).map_while(spawn).collect();
             let written = write(own);
@@ -170,7 +170,7 @@ impl Table {
             }
             map => map.map_err(|error| Error::new(&*what, &error))?,
         };
-        // The library gives values by way of the stack, several times, and this one has a quarter of a megabyte.
+        // The library copies values over the stack several times, and a ring has a quarter of a megabyte.
         let read = || map.get(&0, 0).map(|bytes| ring_of(&bytes)).map_err(|error| Error::new(&*what, &error));
         thread::scope(|scope| {
             let reader = thread::Builder::new().stack_size(READING_STACK).spawn_scoped(scope, read);
@@ -179,7 +179,7 @@ impl Table {
         })
     }
 
-    /// What a server's number has counted since [`Self::clear_server_counts`].
+    /// The counts of a server's number since [`Self::clear_server_counts`].
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -192,7 +192,7 @@ impl Table {
         Ok(counts)
     }
 
-    /// Sets the counts of a number back, before another server gets it.
+    /// Resets the counts of a number to 0, before another server gets the number.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -215,7 +215,7 @@ impl Table {
         Ok(counts)
     }
 
-    /// Sets the counts of a VIP's number back, before another VIP gets it.
+    /// Resets the counts of a VIP's number to 0, before another VIP gets the number.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -224,7 +224,7 @@ impl Table {
             .map_err(|error| Error::new(format!("clear the counts of VIP {vip}"), &*error))
     }
 
-    /// What is remembered of an established flow; nothing if it is not.
+    /// The entry of an established flow; none if it is not remembered.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -232,7 +232,7 @@ impl Table {
         found(self.flows.get(&key.bytes(), 0)).map(|flow| flow.as_ref().map(Flow::of))
     }
 
-    /// All established flows. A flow that comes or goes meanwhile may be left out or told twice.
+    /// All established flows. A flow that begins or ends meanwhile may be left out or returned twice.
     pub fn flows(&self) -> impl Iterator<Item = (FlowKey, Flow)> {
         // An entry that has gone since its key was read is no entry.
         self.flows.iter().flatten().map(|(key, flow)| (FlowKey::of(&key), Flow::of(&flow)))
@@ -291,7 +291,7 @@ fn set_ring(table: &mut Rings, (vip, ring, former, changed_ns): &RingChange<'_>)
     check(*vip, "VIPs", VIPS)?;
     let what = format!("set the ring of VIP {vip}");
     let mut map = RingMap::create(1, 0).map_err(|error| Error::new(&*what, &error))?;
-    // By reference: the bytes are more than a small stack has.
+    // The bytes are passed by reference, because they do not fit on a small stack.
     let bytes = ring_bytes(ring, former, *changed_ns);
     written(map.set(0, Box::as_ref(&bytes), 0), &what)?;
     written(table.set(*vip, &map, 0), &what)
@@ -310,7 +310,7 @@ fn several(ebpf: &mut Ebpf, name: &'static str) -> Result<Vec<Rings>, Error> {
         again.map_err(|error| failed(&error))
     };
     let mut all: Vec<Rings> = (1..WRITERS).map(open).collect::<Result<_, _>>()?;
-    // The program, which is not loaded yet, names this one by its descriptor.
+    // This one must stay open, because the program, which is not loaded yet, refers to it by its descriptor.
     all.push(Map::ArrayOfMaps(first).try_into().map_err(|error| failed(&error))?);
     Ok(all)
 }
@@ -327,7 +327,7 @@ fn check(number: u32, what: &'static str, size: usize) -> Result<(), Error> {
     if valid { Ok(()) } else { Err(Error::TooMany { what, most: size - 1 }) }
 }
 
-/// Sets the counts of all processors back.
+/// Resets the counts of all processors to 0.
 fn clear_counts<const N: usize>(counts: &mut PerCpuArray<MapData, [u64; N]>, number: u32) -> Result<(), Cause>
 where
     [u64; N]: Pod,

@@ -1,4 +1,4 @@
-//! Packets on a device, past the kernel's own protocols.
+//! Sends and receives packets on a device, past the kernel's own protocols.
 
 use std::{
     io::{self, Read},
@@ -14,13 +14,13 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, Socket, T
 
 use crate::{Device, Error, Mac, prober::PORTS};
 
-/// Packets that wait to be read: those of all servers that answer at once.
+/// Size of the receive buffer, which has room for the packets of all servers, if they answer at once.
 const RECEIVE_BYTES: usize = 4 << 20;
-/// The begin of a packet that is read. Answers are cut off there.
+/// How many bytes of a packet are read. Longer answers are cut off.
 pub(crate) const SNAP_BYTES: usize = 2_048;
 
 const BROADCAST: Mac = [0xff; 6];
-/// All nodes of IPv6, as an address of Ethernet (RFC 2464), and as one of IPv6.
+/// The multicast group of all IPv6 nodes, as an Ethernet address (RFC 2464), and as an IPv6 address.
 const ALL_NODES: Mac = [0x33, 0x33, 0, 0, 0, 1];
 const ALL_NODES_ADDRESS: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
@@ -36,7 +36,7 @@ impl ProbeSocket {
     /// Opens a socket that receives what TCP sends to the ports of probes. It takes only frames that the kernel hands to IP, so those
     /// that the balancer's program has sent on cost nothing here.
     pub(crate) fn open(device: &Device, protocol: EtherType) -> io::Result<Self> {
-        // Of no protocol, until the filter is there.
+        // The socket has no protocol, and so receives nothing, until the filter is set.
         let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(0)))?;
         socket.set_nonblocking(true)?;
         let filter = if protocol == EtherType::IPV4 { filter_v4() } else { filter_v6() };
@@ -50,7 +50,7 @@ impl ProbeSocket {
         self.socket.send_to(packet, &address(self.index, self.protocol, to)).map(drop)
     }
 
-    /// Reads a packet; none if none is there.
+    /// Reads a packet; none if no packet waits.
     pub(crate) fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
         match (&self.socket).read(buffer) {
             Ok(length) => Ok(Some(&buffer[..length])),
@@ -85,14 +85,14 @@ pub(crate) fn announce(device: &Device, address_of_vip: IpAddr) -> Result<(), Er
     })
 }
 
-/// As [RFC 5227](https://www.rfc-editor.org/rfc/rfc5227) has it (section 3, a request).
+/// A gratuitous ARP request as in [RFC 5227](https://www.rfc-editor.org/rfc/rfc5227), section 3.
 fn gratuitous_arp(mac: Mac, vip: [u8; 4]) -> io::Result<Vec<u8>> {
     let (hardware, protocol) = (ArpHardwareId::ETHERNET, EtherType::IPV4);
     let packet = ArpPacket::new(hardware, protocol, ArpOperation::REQUEST, &mac, &vip, &[0; 6], &vip);
     packet.map(|packet| packet.to_bytes().to_vec()).map_err(io::Error::other)
 }
 
-/// As [RFC 4861](https://www.rfc-editor.org/rfc/rfc4861) has it (section 7.2.6): the option is the address of the device.
+/// A neighbour advertisement as in [RFC 4861](https://www.rfc-editor.org/rfc/rfc4861), section 7.2.6; its option is our MAC address.
 fn advertisement(mac: Mac, vip: [u8; 16]) -> io::Result<Vec<u8>> {
     const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
     let header = NeighborAdvertisementHeader { router: false, solicited: false, r#override: true };
@@ -100,14 +100,14 @@ fn advertisement(mac: Mac, vip: [u8; 16]) -> io::Result<Vec<u8>> {
     payload.extend([TARGET_LINK_LAYER_ADDRESS, 1]);
     payload.extend(mac);
     let mut packet = Vec::new();
-    // What a router has passed on is refused: it has fewer hops left.
+    // Receivers require a hop limit of 255, so that no advertisement can come over a router.
     let builder = PacketBuilder::ipv6(vip, ALL_NODES_ADDRESS, 255);
     let builder = builder.icmpv6(Icmpv6Type::NeighborAdvertisement(header));
     builder.write_to_vec(&mut packet, &payload).map_err(io::Error::other)?;
     Ok(packet)
 }
 
-/// The address of packet(7).
+/// The socket address of packet(7).
 fn address(index: u32, protocol: EtherType, mac: Mac) -> SockAddr {
     let mut storage = SockAddrStorage::zeroed();
     // SAFETY: `sockaddr_ll` is plain numbers, one of the kernel's socket addresses, and smaller than the storage.
@@ -121,7 +121,7 @@ fn address(index: u32, protocol: EtherType, mac: Mac) -> SockAddr {
     unsafe { SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t) }
 }
 
-/// Takes the first fragment of TCP to a port of probes. Where a packet begins, so does its header of IP.
+/// Accepts IPv4 packets of TCP to a port of probes, but no later fragments. The IP header is at offset 0.
 fn filter_v4() -> Vec<SockFilter> {
     const PROTOCOL_AT: u32 = 9;
     const FRAGMENT_AT: u32 = 6;
@@ -131,7 +131,7 @@ fn filter_v4() -> Vec<SockFilter> {
         jump(libc::BPF_JEQ, TCP, 0, 7),
         statement(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, FRAGMENT_AT),
         jump(libc::BPF_JSET, FRAGMENT_OFFSET, 5, 0),
-        // The length of the header.
+        // Loads the length of the IP header.
         statement(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0),
         statement(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, TCP_TO_AT),
     ];
@@ -153,7 +153,7 @@ fn filter_v6() -> Vec<SockFilter> {
 }
 
 const TCP: u32 = 6;
-/// Where a segment says the port that it goes to.
+/// The offset of the destination port in a TCP header.
 const TCP_TO_AT: u32 = 2;
 
 fn port_is_ours() -> [SockFilter; 4] {

@@ -1,4 +1,4 @@
-//! What held a copy back. No clock, no input or output; `docs/copy.md` explains each rule.
+//! Finds what held a copy back, without a clock, input or output. `docs/copy.md` explains each rule.
 
 mod cause;
 
@@ -11,53 +11,53 @@ pub use cause::{Bottleneck, Cause};
 
 use crate::{carrier::Direction, host_sampler::HostUse};
 
-/// Time for which a steady copy must have been looked at, in seconds.
+/// The least time for which a steady copy must have been observed, in seconds.
 const LEAST_STEADY_S: f64 = 2.0;
 /// Share of a bound that counts as reached.
 pub(crate) const REACHED_SHARE: f64 = 0.9;
-/// Share of a processor from which on a program has no time left.
+/// A program that takes at least this share of a processor is limited by the processor.
 const HOT_SHARE: f64 = 0.85;
-/// Share of a processor from which on a program works so much that its neighbours wait for each piece, where no window is full.
+/// A program that takes at least this share of a processor makes its neighbours wait for each piece, if no window is full.
 const BUSY_SHARE: f64 = 0.35;
 /// Bytes that one channel carries in a round trip if a window of 2 MiB holds it back.
 const WINDOW_BYTES: f64 = (1 << 20) as f64;
-/// The same for servers with small windows, if all connections are known to have room.
+/// As [`WINDOW_BYTES`], for servers with small windows, if TCP is known to have room on all connections.
 const SMALL_WINDOW_BYTES: f64 = (16 << 10) as f64;
-/// Share of all processors from which on a machine has no time left.
+/// A machine whose processors work for at least this share of the time has no processor time left.
 const FULL_SHARE: f64 = 0.95;
-/// Share of the time or of the samples from which on something counts.
+/// The least share of the time or of the samples for which a limit must have acted to count.
 const HALF: f64 = 0.5;
-/// Share of the time in which a program waited for a busy disk.
+/// A disk is the limit if a program waited for it for at least this share of the time.
 const DISK_SHARE: f64 = 0.3;
-/// The same if a program of the copy itself waited in half of the looks.
+/// As [`DISK_SHARE`], if a program of the copy itself was blocked in half of the samples.
 const BLOCKED_DISK_SHARE: f64 = 0.1;
-/// Share of a send buffer in use that is full: what is freed is written again only gradually.
+/// A send buffer counts as full from this share on, because freed space is filled again only gradually.
 const FULL_BUFFER_SHARE: f64 = 0.6;
-/// A sender with less of its congestion window on the way is not limited by it.
+/// A sender that has less than this share of its congestion window in flight is not limited by the window.
 const FILLED_WINDOW_SHARE: f64 = 0.7;
-/// One with less than this share would not be limited by it even where segments wait: BBR has half of it on the way.
+/// As [`FILLED_WINDOW_SHARE`], for a sender whose segments wait to be sent: BBR has half of its window in flight.
 const HARDLY_FILLED_WINDOW_SHARE: f64 = 0.25;
-/// A queue on the path delays packets by so much of the smallest round trip, and by [`LEAST_QUEUE_US`].
+/// There is a queue on the path if packets are delayed by this share of the smallest round trip, and by [`LEAST_QUEUE_US`].
 const QUEUE_SHARE: f64 = 0.1;
-/// The same where packets are lost: those behind one that is sent again wait for it.
+/// As [`QUEUE_SHARE`], if packets are lost: packets behind a lost one wait until it is sent again.
 const LOSSY_QUEUE_SHARE: f64 = 0.25;
-/// Share of the segments that are sent again from which on packets are lost.
+/// Packets count as lost if at least this share of the segments is sent again.
 const LOSS_SHARE: f64 = 0.002;
 /// Bytes of a segment.
 const SEGMENT_BYTES: f64 = 1_448.0;
 /// See [`QUEUE_SHARE`]: acknowledgements vary by less.
 const LEAST_QUEUE_US: f64 = 1_000.0;
-/// The smallest round trip from which on packets that wait do so on a path, even if all processors are busy: a program that waits for
-/// a processor reads and answers late.
+/// From this smallest round trip on, delays count as those of the path even if all processors are busy. On a shorter path, they may come
+/// from programs that wait for a processor, and so read and answer late.
 const LEAST_PATH_US: f64 = 200.0;
-/// Round trip up to which the wait for a sum is that for the program that makes it.
+/// Up to this round trip, the wait for a checksum is a wait for the program that computes it.
 const SHORT_ROUND_TRIP_S: f64 = 0.001;
 /// The fastest cipher of most processors.
 pub(crate) const FAST_CIPHER: &str = "aes128-gcm@openssh.com";
-/// Bytes for each direction of a connection that suffice for 1 Gbit/s and 250 ms, twice.
+/// Buffer of a connection in each direction: twice as much as 1 Gbit/s and 250 ms need.
 const LARGE_BUFFER_BYTES: u32 = 64 << 20;
 
-/// What is known of a copy at its end.
+/// The measurements of a copy at its end.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) direction: Direction,
@@ -68,22 +68,22 @@ pub(crate) struct Seen<'a> {
     pub(crate) there: Option<&'a HostUse>,
     /// Bytes per second while all connections carried.
     pub(crate) rate: f64,
-    /// The most that was asked for, in bytes per second.
+    /// The limit of the rate that was asked for, in bytes per second.
     pub(crate) limit: Option<u64>,
-    /// The bound of bytes on the way that was asked for, with the share of the time in which it was reached.
+    /// The bound of bytes in flight that was asked for, and the share of the time in which it was reached.
     pub(crate) in_flight: Option<(usize, f64)>,
-    /// The share of the time in which the channels had as much on the way as they may.
+    /// The share of the time in which the channels had as many bytes in flight as they may.
     pub(crate) full_channels_share: f64,
     pub(crate) channels: u32,
     pub(crate) connections: u32,
     pub(crate) round_trip_s: f64,
-    /// Whether only files were left that each go whole.
+    /// Whether only small files, which are not split into chunks, were left.
     pub(crate) are_files_small: bool,
-    /// Disks take part.
+    /// Files are copied, so that disks can be the limit.
     pub(crate) has_files: bool,
-    /// The connections that were looked at are known to end at the other machine.
+    /// The observed connections are known to end at the other machine.
     pub(crate) is_direct: bool,
-    /// The share of the time in which the sum of a file there was awaited.
+    /// The share of the time in which the copy waited for a checksum of the other machine.
     pub(crate) sums_share: f64,
     /// [`FAST_CIPHER`] was asked for.
     pub(crate) has_fast_cipher: bool,
@@ -91,9 +91,9 @@ pub(crate) struct Seen<'a> {
 
 type Rule = fn(&Seen<'_>) -> Option<Bottleneck>;
 
-/// The first that holds is what held the copy back. A program without time reads its socket late, so that windows close. Where all
-/// processors are busy, that may be others' work, which does no harm to a copy that waits for its windows. And only someone who knows that
-/// nothing else stopped the channels may blame theirs.
+/// The first rule that holds names the cause. Programs come before windows, because a program without processor time reads its socket
+/// late, so that windows close. Busy processors come after windows, because other work may use them without harm to a copy that waits for
+/// its windows. The window of SSH comes last, because it is the cause only if nothing else stopped the channels.
 const RULES: [Rule; 12] = [
     asked,
     sums_of_small_files,
@@ -111,7 +111,7 @@ const RULES: [Rule; 12] = [
 
 /// Says what held a copy back.
 pub(crate) fn judge(seen: &Seen<'_>) -> Bottleneck {
-    // A disk is waited for at the end above all.
+    // This rule holds even for a short copy, because programs wait for a disk mostly at the end.
     if let Some(held) = own_disk(seen) {
         return held;
     }
@@ -141,13 +141,13 @@ fn asked(seen: &Seen<'_>) -> Option<Bottleneck> {
     held(Cause::Asked, format!("--in-flight allows {} on the way", show_bytes(bytes as u64)), None)
 }
 
-/// Both ends with their names, the one that sends first.
+/// Both ends with their names; the sender comes first.
 fn ends<'a>(seen: &'a Seen<'_>) -> [(&'a str, Option<&'a HostUse>); 2] {
     let (here, there) = (("this machine", Some(seen.here)), (seen.machine, seen.there));
     if seen.direction == Direction::Up { [here, there] } else { [there, here] }
 }
 
-/// Each small file costs a start of `cksum` there; on a short path that is what all wait for.
+/// Each small file needs a start of `cksum` on the other machine; on a short path, the copy mostly waits for that.
 fn sums_of_small_files(seen: &Seen<'_>) -> Option<Bottleneck> {
     if !seen.are_files_small || seen.round_trip_s > SHORT_ROUND_TRIP_S || seen.sums_share < HALF {
         return None;
@@ -162,7 +162,7 @@ fn hot_program(seen: &Seen<'_>) -> Option<Bottleneck> {
     hottest_program(seen, HOT_SHARE)
 }
 
-/// The programs of a copy hand each other every piece, and each waits for the others.
+/// A program may be the limit below a full processor, because the programs of a copy wait for each other at every piece.
 fn busy_program(seen: &Seen<'_>) -> Option<Bottleneck> {
     if each_carried(seen) < WINDOW_BYTES { hottest_program(seen, BUSY_SHARE) } else { None }
 }
@@ -190,7 +190,7 @@ fn processor(seen: &Seen<'_>, evidence: String) -> Option<Bottleneck> {
     held(Cause::Processor, evidence, Some(advice))
 }
 
-/// The end that sends and what stopped its connections, if they had something to send most of the time; and the end that receives.
+/// The sending end and what stopped its connections, if these had data to send most of the time; and the receiving end.
 fn sender<'a>(seen: &'a Seen<'_>) -> Option<(&'a str, SenderUse, &'a str)> {
     let [(sender, shown), (receiver, _)] = ends(seen);
     let senders = shown?.senders;
@@ -227,7 +227,7 @@ fn send_buffer(seen: &Seen<'_>) -> Option<Bottleneck> {
     let (place, senders, _) = sender(seen)?;
     let by_time = limited_share(&senders, senders.send_buffer_limited_us) >= HALF;
     let used_share = senders.send_buffer_used_bytes as f64 / senders.send_buffer_bytes.max(1) as f64;
-    // While something waits to be sent for the first time, the buffer has room for more than the windows.
+    // If unsent segments wait in the buffer, it has room for more than the windows allow, and so is not the limit.
     let is_full = used_share >= FULL_BUFFER_SHARE
         && filled_share(&senders) < FILLED_WINDOW_SHARE
         && unsent_share(&senders) < HALF;
@@ -244,7 +244,7 @@ fn send_buffer(seen: &Seen<'_>) -> Option<Bottleneck> {
     held(Cause::SocketBuffer, evidence, larger_buffers("wmem", place))
 }
 
-/// Packets wait in a queue on the way: its narrowest place has no pause.
+/// Packets wait in a queue on the path, so its slowest link is always busy.
 fn path(seen: &Seen<'_>) -> Option<Bottleneck> {
     let (_, senders, _) = sender(seen)?;
     let mean_us = |sum: u64| sum as f64 / senders.samples_sending.max(1) as f64;
@@ -301,7 +301,7 @@ fn disk(seen: &Seen<'_>, is_slow: impl Fn(&HostUse) -> bool) -> Option<Bottlenec
         .into_iter()
         .zip(causes)
         .filter_map(|((place, shown), cause)| Some((place, shown.filter(|shown| is_slow(shown))?, cause)));
-    // Where both ends are one machine, both show its disk, and the programs tell whose it is.
+    // If both ends are one machine, both show its disk; the blocked programs tell which end waited for it.
     let (place, shown, cause) =
         slow.max_by(|(_, a, _), (_, b, _)| a.blocked_share.total_cmp(&b.blocked_share))?;
     let evidence = format!(
@@ -348,7 +348,7 @@ fn ssh_window(seen: &Seen<'_>) -> Option<Bottleneck> {
     held(Cause::SshWindow, evidence, Some(format!("more --connections than {}", seen.connections)))
 }
 
-/// What did not hold it back, for want of what did.
+/// What was measured, for a copy whose cause is unknown.
 fn in_words(seen: &Seen<'_>) -> String {
     let mut words = Vec::new();
     for (place, shown) in ends(seen) {

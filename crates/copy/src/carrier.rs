@@ -1,4 +1,4 @@
-//! Carries files: chunk by chunk, verifies what has arrived, and gives whole files their names.
+//! Carries files chunk by chunk, verifies the chunks that have arrived, and renames complete files to their final names.
 
 use std::{
     cell::{Cell, RefCell},
@@ -36,10 +36,10 @@ use crate::{
     verify::READING,
 };
 
-/// Bytes after which the target is brought to its disk.
+/// Bytes after which the target is synced to its disk.
 pub(crate) const SYNC_BYTES: u64 = 256 << 20;
 
-/// Chunks that are verified at once: their files stay open, of which a server has only so many.
+/// How many chunks are verified at once. Their files stay open, and a server has a limited number of handles.
 const MAX_SETTLING: usize = 64;
 
 /// Where the files go.
@@ -58,17 +58,17 @@ pub(crate) struct CarryOptions {
     pub(crate) sync: bool,
     /// Where journals are; none without resuming.
     pub(crate) journals: Option<Rc<Folder>>,
-    /// What tells this run's journals from those of others that run at the same time.
+    /// Distinguishes this run's journals from those of other runs at the same time.
     pub(crate) token: String,
-    /// What the names of this run's parts are drawn from.
+    /// The secret from which the names of this run's partial files are derived.
     pub(crate) secret: String,
-    /// The same of runs of this command that were killed.
+    /// The secrets of runs of this command that were killed.
     pub(crate) former_secrets: Vec<String>,
     /// The other machine, as journals and reports name it.
     pub(crate) machine: String,
 }
 
-/// What all channels share.
+/// The state that all channels share.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     pub(crate) options: CarryOptions,
@@ -77,13 +77,13 @@ pub(crate) struct Carrier {
     pub(crate) hashers: Rc<Hashers>,
     pub(crate) done_bytes: Cell<u64>,
     pub(crate) reports: RefCell<Vec<FileReport>>,
-    /// What is not as it was asked for, although everything is there.
+    /// Requests that could not be met, such as times and permissions, although all data was copied.
     pub(crate) warnings: RefCell<BTreeSet<String>>,
-    /// Parts that no later run can use, by the numbers of the files.
+    /// Partial files that no later run can use, by the numbers of the files.
     pub(crate) parts: RefCell<BTreeMap<u64, PartialFile>>,
-    /// Folders here that files come to.
+    /// The open target folders on this machine.
     pub(crate) held: OpenFolders,
-    /// Those that carry.
+    /// The channels that carry now.
     pub(crate) channels: RefCell<Vec<Rc<Channel>>>,
     settling: Arc<Semaphore>,
 }
@@ -118,7 +118,7 @@ impl Carrier {
                     span.sent();
                     done
                 }
-                // Some round trips without data: another chunk goes meanwhile.
+                // Finishing takes some round trips without data, so the turn is free for another chunk meanwhile.
                 Step::Finish => {
                     drop(turn);
                     self.finish(&channel, &work.file).await
@@ -179,7 +179,7 @@ impl Carrier {
         };
         let known = prepared.known.borrow_mut().remove(&chunk);
         if known.is_some() {
-            // Others may have taken a part of it meanwhile; none has sent anything.
+            // Other channels may have taken a part of the chunk, but have sent nothing yet.
             span.give_up();
         } else {
             match self.options.direction {
@@ -191,7 +191,7 @@ impl Carrier {
                 return Ok(());
             }
         }
-        // The next chunk goes meanwhile.
+        // Verification runs beside the next chunk.
         let place = Arc::clone(&self.settling).acquire_owned().await;
         let (carrier, channel, file) = (Rc::clone(self), Rc::clone(channel), Rc::clone(file));
         spawn_local(async move {
@@ -228,7 +228,7 @@ impl Carrier {
         };
         let hash = here.to_string();
         if !self.is_same(channel, file, prepared, (begin, here, known.as_deref())).await? {
-            // What an earlier run has brought, and is not there any more, is no sign of a fault.
+            // A chunk of an earlier run that has changed since is not counted as a failed attempt.
             if known.is_some() {
                 self.put_back(file, chunk);
             } else {
@@ -266,7 +266,7 @@ impl Carrier {
                 Direction::Up => self.sync_up(channel, file, prepared).await,
                 Direction::Down => sync_local(&prepared.local).await,
             };
-            // The chunk is there. What a lost connection did not bring to the disk is brought there at the end.
+            // The chunk has arrived. If the connection was lost before the sync, the sync at the end includes it.
             return synced.or_else(|error| match error {
                 Error::Lost(_) => Ok(()),
                 error => Err(error),
@@ -321,9 +321,9 @@ impl Carrier {
         if !file.close() {
             return;
         }
-        // It will not be resumed.
+        // A partial file without a journal will not be resumed, so it is removed.
         let is_kept = |prepared: &Prepared| prepared.journal.borrow().is_some();
-        // A server refuses what concerns its own side.
+        // A refusal by the server concerns the file on the other machine.
         let mut why = match (error, self.options.direction) {
             (Error::Refused(_), Direction::Up) => {
                 let is_denied = error.is(Code::PermissionDenied);
@@ -337,7 +337,7 @@ impl Carrier {
             let part = shown(&prepared.temporary);
             why += &format!("; {part} has what arrived, and the same command goes on with it");
         }
-        // An interrupt may come while the part is removed.
+        // The failure is reported first, because an interrupt may come while the partial file is removed.
         self.reports.borrow_mut().push(FileReport::failed(file, why));
         if let Some(prepared) = file.prepared.get().filter(|_| kept.is_none()) {
             if let Some(removed) = PartialFile::of(prepared, channel).begin_remove(None) {
@@ -350,19 +350,19 @@ impl Carrier {
         self.end(file);
     }
 
-    /// Nothing of a file is carried any more.
+    /// Ends all work on a file, and frees its handles.
     fn end(&self, file: &Rc<FileCopy>) {
         self.parts.borrow_mut().remove(&file.number);
         self.queue.finished(file);
         for channel in self.channels.borrow().iter() {
-            // A server has only so many handles.
+            // A server has a limited number of handles.
             let _ = channel.close(file.number);
             let _ = channel.close(file.number | READING);
         }
     }
 }
 
-/// Brings a file of this machine to its disk.
+/// Syncs a file of this machine to its disk.
 pub(crate) async fn sync_local(file: &Arc<File>) -> Result {
     let file = Arc::clone(file);
     let synced = spawn_blocking(move || file.sync_data()).await;
@@ -373,13 +373,13 @@ pub(crate) async fn sync_local(file: &Arc<File>) -> Result {
 pub(crate) fn is_hole(file: &File, begin: u64, length: u64) -> bool {
     match seek(file, SeekFrom::Data(begin)) {
         Ok(data) => data >= begin + length,
-        // No data until the end.
+        // There is no data up to the end of the file.
         Err(rustix::io::Errno::NXIO) => true,
         Err(_) => false,
     }
 }
 
-/// Whether all of a file was written.
+/// Whether a file has no holes, so that all of it was written.
 pub(crate) fn is_hole_free(file: &File, size_bytes: u64) -> bool {
     seek(file, SeekFrom::Hole(0)).is_ok_and(|hole| hole >= size_bytes)
 }

@@ -33,14 +33,14 @@ use crate::{
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
-/// Bytes that wait between here and `ssh`, each way: a request.
+/// Size of the pipes to and from `ssh`: each holds a request.
 const PIPE_BYTES: usize = 256 << 10;
 /// Bytes of a READ or a WRITE where the server names no limit: what every server takes.
 const USUAL_BYTES: usize = 32 << 10;
-/// The most of them, which is what OpenSSH takes.
+/// The most bytes of a READ or a WRITE, which is what OpenSSH accepts.
 const MAX_BYTES: usize = 255 << 10;
 
-/// Chunks that a channel sends at once: while the file of one is opened, the other has the channel.
+/// How many chunks a channel sends at once, so that others can use the channel while the file of one is opened.
 const TURNS: usize = 3;
 
 /// A channel to a server.
@@ -58,7 +58,7 @@ pub(crate) struct Channel {
     has_limits: bool,
     pub(crate) has_fsync: bool,
     pub(crate) has_posix_rename: bool,
-    /// It sets attributes of a path without following a link.
+    /// Whether the server can set attributes of a path without following a link.
     pub(crate) has_lsetstat: Cell<bool>,
     /// Most bytes of a READ.
     pub(crate) read_bytes: Cell<usize>,
@@ -67,7 +67,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Starts `ssh`, and waits until the server has told of itself.
+    /// Starts `ssh`, and waits for the server's version and extensions.
     pub(crate) async fn open(mut command: Command) -> Result<Rc<Self>> {
         let mut child = command.spawn().map_err(|error| {
             Error::Lost(format!("cannot run ssh: {error}; is it installed (Debian: openssh-client)?"))
@@ -77,7 +77,7 @@ impl Channel {
         else {
             return Err(Error::Lost("ssh has no pipes".to_owned()));
         };
-        // Fewer and larger pieces cost less; where the user has no right to more, the kernel's usual size does.
+        // Fewer and larger pieces cost less. If the user may not enlarge the pipe, the kernel's usual size is enough.
         let _ = fcntl_setpipe_size(&stdin, PIPE_BYTES);
         let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
         let waiting = Rc::new(RefCell::new(PendingReplies::new()));
@@ -120,7 +120,7 @@ impl Channel {
         Ok(Rc::new(channel))
     }
 
-    /// Asks how much a request may carry, where the server tells. Returns the round trip.
+    /// Asks the server for its limits of a request, if it has that extension. Returns the round trip.
     ///
     /// # Errors
     /// When the channel is lost.
@@ -153,23 +153,23 @@ impl Channel {
         self.write_bytes.get().min(self.window.request_bytes()).min(path.request_bytes())
     }
 
-    /// The most that may be on the way now.
+    /// The present bound of bytes in flight.
     pub(crate) fn bound_bytes(&self) -> usize {
         self.window.bound_bytes()
     }
 
-    /// Whether it has as much on the way as it may.
+    /// Whether it has as many bytes in flight as it may.
     pub(crate) fn is_full(&self) -> bool {
         self.window.is_full()
     }
 
-    /// It takes nothing new any more.
+    /// Makes the channel take no new work.
     pub(crate) fn retire(&self) {
         self.is_retired.set(true);
         self.ended.notify_waiters();
     }
 
-    /// What comes, or nothing as soon as the channel is lost or retired.
+    /// Waits for `what`; returns none as soon as the channel is lost or retired.
     pub(crate) async fn unless_lost<T>(&self, what: impl Future<Output = Option<T>>) -> Option<T> {
         let ended = self.ended.notified();
         if self.is_retired.get() || self.waiting.borrow().lost.is_some() {
@@ -227,7 +227,7 @@ impl Channel {
         Ok(pending)
     }
 
-    /// Waits until so many bytes more may be on the way.
+    /// Waits until so many more bytes may be in flight.
     pub(crate) async fn room(&self, bytes: usize, governor: &Rc<Governor>) -> OnTheWay {
         let permits = (self.window.permit(bytes).await, governor.permit(bytes).await);
         let governors = [Rc::clone(&self.window), Rc::clone(governor)];
@@ -254,7 +254,7 @@ impl Channel {
         Ok(pending)
     }
 
-    /// Sends a READ; `take` gets what comes, at least one byte and no more than was asked for.
+    /// Sends a READ; `take` gets the received data, at least one byte and no more than was asked for.
     pub(crate) fn begin_read(
         &self,
         room: OnTheWay,
@@ -280,7 +280,7 @@ impl Channel {
         cell.get_or_try_init(|| opened).await.cloned()
     }
 
-    /// What the server has opened.
+    /// The handle in the answer to an OPEN.
     pub(crate) fn opened(&self, reply: OwnedReply) -> Result<Handle> {
         let OwnedReply::Handle(bytes) = reply else { return Err(Error::unexpected("OPEN")) };
         Ok(Handle::new(bytes, self.outgoing.clone(), Rc::clone(&self.next_id)))
@@ -297,13 +297,13 @@ impl Channel {
 async fn send(mut stdin: ChildStdin, mut packets: mpsc::UnboundedReceiver<Vec<u8>>) {
     while let Some(packet) = packets.recv().await {
         if stdin.write_all(&packet).await.is_err() {
-            // The other task hears of it from the end of the answers.
+            // `receive` notices the loss at the end of the answers.
             return;
         }
     }
 }
 
-/// After login, it ends with its standard input. A login that is no longer needed is terminated with its descendants.
+/// A running `ssh`. Once logged in, it ends with its standard input; an unneeded login is terminated with its descendants.
 #[derive(Debug)]
 struct Ssh {
     child: Child,
@@ -312,7 +312,7 @@ struct Ssh {
 
 impl Drop for Ssh {
     fn drop(&mut self) {
-        // One that was waited for has no id.
+        // A child that has ended and was waited for has no id.
         for pid in self.child.id().filter(|_| !self.is_let_in).map(with_descendants).into_iter().flatten() {
             let _ = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, Signal::TERM));
         }
@@ -350,7 +350,7 @@ async fn receive(
     let why = match (words.is_empty(), why) {
         (false, _) => words,
         (true, Some(why)) => why,
-        // ssh, which says errors alone here, ends so where ServerAliveInterval has passed three times.
+        // ssh prints only errors here; it ends without one if the server has missed three checks of ServerAliveInterval.
         (true, None) => {
             "ssh ended without a message: the server does not respond, or it ended the session; see sshd's log on the server"
                 .to_owned()
@@ -382,11 +382,11 @@ fn dispatch(
             Reply::Answer(id, answer) => {
                 let Some(asked) = waiting.borrow_mut().asked.remove(&id) else { continue };
                 if let Some(OnTheWay { bytes, sent, governors: [channel, path], .. }) = &asked.on_the_way {
-                    // What was read only to compare it was not copied.
+                    // Data that was read back only to verify it does not count as copied.
                     if asked.take.is_some() == path.counts_reads {
                         path.arrived(*bytes, sent.elapsed());
                     }
-                    // What takes a channel longer than others waits in a queue.
+                    // The bound of a channel uses the path's round trip, because a longer one of the channel is a wait in a queue.
                     channel.arrived(*bytes, path.round_trip());
                     channel.tick(Instant::now(), path.spare_bytes());
                 }

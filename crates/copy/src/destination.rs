@@ -1,4 +1,4 @@
-//! What has the name of the destination before anything is copied.
+//! Finds out what exists at the destination before anything is copied.
 
 use std::{fs, path::Path};
 
@@ -9,21 +9,21 @@ use crate::{
     error::{Error, Result},
 };
 
-/// What has the name of the destination.
+/// What exists at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Destination {
     Folder,
     File,
-    /// Nothing, in a folder that is there.
+    /// Nothing, in an existing folder.
     Free,
-    /// Nothing, and its folder is not there either.
+    /// Nothing, and its folder does not exist either.
     Nowhere,
     /// Something that is not replaced.
     Other,
 }
 
 impl Destination {
-    /// What has a name on this machine.
+    /// What exists at a path of this machine.
     pub(crate) fn here(path: &Path) -> Self {
         match fs::metadata(path) {
             Ok(known) if known.is_dir() => Self::Folder,
@@ -37,7 +37,7 @@ impl Destination {
     }
 }
 
-/// What has the name of the destination there.
+/// What exists at a path of the other machine.
 pub(crate) async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination> {
     let slash = path.iter().rposition(|byte| *byte == b'/').filter(|slash| *slash > 0);
     let above = slash.map_or(&b"."[..], |slash| &path[..slash]);
@@ -49,7 +49,7 @@ pub(crate) async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination
             Some(FileType::Regular) | None => Destination::File,
             Some(_) => Destination::Other,
         },
-        // What cannot be looked at may be there.
+        // A folder that this user may not look at may exist.
         None if Error::unless_lost(above)?.is_ok_and(|above| above.is_none()) => Destination::Nowhere,
         None => Destination::Free,
     })

@@ -1,4 +1,4 @@
-//! From the other machine to this one.
+//! Downloads: copies from the other machine to this one.
 
 use std::{
     cell::RefCell,
@@ -28,14 +28,14 @@ use crate::{
 };
 
 impl Carrier {
-    /// Makes the file here, or takes up what an earlier run has brought.
+    /// Makes the partial file on this machine, or continues the one of an earlier run.
     pub(crate) async fn prepare_down(&self, file: &FileCopy) -> Result<Prepared> {
         let (target, replaced_permissions) = self.held.target(&file.item)?;
         let mode = at_first(&file.item, replaced_permissions);
         let identity = self.identity(file);
         let Known { part: former, mut chunks } = self.known(&identity);
         let former = former.map(|name| (target.beside(&name), name));
-        // Without chunks to go on with, what lies there is worth nothing.
+        // A partial file without known chunks is useless.
         let taken_up = match &former {
             Some((part, _)) if !chunks.is_empty() => {
                 part.take_up(mode).filter(|local| local.set_len(file.item.size_bytes).is_ok())
@@ -71,7 +71,7 @@ impl Carrier {
         })
     }
 
-    /// A part here that is still to be made, and its name. Those of runs that were killed are removed.
+    /// The place and the name of a new partial file on this machine. Removes the partial files of runs that were killed.
     fn new_part_here(&self, file: &FileCopy, target: &Place) -> (Place, String) {
         for name in self.former_names(file) {
             let _ = target.beside(&name).remove();
@@ -90,13 +90,13 @@ impl Carrier {
         span: &Span,
     ) -> Result {
         let handle = channel.handle(file.number, &to_read(&file.item.source)).await?;
-        // Each channel has opened the path at its own time, and may have got another file.
+        // Each channel opens the path at a different time, so it may have opened another file than the others.
         let opened = channel.begin(&Request::Fstat(&handle))?;
         self.fetch(channel, &handle, &prepared.local, span).await?;
         unchanged(&file.item, opened.attributes().await?)
     }
 
-    /// Reads a part of a file there into one here, many requests at once. What is zero stays a hole.
+    /// Reads a part of a remote file into the local one, with many requests at once. Zeros stay holes.
     async fn fetch(&self, channel: &Channel, handle: &[u8], local: &Arc<File>, span: &Span) -> Result {
         let local = Arc::clone(local);
         let write = move |offset: u64, data: &[u8]| {
@@ -111,7 +111,7 @@ impl Carrier {
         }
     }
 
-    /// Reads a part of a file there; less, if it ends before.
+    /// Reads a part of a remote file; less, if the file ends before.
     pub(crate) async fn read(&self, channel: &Channel, handle: &[u8], range: Range<u64>) -> Result<Vec<u8>> {
         let begin = range.start;
         let bytes = Rc::new(RefCell::new(vec![0; (range.end - begin) as usize]));
@@ -119,7 +119,7 @@ impl Carrier {
         let taken = Rc::clone(&bytes);
         let ended = self.receive(channel, handle, &span, move |offset, data: &[u8]| {
             let at = (offset - begin) as usize;
-            // After a missing piece, the later ones are not needed.
+            // Once a missing piece has ended the read, the buffer is gone, and later pieces are not needed.
             if let Some(space) = taken.borrow_mut().get_mut(at..at + data.len()) {
                 space.copy_from_slice(data);
             }
@@ -133,7 +133,7 @@ impl Carrier {
         Ok(bytes)
     }
 
-    /// Reads a part of a file there, and hands its pieces over. Returns where the file ended, if it did.
+    /// Reads a part of a remote file, and passes its pieces to `take`. Returns where the file ended, if it did.
     async fn receive(
         &self,
         channel: &Channel,
@@ -179,7 +179,7 @@ impl Carrier {
         Ok(None)
     }
 
-    /// Gives a file that is whole its size, its attributes and its name.
+    /// Gives a complete file its size, its attributes and its final name.
     pub(crate) async fn finish_down(
         &self,
         channel: &Channel,
@@ -191,7 +191,7 @@ impl Carrier {
         self.name_down(file, &prepared.local, ends, prepared.replaced_permissions).await
     }
 
-    /// Refuses a source that is not what it was when it was listed, or that another file has replaced since.
+    /// Refuses a source that has changed since it was listed, or that another file has replaced since.
     pub(crate) async fn unchanged_there(&self, channel: &Channel, file: &FileCopy) -> Result {
         unchanged(&file.item, channel.stat(&file.item.source).await?.ok_or(Error::Changed)?)
     }
@@ -212,7 +212,7 @@ impl Carrier {
             .map_or(Ok(()), |permissions| local.set_permissions(fs::Permissions::from_mode(permissions)));
         let set = set.and_then(|()| if self.options.preserve { set_times(local, item) } else { Ok(()) });
         if let Err(error) = set {
-            // Some file systems, such as FAT, have neither.
+            // Some file systems, such as FAT, have no such times or permissions.
             self.warn(format!("{}: cannot set times and permissions: {error}", target.path().display()));
         }
         if self.options.sync {
@@ -226,7 +226,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// A small file.
+    /// Copies a small file.
     pub(crate) async fn small_down(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Verified> {
         let (target, replaced_permissions) = self.held.target(&file.item)?;
         let (part, _) = self.new_part_here(file, &target);
@@ -255,7 +255,7 @@ impl Carrier {
     }
 }
 
-/// Refuses a source that is not what it was when it was listed.
+/// Refuses a source that has changed since it was listed.
 fn unchanged(item: &Item, now: Attributes) -> Result {
     let modified_s = now.times.map(|times| i64::from(times.modified_s));
     let is_same = now.size.is_none_or(|size| size == item.size_bytes)

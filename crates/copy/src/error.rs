@@ -1,4 +1,4 @@
-//! What goes wrong with a file or a connection.
+//! Errors of a file or a connection.
 
 use std::{fmt, io};
 
@@ -9,15 +9,15 @@ use crate::location::shown;
 /// Why something was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Error {
-    /// The connection is gone, with what `ssh` said. Another may do it.
+    /// The connection was lost, with the message of `ssh`. Another connection may succeed.
     Lost(String),
-    /// The server said no.
+    /// The server refused the request.
     Refused(Refusal),
     /// Something of this machine failed.
     Local(String),
-    /// The source is not what it was at the begin.
+    /// The source has changed since the begin.
     Changed,
-    /// What was written is not what was read, again and again.
+    /// The written data differs from the source, even after several attempts.
     Differs {
         /// The chunk.
         offset: u64,
@@ -27,7 +27,7 @@ pub(crate) enum Error {
 /// The result of an operation of this crate.
 pub(crate) type Result<T = (), E = Error> = std::result::Result<T, E>;
 
-/// What the server said.
+/// The refusal of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: Code,
@@ -51,14 +51,14 @@ impl Error {
         Self::Local(format!("{} exists and is not a regular file; choose another name", shown(target)))
     }
 
-    /// The server answered something else than what was asked.
+    /// The server sent an answer of the wrong kind.
     pub(crate) fn unexpected(what: &str) -> Self {
         Self::Local(format!(
             "the server gave the wrong kind of answer to {what}; read its log, or try another SFTP server"
         ))
     }
 
-    /// Lets a lost connection alone end what is done; any other error is an answer.
+    /// Returns a lost connection as the outer error, which ends the operation; any other error is an inner result.
     pub(crate) fn unless_lost<T>(done: Result<T>) -> Result<Result<T>> {
         match done {
             Err(lost @ Self::Lost(_)) => Err(lost),

@@ -1,4 +1,4 @@
-//! A file on its way.
+//! A file that is being copied.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,21 +20,21 @@ use crate::{
     place::Place,
 };
 
-/// Bytes of a large file that one channel carries at once: two windows of SSH.
+/// Size of a chunk, which one channel carries at once: two windows of SSH.
 pub(crate) const CHUNK_BYTES: u64 = 4 * BLOCK_BYTES;
 /// Permissions that are copied. As with scp, a set-user-ID program does not become one that runs as the user who copies.
 pub(crate) const MODE_BITS: u32 = 0o777;
-/// Files up to this size go in one piece, many at once.
+/// Files up to this size are small: they are not split into chunks, and a channel carries many at once.
 pub(crate) const SMALL_BYTES: u64 = 2 * BLOCK_BYTES;
-/// A chunk that differs so often is given up.
+/// After so many attempts, a chunk that still differs is given up.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// What is to be copied.
+/// A file, folder or link to be copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// Where it is.
+    /// The path of the source.
     pub(crate) source: Vec<u8>,
-    /// Where it comes to.
+    /// The path of the target.
     pub(crate) target: Vec<u8>,
     pub(crate) kind: Kind,
     pub(crate) size_bytes: u64,
@@ -42,34 +42,34 @@ pub(crate) struct Item {
     pub(crate) permissions: u32,
     pub(crate) accessed_s: i64,
     pub(crate) modified_s: i64,
-    /// How much of the target the user named: links there are followed. Below it, none is.
+    /// Length of the begin of the target that the user named. Links in it are followed; below it, no link is.
     pub(crate) named_bytes: usize,
-    /// As exact as the side of the source tells it.
+    /// The time of modification, as exactly as the side of the source reports it.
     pub(crate) modified_ns: i128,
 }
 
-/// What is copied of a mode. That a folder of everybody protects each one's files is copied as well.
+/// The bits of a mode that are copied. Those of a folder include the sticky bit, which protects the files of users from each other.
 pub(crate) fn permissions(mode: u32, is_folder: bool) -> u32 {
     mode & if is_folder { 0o1777 } else { MODE_BITS }
 }
 
 impl Item {
-    /// Whether the user named it: it was not found in a folder.
+    /// Whether the user named it, instead of it being found in a folder.
     pub(crate) fn is_named(&self) -> bool {
         self.named_bytes == self.target.len()
     }
 
-    /// What tells why a folder is not there.
+    /// The message for a folder that could not be made.
     pub(crate) fn not_made(&self, why: &str) -> String {
         format!("{}: cannot make the folder: {why}", shown(&self.target))
     }
 
-    /// Asks what has the name of the target: of a link that the user did not name, the link itself.
+    /// Requests the attributes of the target. A link that the user did not name is not followed.
     pub(crate) fn look(&self) -> Request<'_> {
         if self.is_named() { Request::Stat(&self.target) } else { Request::Lstat(&self.target) }
     }
 
-    /// Whether SFTP, whose times are 32 bits of seconds, can tell its times.
+    /// Whether SFTP, whose times are 32 bits of seconds, can represent its times.
     pub(crate) fn has_sftp_times(&self) -> bool {
         [self.accessed_s, self.modified_s].iter().all(|time| u32::try_from(*time).is_ok())
     }
@@ -79,11 +79,11 @@ impl Item {
 pub(crate) enum Kind {
     Folder,
     File,
-    /// A symbolic link that is copied as one, to this.
+    /// A symbolic link that is copied as a link, with the path that it points to.
     Link(Vec<u8>),
 }
 
-/// A file on its way, with what is known of its parts.
+/// A file that is being copied, with the state of its chunks.
 #[derive(Debug)]
 pub(crate) struct FileCopy {
     pub(crate) number: u64,
@@ -93,33 +93,33 @@ pub(crate) struct FileCopy {
     next: Cell<u64>,
     again: RefCell<BTreeMap<u64, u32>>,
     there: RefCell<BTreeSet<u64>>,
-    /// The name may have been given, although no answer said so.
+    /// The rename to the final name may have succeeded although its answer was lost.
     pub(crate) may_have_name: Cell<bool>,
     pub(crate) unsynced_bytes: Cell<u64>,
     pub(crate) resumed_bytes: Cell<u64>,
-    /// A part of it was not compared by a hash of the other machine.
+    /// At least one chunk was not verified by a checksum of the other machine.
     pub(crate) lacks_hash: Cell<bool>,
     is_closed: Cell<bool>,
     pub(crate) began: Cell<Option<Instant>>,
 }
 
-/// Both ends of a file that is on its way.
+/// Both ends of a file that is being copied.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// The source, or what will be the target: the end on this machine.
+    /// The end on this machine: the source of an upload, or the partial file of a download.
     pub(crate) local: Arc<File>,
-    /// The name that it has until it is whole, on the side of the target.
+    /// The path of the partial file, on the side of the target.
     pub(crate) temporary: Vec<u8>,
-    /// The name that it gets: the target, or what the target links to.
+    /// The final path: the target, or the file that the target links to.
     pub(crate) target: Vec<u8>,
-    /// The same on this machine, for a download.
+    /// The places of the partial file and the final file on this machine, for a download.
     pub(crate) here: Option<[Place; 2]>,
-    /// Permissions of the file that it takes the place of.
+    /// Permissions of the file that it replaces.
     pub(crate) replaced_permissions: Option<u32>,
     pub(crate) journal: RefCell<Option<Journal>>,
     /// Chunks that an earlier run has brought, with their hashes.
     pub(crate) known: RefCell<BTreeMap<u64, String>>,
-    /// Bytes that the part there had at first. They may be of a source that was another one: what is a hole now is written over them.
+    /// Bytes that the partial file of an earlier run had. They may come from another source, so holes of the source are written over them.
     pub(crate) former_bytes: u64,
 }
 
@@ -175,7 +175,7 @@ impl FileCopy {
         *self.again.borrow_mut().entry(chunk).or_default() |= WAITS;
     }
 
-    /// A chunk has to be carried again, because it differs. Tells whether that has a point.
+    /// Marks a chunk that differs to be carried again. Fails after [`MAX_ATTEMPTS`].
     pub(crate) fn retry_differing(&self, chunk: u64) -> Result {
         let mut again = self.again.borrow_mut();
         let attempts = again.entry(chunk).or_default();
@@ -187,12 +187,12 @@ impl FileCopy {
         Ok(())
     }
 
-    /// A chunk is there. Tells whether this is new.
+    /// Records that a chunk has arrived. Returns false if that was known.
     pub(crate) fn mark_arrived(&self, chunk: u64) -> bool {
         self.there.borrow_mut().insert(chunk)
     }
 
-    /// Whether all chunks are there.
+    /// Whether all chunks have arrived.
     pub(crate) fn is_whole(&self) -> bool {
         self.there.borrow().len() as u64 == self.item.size_bytes.div_ceil(CHUNK_BYTES)
     }
@@ -201,7 +201,7 @@ impl FileCopy {
         self.is_closed.get()
     }
 
-    /// It is whole or was given up, and nothing of it is carried any more. Tells whether this is new.
+    /// Closes the file, which is complete or was given up. Returns false if it was closed before.
     pub(crate) fn close(&self) -> bool {
         !self.is_closed.replace(true)
     }

@@ -1,4 +1,4 @@
-//! Which files are meant: patterns of the other machine's paths, and what is left out.
+//! Selects the files to copy: expands patterns in paths of the other machine, and applies filters.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -12,12 +12,12 @@ use crate::{
     tree::{ASKED_AT_ONCE, LISTINGS, MAX_ITEMS, below},
 };
 
-/// Which files are copied below the sources, and what is done with links.
+/// Which files below the sources are copied, and whether links are followed.
 #[derive(Debug, Clone, Default)]
 pub struct FileFilter {
     /// Copies folders with what is in them.
     pub recursive: bool,
-    /// Copies links as links, instead of what they lead to.
+    /// Copies links as links, instead of the files and folders that they lead to.
     pub links: bool,
     /// Only files that match one of these, by name or by path below the source; all if empty.
     pub include: Vec<Pattern>,
@@ -28,7 +28,7 @@ pub struct FileFilter {
 }
 
 impl FileFilter {
-    /// Whether what has this path below its source is meant.
+    /// Whether the file or folder with this path below its source is to be copied.
     pub(crate) fn has(&self, relative: &[u8], is_folder: bool) -> bool {
         let words = String::from_utf8_lossy(relative);
         let name = words.rsplit('/').next().unwrap_or_default();
@@ -39,7 +39,7 @@ impl FileFilter {
     }
 }
 
-/// The paths there that a pattern means; the words themselves, if they are a path.
+/// The paths of the other machine that match a pattern; the words themselves if they are a plain path.
 ///
 /// # Errors
 /// When the connection is lost.
@@ -48,7 +48,7 @@ pub(crate) async fn expand(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Ve
         return Ok(vec![words.to_vec()]);
     }
     let paths = matching(channel, words).await?;
-    // As scp does: a name in which only its writer sees a pattern.
+    // As in scp, a file whose name looks like a pattern can be named without escaping.
     if paths.is_empty() && Error::unless_lost(channel.lstat(words).await)?.is_ok_and(|known| known.is_some())
     {
         return Ok(vec![words.to_vec()]);
@@ -83,7 +83,7 @@ async fn matching(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Vec<u8>>> {
         }
         for listing in listings {
             let (path, listed) = listing.await.map_err(|error| Error::Lost(error.to_string()))?;
-            // No folder, or not for this user: nothing in it is meant.
+            // The path is not a folder, or this user may not list it, so nothing in it matches.
             let Ok((names, _)) = Error::unless_lost(listed)? else { continue };
             let is_meant = |name: &[u8]| {
                 (name[0] != b'.' || part[0] == b'.') && pattern.matches(&String::from_utf8_lossy(name))
@@ -93,14 +93,14 @@ async fn matching(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Vec<u8>>> {
         more.sort();
         paths = more;
     }
-    // Some folders that a pattern matches lack what comes after it.
+    // Not every folder that a pattern matches has the rest of the path.
     if has_pattern && !ends_in_pattern {
         paths = those_there(channel, paths).await?;
     }
     Ok(paths)
 }
 
-/// The paths that have something there.
+/// Those of the paths that exist on the other machine.
 async fn those_there(channel: &Channel, paths: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
     let mut there = Vec::new();
     for some in paths.chunks(ASKED_AT_ONCE) {
@@ -124,13 +124,13 @@ fn plain(words: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// A sign after a backslash stands for itself, which patterns here write in brackets.
+/// Writes a character after a backslash in brackets, so that it stands for itself in a pattern of this library.
 fn unescaped(pattern: &str) -> String {
     let mut letters = pattern.chars();
     let mut text = String::new();
     while let Some(letter) = letters.next() {
         match (letter, letters.clone().next()) {
-            // In brackets, these would say what is not meant.
+            // In brackets, these characters would negate the set.
             ('\\', Some(sign @ ('!' | '^'))) => {
                 letters.next();
                 text.push(sign);

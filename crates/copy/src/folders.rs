@@ -1,4 +1,4 @@
-//! Folders and links, which are made around the files.
+//! Makes folders before the files, and links after them.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -20,7 +20,7 @@ use crate::{
     tree::{ASKED_AT_ONCE, Problem},
 };
 
-/// Targets that are no folders of this copy: nothing is written below them.
+/// Target folders that could not be made or belong to another item: nothing is written below them.
 #[derive(Debug, Default)]
 pub(crate) struct Missing(HashSet<Vec<u8>>);
 
@@ -41,8 +41,8 @@ impl Missing {
     }
 }
 
-/// Leaves each target to the first item that would get it; folders become one. What would come into a folder whose name something
-/// else has got is left out with it.
+/// Gives each target to the first item that has it; folders with the same target become one. A folder whose target another item has is
+/// left out, with all that is below it.
 pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<Problem>) -> Vec<Item> {
     let (mut first, mut missing, mut kept) = (HashMap::new(), Missing::default(), Vec::new());
     for item in items {
@@ -52,7 +52,7 @@ pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<Problem>)
             kept.push(item);
             continue;
         };
-        // Named twice, such as by a pattern and by its name, it is one source.
+        // A source that is named twice, such as by a pattern and by its name, is copied once without a problem.
         if !(is_folder && *is_first_folder) && *source != item.source {
             let name = shown(&item.target);
             problems.push(Problem::new(
@@ -68,15 +68,15 @@ pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<Problem>)
     kept
 }
 
-/// What came of making folders.
+/// The result of making folders.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     pub(crate) missing: Missing,
-    /// Targets that were not there before.
+    /// Targets that did not exist before.
     new: HashSet<Vec<u8>>,
 }
 
-/// Makes folders, those above first. They can be written to until they are full.
+/// Makes folders, parents first. Their owner can write to them until [`finish_folders`].
 pub(crate) async fn make_folders(
     carrier: &Carrier,
     channel: &Channel,
@@ -87,7 +87,7 @@ pub(crate) async fn make_folders(
     let depth = |folder: &&Item| folder.target.iter().filter(|byte| **byte == b'/').count();
     let mut sorted: Vec<&Item> = folders.iter().collect();
     sorted.sort_by_key(depth);
-    // Those of one depth at once, and those below when it is known what they are made in.
+    // Folders of one depth are made at once, and deeper ones once it is known whether their parents exist.
     for level in sorted.chunk_by(|a, b| depth(a) == depth(b)) {
         for some in level.chunks(ASKED_AT_ONCE) {
             let some: Vec<&Item> =
@@ -122,13 +122,13 @@ pub(crate) async fn make_folders(
     Ok(all)
 }
 
-/// Permissions of a folder until all is in it: those of its source, and what is needed to fill it.
+/// Permissions of a folder while it is being filled: those of its source, and those that its owner needs to fill it.
 fn at_first(folder: &Item) -> u32 {
     folder.permissions | 0o700
 }
 
-/// Gives folders their attributes, those below first: as scp does, a new one has the permissions of its source, here as far as the
-/// umask allows unless its owner may not fill it.
+/// Gives folders their final attributes, children first. As in scp, a new folder has the permissions of its source; on this machine, as
+/// far as the umask allows, unless the owner lacks permissions that were needed to fill it.
 pub(crate) async fn finish_folders(
     carrier: &Carrier,
     channel: &Channel,
@@ -159,7 +159,7 @@ pub(crate) async fn finish_folders(
                 Some(Err(error)) => Err(error.to_string()),
                 None => set_here(carrier, folder).map_err(|error| error.to_string()),
             };
-            // Some servers refuse all such requests; without -p, they were not asked for.
+            // Some servers refuse all such requests; without -p, the user has not asked for these attributes.
             if let (true, Err(why)) = (preserve, set) {
                 warnings.push(format!("{}: cannot set times and permissions: {why}", shown(&folder.target)));
             }

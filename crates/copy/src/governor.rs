@@ -1,8 +1,8 @@
-//! How many bytes are on the way at once.
+//! Limits how many bytes are in flight at once.
 //!
-//! Too few starve the path, too many wait for a slow connection at the end. As BBR does (Cardwell et al., ACM Queue 14(5), 2016), the
-//! bound of a channel is a multiple of what its path holds: the largest rate of the last round trips times the smallest round trip.
-//! Channels share no bound unless one was asked for: in a shared one, what waits for slow connections would leave fast ones nothing.
+//! With too few bytes, the path idles; with too many, the copy waits for a slow connection at the end. As in BBR (Cardwell et al., ACM
+//! Queue 14(5), 2016), the bound of a channel is a multiple of what its path holds: the largest rate of the last round trips times the
+//! smallest round trip. Channels share no bound unless the user asked for one: bytes of slow connections would use up a shared bound.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,35 +13,35 @@ use std::{
 
 use tokio::{sync::Notify, time::sleep_until};
 
-/// How much larger than what was delivered the bound is until the rate grows no more: TCP doubles it in each round trip.
+/// The bound as a multiple of what the path holds, while the rate still grows: TCP doubles the rate in each round trip.
 const STARTUP_GAIN: f64 = 3.0;
-/// What is on the way later, as a multiple of what the path holds: enough to notice that it holds more.
+/// The same multiple later: enough to notice that the path holds more than before.
 const CRUISE_GAIN: f64 = 1.2;
 /// The rate has stopped growing when it is not this much larger after [`STALLED_ROUND_TRIPS`].
 const GROWTH: f64 = 1.25;
-/// A connection that lost a packet as it started needs some to recover.
+/// A connection that lost a packet as it started needs some round trips to recover.
 const STALLED_ROUND_TRIPS: u32 = 6;
 /// The longest pause after which a limited rate catches up: about what a busy machine takes to wake a program.
 const MADE_UP: Duration = Duration::from_millis(250);
-/// The largest request, and the smallest where its data has more.
+/// The smallest size of a request, unless it has less data, and the largest.
 const REQUEST_BYTES: [usize; 2] = [32 << 10, 255 << 10];
-/// Requests in a second of a limited rate.
+/// Requests per second under a limit of the rate.
 const LIMITED_PER_S: usize = 40;
-/// What all channels together may have on the way beyond the multiple, as a time at the rate of all.
+/// How much all channels together may have in flight beyond the multiple, as a time at their total rate.
 const SPARE_TIME: Duration = Duration::from_millis(100);
-/// The least and the most of it for each.
+/// The least and the most spare bytes for each channel.
 const SPARE_BYTES: [usize; 2] = [128 << 10, 2_048 << 10];
-/// All that may be on the way where nothing else was asked for.
+/// The bound of bytes in flight over all channels by default.
 const MAX_BYTES: usize = 512 << 20;
-/// Time between two looks.
+/// Time between two adjustments of a bound.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// Within what a bound moves.
+/// The range of a bound.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// At first: more than TCP sends in its first round trips. What a connection cannot carry would wait for it.
+    /// The first bound: more than TCP sends in its first round trips, but not so much that a slow connection has a long queue.
     first_bytes: usize,
-    /// The least.
+    /// The least bound.
     least_bytes: usize,
     max_bytes: usize,
     /// Rates that are remembered.
@@ -49,34 +49,34 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// For one channel: more than SSH's window of 2 MiB would only wait in front of it. A channel that has become slow soon has
-    /// little on the way, so that a file does not wait for it at the end.
+    /// For one channel: bytes beyond SSH's window of 2 MiB would only wait in front of it. A channel that has become slow soon has little
+    /// in flight, so that a file does not wait for it at the end.
     pub(crate) const CHANNEL: Self =
         Self { first_bytes: 256 << 10, least_bytes: 0, max_bytes: 2_560 << 10, remembered: 8 };
 
-    /// For all channels together: a bound that does not move.
+    /// For all channels together: a fixed bound.
     pub(crate) fn path(asked_bytes: Option<usize>) -> Self {
         let bytes = asked_bytes.unwrap_or(MAX_BYTES);
         Self { first_bytes: bytes, least_bytes: bytes, max_bytes: bytes, remembered: 30 }
     }
 }
 
-/// Gives out permits for bytes on the way.
+/// Gives out permits for bytes in flight.
 #[derive(Debug)]
 pub(crate) struct Governor {
     used: Rc<Used>,
     bound_bytes: Cell<usize>,
     bounds: Bounds,
     limit_bytes_per_s: Option<u64>,
-    /// Whether what is read counts, or what is written.
+    /// Whether the bytes of reads count as delivered, or those of writes.
     pub(crate) counts_reads: bool,
-    /// When the next bytes may go, under a limit.
+    /// When the next bytes may be sent, under a limit.
     next: Cell<Instant>,
     round_trip: Cell<Duration>,
     delivered_bytes: Cell<u64>,
     last: Cell<(Instant, u64)>,
     rates: RefCell<VecDeque<f64>>,
-    /// Channels that share what is on the way.
+    /// The number of channels that share the bound.
     pub(crate) channels: Cell<u32>,
     startup: Cell<Option<Startup>>,
 }
@@ -87,14 +87,14 @@ struct Startup {
     since: Instant,
 }
 
-/// What is on the way.
+/// The bytes in flight.
 #[derive(Debug, Default)]
 struct Used {
     bytes: Cell<usize>,
     freed: Notify,
 }
 
-/// Bytes that may be on the way, until it is dropped.
+/// Permission for bytes to be in flight, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     bytes: usize,
@@ -109,7 +109,7 @@ impl Drop for Permit {
 }
 
 impl Governor {
-    /// One whose bound follows the path. Under a limit, bytes go no faster than that.
+    /// A governor whose bound follows the path. Under a limit, bytes are sent no faster than that.
     pub(crate) fn new(bounds: Bounds, limit_bytes_per_s: Option<u64>, counts_reads: bool) -> Rc<Self> {
         Rc::new(Self {
             used: Rc::default(),
@@ -127,7 +127,7 @@ impl Governor {
         })
     }
 
-    /// Waits until so many bytes more may be on the way. What is more than may ever be goes alone.
+    /// Waits until so many more bytes may be in flight. A request that exceeds the bound is sent alone.
     pub(crate) async fn permit(&self, bytes: usize) -> Permit {
         loop {
             let freed = self.used.freed.notified();
@@ -151,7 +151,7 @@ impl Governor {
         permit
     }
 
-    /// Of what was permitted, so many bytes do not go.
+    /// Returns permitted bytes that are not sent.
     pub(crate) fn give_back(&self, bytes: usize) {
         if let Some(limit) = self.limit_bytes_per_s {
             let time = Duration::from_secs_f64(bytes as f64 / limit.max(1) as f64);
@@ -159,13 +159,13 @@ impl Governor {
         }
     }
 
-    /// Bytes have arrived that took so long.
+    /// Records that bytes have arrived, and how long their request took.
     pub(crate) fn arrived(&self, bytes: usize, took: Duration) {
         self.delivered_bytes.set(self.delivered_bytes.get() + bytes as u64);
         self.saw_round_trip(took);
     }
 
-    /// A round trip without data was seen.
+    /// Records a round trip without data.
     pub(crate) fn saw_round_trip(&self, took: Duration) {
         self.round_trip.set(self.round_trip.get().min(took));
     }
@@ -190,34 +190,34 @@ impl Governor {
         self.bound_bytes.get()
     }
 
-    /// Whether as much is on the way as may be, but for less than a tenth or a large request.
+    /// Whether the bound is used up, but for less than a tenth of it or one request.
     pub(crate) fn is_full(&self) -> bool {
         let free_bytes = self.bound_bytes.get().saturating_sub(self.used.bytes.get());
         free_bytes < (self.bound_bytes.get() / 10).max(self.request_bytes())
     }
 
-    /// Bytes of a request, several of which are to be on the way over each channel. Under a limit, they are what goes in a short
-    /// time, so that others see no bursts.
+    /// Size of a request, so that each channel has several in flight. Under a limit, a request is only what is sent in a short time, so
+    /// that other users of the path see no bursts.
     pub(crate) fn request_bytes(&self) -> usize {
         let fitting = self.bound_bytes.get() / 4 / self.channels.get().max(1) as usize;
         let limited = self.limit_bytes_per_s.map_or(usize::MAX, |limit| limit as usize / LIMITED_PER_S);
         fitting.min(limited).clamp(REQUEST_BYTES[0], REQUEST_BYTES[1])
     }
 
-    /// What each channel may have on the way beyond the multiple of what it delivers. Answers take longer than the smallest round
-    /// trip, and a bound that followed what it allows would not get larger again. At a low rate little will do: a slow connection
-    /// would carry more for long when all others are done.
+    /// How much each channel may have in flight beyond the multiple of what it delivers. Answers take longer than the smallest round trip,
+    /// so a bound without it could shrink and never grow again. At a low rate, it is small, so that a slow connection does not go on
+    /// for long after all others are done.
     pub(crate) fn spare_bytes(&self) -> usize {
         let all = self.rate() * SPARE_TIME.as_secs_f64();
         ((all / f64::from(self.channels.get().max(1))) as usize).clamp(SPARE_BYTES[0], SPARE_BYTES[1])
     }
 
-    /// Looks at what was delivered, and moves the bound, which is so much larger than the multiple. To be called every [`TICK`].
+    /// Adjusts the bound to the multiple of what was delivered, plus the spare bytes. To be called every [`TICK`].
     pub(crate) fn tick(&self, now: Instant, spare_bytes: usize) {
         let (then, before) = self.last.get();
         let elapsed = now.duration_since(then);
         let round_trip = self.round_trip.get();
-        // A rate over less than a round trip is that of a burst.
+        // Over less than a round trip, the rate would be that of a burst.
         if round_trip == Duration::MAX || elapsed < round_trip.max(TICK / 2) {
             return;
         }
@@ -232,7 +232,7 @@ impl Governor {
         drop(rates);
         let best = self.rate();
         if let Some(startup) = self.startup.get() {
-            // While channels are few or files are small, the bound is not what holds the rate back.
+            // If the bound is not used up, as with few channels or small files, it does not hold the rate back.
             if best > startup.best_rate * GROWTH || !self.is_full() {
                 self.startup.set(Some(Startup { best_rate: best.max(startup.best_rate), since: now }));
             } else if now.duration_since(startup.since) > STALLED_ROUND_TRIPS * round_trip.max(TICK) {
@@ -252,7 +252,7 @@ impl Governor {
 mod tests {
     use super::*;
 
-    /// A channel of this rate in bytes per second, whose round trip is always 200 ms: what is on the way beyond it waits.
+    /// The bound of a channel of this rate in bytes per second, whose round trip is always 200 ms: excess bytes in flight wait.
     fn bound_after(rate: f64, ticks: u32) -> usize {
         let governor = Governor::new(Bounds::CHANNEL, None, true);
         let begin = Instant::now();
@@ -261,7 +261,7 @@ mod tests {
             let round_trips = 0.1 / 0.2;
             let bytes = (governor.bound_bytes() as f64 * round_trips).min(rate * 0.1);
             governor.arrived(bytes as usize, Duration::from_millis(250));
-            // As much is on the way as may be, all the time.
+            // The bound is used up all the time.
             governor.used.bytes.set(governor.bound_bytes());
             governor.tick(begin + tick * TICK, SPARE_BYTES[0]);
         }
@@ -301,7 +301,7 @@ mod tests {
         assert!(more.is_err());
         held.pop();
         held.push(governor.permit(256 << 10).await);
-        // Of a bound that became smaller, only what is below it is given out again.
+        // After a bound became smaller, permits are given out again only below it.
         governor.bound_bytes.set(1 << 20);
         held.truncate(4);
         assert!(tokio::time::timeout(Duration::from_millis(20), governor.permit(1)).await.is_err());
@@ -316,7 +316,7 @@ mod tests {
         let large = governor.permit(3 << 20).await;
         let mut waits = Box::pin(governor.permit(2 << 20));
         assert!(tokio::time::timeout(Duration::from_millis(20), &mut waits).await.is_err());
-        // The bound becomes smaller than what a caller waits for.
+        // The bound becomes smaller than the request of a waiting caller.
         governor.bound_bytes.set(1 << 20);
         drop((first, large));
         tokio::time::timeout(testing::PATIENCE, waits).await.unwrap();

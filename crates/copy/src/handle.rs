@@ -1,4 +1,4 @@
-//! Open files of a server.
+//! Handles of files that a server has open.
 
 use std::{cell::Cell, mem::take, ops::Deref, rc::Rc};
 
@@ -7,8 +7,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{channel::Channel, error::Result, pending::Pending};
 
-/// An open file or folder there. It is closed when its last user drops it: servers give the same bytes to another file soon
-/// after, and what is late would be written into that.
+/// A handle of an open file or folder. It is closed only when its last user drops it, because a server soon gives the same handle to
+/// another file, and late data would be written into that.
 #[derive(Debug)]
 pub(crate) struct Handle {
     bytes: Vec<u8>,
@@ -21,7 +21,7 @@ impl Handle {
         Self { bytes, outgoing, next_id }
     }
 
-    /// Closes it now; the answer tells whether all is written.
+    /// Closes it now; the answer tells whether all data is written.
     pub(crate) fn close(mut self, channel: &Channel) -> Result<Pending> {
         channel.begin(&Request::Close(&take(&mut self.bytes)))
     }

@@ -1,7 +1,7 @@
-//! Sums of chunks, here and there; and hashes for names.
+//! Checksums of chunks, as `cksum` computes them; and hashes for names.
 //!
-//! `cksum` is in POSIX, and GNU's is as fast as memory. SSH already guards what is on the wire; these sums guard disks and memory, where
-//! faults are chance: of those that touch a chunk, one in 2^32 would not be seen.
+//! `cksum` is in POSIX, and GNU's is as fast as memory. SSH already protects the data in transit; these checksums protect it on disks
+//! and in memory, where faults are random: of those that touch a chunk, one in 2^32 would not be detected.
 
 use std::{
     fmt::{self, Display},
@@ -16,7 +16,7 @@ use crc32fast::Hasher;
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The hash of bytes for a name that nothing else has.
+/// The hash of bytes, for a unique name.
 pub(crate) fn of(bytes: &[u8]) -> String {
     hex(&Blake2b512::digest(bytes))
 }
@@ -25,18 +25,18 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The sum of bytes. Displayed as `cksum` prints it: its CRC, and how many they are.
+/// The checksum of bytes. It is displayed as `cksum` prints it: the CRC, and the number of bytes.
 ///
-/// `cksum` takes the bits of a byte from the other end than `crc32fast`, begins with 0, and takes the length at the end.
+/// Unlike `crc32fast`, `cksum` takes the bits of a byte in the opposite order, begins with 0, and appends the length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sum {
-    /// The register, its bits from the other end.
+    /// The register, with its bits in the opposite order.
     register: u32,
     pub(crate) bytes: u64,
 }
 
 impl Sum {
-    /// The sum of bytes, which are of no use afterwards.
+    /// The checksum of bytes, which are overwritten.
     pub(crate) fn of(bytes: &mut [u8]) -> Self {
         let mut sum = Self::default();
         sum.add(bytes);
@@ -51,7 +51,7 @@ impl Sum {
         self.bytes += bytes.len() as u64;
     }
 
-    /// The sum of a part of a file. A file that ends before is summed until its end.
+    /// The checksum of a part of a file, up to the end of the file if that comes first.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -69,7 +69,7 @@ impl Sum {
         Ok(sum)
     }
 
-    /// The sum of these bytes and of those behind them.
+    /// The checksum of these bytes and the bytes behind them, from both checksums.
     pub(crate) fn followed_by(self, other: Self) -> Self {
         let mut hasher = Hasher::new_with_initial_len(self.register, self.bytes);
         hasher.combine(&Hasher::new_with_initial_len(other.register, other.bytes));

@@ -1,4 +1,4 @@
-//! A shell on the other machine that sums what was written there, or what is read.
+//! Runs shells on the other machine that compute checksums of the files there.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,21 +17,21 @@ use tokio::{
 
 use crate::{hash::Sum, location::shown, pending::ANSWER_WAIT, tree::below};
 
-/// What the shell says when it has all that is needed.
+/// The line that the shell prints if it has all programs that are needed.
 const READY: &str = "proofload: ready";
-/// What it says of a file that it cannot read.
+/// The line that it prints for a file that it cannot read.
 const UNREADABLE: &str = "-";
 /// Bytes that `dd` reads at once; offsets are multiples of it.
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
-/// A shell that has not answered by then is no shell.
+/// A shell that has not answered within this time counts as none.
 const START_WAIT: Duration = Duration::from_secs(15);
-/// The least time that the first answer of a shell is waited for, where what waits could be read back meanwhile.
+/// The least time to wait for the first answer of a shell, if the data could be read back instead.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
-/// Meanwhile, it is looked so often whether that is still so.
+/// How often the length of this wait is computed again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// A shell that was lost is waited for as long as attempts to log in again take.
+/// How long to wait for the return of a lost shell: as long as the attempts to log in again take.
 const RETURN_WAIT: Duration = Duration::from_secs(60);
-/// How long a chunk waits for those behind it, to be summed with them: starting programs costs more than summing 4 MiB.
+/// How long a chunk waits for the chunks behind it, to be summed with them: starting programs takes longer than summing 4 MiB.
 const LINGER: Duration = Duration::from_millis(50);
 /// The most chunks that are summed together.
 const MAX_TOGETHER: usize = 16;
@@ -42,21 +42,21 @@ const MAX_LINE_BYTES: u64 = 64 << 10;
 /// A request for a hash.
 type PendingHash = oneshot::Sender<Option<String>>;
 
-/// Computes hashes there, one after the other.
+/// A shell on the other machine that computes checksums, one after the other.
 #[derive(Debug)]
 struct Hasher {
     commands: tokio::sync::mpsc::UnboundedSender<Vec<u8>>,
-    /// The pending requests for hashes, in order; none once the shell answers no more.
+    /// The pending requests for checksums, in order; none once the shell no longer answers.
     waiting: Rc<RefCell<Option<VecDeque<PendingHash>>>>,
 }
 
 impl Hasher {
-    /// Starts it; none where the other machine has no shell for this user, or no `cksum`.
+    /// Starts the shell; none if the other machine has no shell for this user, or no `cksum`.
     async fn start(mut command: Command) -> Option<Self> {
         let mut child = command.spawn().ok()?;
         let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
-        // Where `dd` can, it opens without waiting: what was a file may be a FIFO. Elsewhere, a second shell ends the session when the
-        // first one has lost its parent, the server of its connection.
+        // If `dd` can, it opens files without blocking, because a file may have become a FIFO. Otherwise, a second shell watches the first
+        // one, and ends the session when the first one has lost its parent, the server of its connection.
         let ask = format!(
             "command -v cksum >/dev/null && command -v dd >/dev/null && echo '{READY}' || exit 1
 n=; dd iflag=nonblock count=0 if=/dev/null >/dev/null 2>&1 && n=iflag=nonblock
@@ -65,7 +65,7 @@ s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && 
         );
         stdin.write_all(ask.as_bytes()).await.ok()?;
         let mut lines = BufReader::new(stdout);
-        // A profile may have said something before.
+        // A profile may have printed something before.
         while next_line(&mut lines).await? != READY {}
         let (commands, mut to_send) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
         let waiting = Rc::new(RefCell::new(Some(VecDeque::<PendingHash>::new())));
@@ -94,7 +94,7 @@ s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && 
         Some(Self { commands, waiting })
     }
 
-    /// Whether it answers no more.
+    /// Whether the shell no longer answers.
     fn is_gone(&self) -> bool {
         self.waiting.borrow().is_none()
     }
@@ -105,7 +105,7 @@ s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && 
         let part = part.map_or(String::new(), |(offset, length)| {
             format!(" skip={} count={}", offset / BLOCK_BYTES, length.div_ceil(BLOCK_BYTES))
         });
-        // A FIFO would be waited for. What follows a pipe does not hear of a failure in front of it.
+        // Opening a FIFO would block, so the file is tested first. `cksum` behind the pipe would not notice a failure of `dd`.
         let command = [
             &b"[ -f "[..],
             &path,
@@ -129,17 +129,17 @@ s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && 
     }
 }
 
-/// A chunk whose sum is wanted.
+/// A chunk whose checksum is wanted.
 #[derive(Debug)]
 struct Wanted {
     path: Vec<u8>,
     offset: u64,
-    /// What it is here.
+    /// Its checksum on this machine.
     here: Sum,
     answer: PendingHash,
 }
 
-/// Hashers of several connections, of which each takes its turn.
+/// The hashers of several connections, which are used in turn.
 #[derive(Debug, Default)]
 pub(crate) struct Hashers {
     wanted: RefCell<Vec<Wanted>>,
@@ -148,35 +148,35 @@ pub(crate) struct Hashers {
     next: Cell<usize>,
     /// Where relative paths begin for SFTP; a shell may begin elsewhere.
     home: RefCell<Vec<u8>>,
-    /// Pending hashes, since when, and for how long before that.
+    /// The number of pending checksums, since when there are any, and the total time of earlier waits.
     asked: Cell<u32>,
     since: Cell<Option<Instant>>,
     busy: Cell<Duration>,
-    /// One has answered, so that one may answer again when its connection is back.
+    /// Whether a hasher has answered, so that one may answer again when its connection is back.
     has_worked: Cell<bool>,
     /// Connections that are not given up, and have a hasher whenever they are open.
     not_given_up: Cell<u32>,
     changed: Notify,
-    /// Since when the first answer of a shell is awaited, and of how many bytes the pending hashes are.
+    /// Since when the first answer of a shell is awaited, and how many bytes the pending checksums cover.
     first_wait: Cell<Option<Instant>>,
     asked_bytes: Cell<u64>,
-    /// How fast what was written could be read back; none where nothing is.
+    /// The rate and the round trip at which written data could be read back; none if no data would be.
     reading_back: Cell<Option<(f64, Duration)>>,
-    /// No shell is asked any more.
+    /// Whether shells are no longer asked.
     is_distrusted: Cell<bool>,
     /// Why files were not compared by sums of the other machine.
     why_not: RefCell<Option<String>>,
 }
 
 impl Hashers {
-    /// What was written could be read back at this rate in bytes per second, and with this round trip.
+    /// Sets the rate in bytes per second and the round trip at which written data could be read back.
     pub(crate) fn expect(&self, rate: f64, round_trip: Duration) {
         if rate > 0.0 {
             self.reading_back.set(Some((rate, round_trip)));
         }
     }
 
-    /// No shell there is asked any more.
+    /// Stops asking shells on the other machine.
     pub(crate) fn distrust(&self, why: String) {
         self.is_distrusted.set(true);
         self.explain(why);
@@ -192,7 +192,7 @@ impl Hashers {
         self.why_not.borrow().clone()
     }
 
-    /// Starts another shell. Requests wait for it meanwhile.
+    /// Starts another shell. Requests wait until it is ready.
     pub(crate) async fn start(&self, command: Command) {
         self.starting.set(self.starting.get() + 1);
         let started = timeout(START_WAIT, Hasher::start(command)).await;
@@ -211,28 +211,28 @@ impl Hashers {
         self.changed.notify_waiters();
     }
 
-    /// A connection will have a hasher whenever it is open.
+    /// Adds a connection that will have a hasher whenever it is open.
     pub(crate) fn connection_begins(&self) {
         self.not_given_up.set(self.not_given_up.get() + 1);
     }
 
-    /// It was given up.
+    /// Removes such a connection, which was given up.
     pub(crate) fn connection_ends(&self) {
         self.not_given_up.set(self.not_given_up.get() - 1);
         self.changed.notify_waiters();
     }
 
-    /// Whether one may answer later, although none does now.
+    /// Whether a hasher may answer later, although none does now.
     fn may_come(&self) -> bool {
         self.starting.get() > 0 || self.has_worked.get() && self.not_given_up.get() > 0
     }
 
-    /// Relative paths are those below this folder.
+    /// Sets the folder in which relative paths begin.
     pub(crate) fn begin_in(&self, home: Vec<u8>) {
         *self.home.borrow_mut() = home;
     }
 
-    /// The share of the time in which a hash was awaited.
+    /// The share of the time in which a checksum was awaited.
     pub(crate) fn busy_share(&self, elapsed: Duration) -> f64 {
         self.busy.get().as_secs_f64() / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
@@ -267,7 +267,7 @@ impl Hashers {
                         self.has_worked.set(true);
                         return Some(hash);
                     }
-                    // Its connection was lost; another may tell.
+                    // The connection of this hasher was lost; another may answer.
                     None if hasher.is_gone() => {
                         self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, &hasher))
                     }
@@ -278,7 +278,7 @@ impl Hashers {
                 },
                 None if self.has_worked.get() && self.may_come() => {
                     if timeout(RETURN_WAIT, changed).await.is_err() {
-                        // The shell ended by itself. It is not waited for again.
+                        // The shell ended by itself, so waiting for its return is of no use.
                         self.has_worked.set(false);
                     }
                 }
@@ -304,14 +304,14 @@ impl Hashers {
         None
     }
 
-    /// How long the first answer of a shell is worth waiting for: as long as it takes to read back what waits for it.
+    /// How long to wait for the first answer of a shell: as long as reading back the waiting data would take.
     fn worthy_wait(&self) -> Duration {
         let Some((rate, round_trip)) = self.reading_back.get() else { return START_WAIT };
         let reading = Duration::try_from_secs_f64(self.asked_bytes.get() as f64 / rate).unwrap_or(START_WAIT);
         (reading + 2 * round_trip).clamp(LEAST_WAIT, START_WAIT)
     }
 
-    /// The sum of a chunk of a file, of which `here` is the sum here; none if no shell there can tell.
+    /// The checksum of a chunk on the other machine; `here` is that on this machine. None if no shell there can compute it.
     pub(crate) async fn hash_chunk(self: &Rc<Self>, path: &[u8], offset: u64, here: Sum) -> Option<String> {
         let (answer, sum) = oneshot::channel();
         self.wanted.borrow_mut().push(Wanted { path: path.to_vec(), offset, here, answer });
@@ -345,7 +345,7 @@ impl Hashers {
         let is_same =
             run.len() > 1 && self.hash(&run[0].path, all, here.bytes).await == Some(here.to_string());
         for Wanted { path, offset, here, answer } in run {
-            // Which of them differs is seen one by one.
+            // If the sum of all differs, each chunk is summed alone to find those that differ.
             let there = if is_same {
                 Some(here.to_string())
             } else {
@@ -356,7 +356,7 @@ impl Hashers {
     }
 }
 
-/// The next line that a shell says, without its end; none if it says no more, or a line that no sound shell says.
+/// The next line of a shell, without its end; none at the end of the output, or if the line is too long for a sound shell.
 pub(crate) async fn next_line(said: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     let mut line = Vec::new();
     said.take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await.ok()?;

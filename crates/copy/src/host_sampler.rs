@@ -1,4 +1,4 @@
-//! What both ends show while a copy runs: their processors and disks, the programs that carry it, and its connections.
+//! Samples both ends while a copy runs: their processors and disks, the programs of the copy, and its connections.
 
 mod look;
 
@@ -28,41 +28,41 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Time from one look to the next.
+/// Time between two samples.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// A shell that has not answered by then is asked no more.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// More connections than this are not looked at.
+/// The most connections that are sampled.
 const MAX_CONNECTIONS: usize = 1_000;
 /// The longest answer of a shell that is read.
 const MAX_LOOK_BYTES: usize = 16 << 20;
-/// What ends each answer of the shell.
+/// The line that ends each answer of the shell.
 const END: &str = "proofload: seen";
-/// What the shell there is asked for once.
+/// The first command for the shell on the other machine.
 const FIRST: &str = "PATH=$PATH:/usr/sbin:/sbin LC_ALL=C; export PATH LC_ALL; echo \"$SSH_CONNECTION\"; \
     read -r pid name state parent rest </proc/self/stat; cat /proc/$parent/stat";
-/// What it is asked for in each look.
+/// The command for each sample.
 const EACH: &str = "head -n 1 /proc/stat; cat /proc/pressure/io 2>/dev/null; \
     cat /proc/[0-9]*/stat 2>/dev/null | grep -E '[(](sshd|sshd-session|sftp-server|dropbear)[)]'";
 
-/// What one end has shown over the time of a copy.
+/// The load of one end over the time of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct HostUse {
-    /// Time of the looks while all connections carried, in seconds.
+    /// Time that the samples cover while all connections carried, in seconds.
     pub steady_s: f64,
     /// The share of the time in which its processors worked; none if unknown.
     pub busy_share: Option<f64>,
-    /// The program that worked most, with its share of a processor.
+    /// The program of the copy that used most processor time, with its share of a processor.
     pub busiest: Option<(String, f64)>,
     /// The share of the time in which a program waited for a disk; none if unknown.
     pub disk_share: Option<f64>,
-    /// The share of the looks in which a program that carries the copy waited for a device.
+    /// The share of the samples in which a program of the copy waited for a device.
     pub blocked_share: f64,
-    /// What stopped its connections from sending; of the copy's own connections alone.
+    /// What stopped the copy's own connections at this end from sending.
     pub senders: SenderUse,
 }
 
-/// Sums over the looks at one end.
+/// Sums over the samples of one end.
 #[derive(Debug, Default)]
 struct Sums {
     last: Option<(Instant, Look)>,
@@ -92,7 +92,7 @@ impl Sums {
             *self.disk_us.get_or_insert_default() += now.saturating_sub(before);
         }
         if !is_steady {
-            // What is the same at the next look has not happened meanwhile.
+            // Samples before the steady time only set the start values of the connections' counters.
             if self.steady_s == 0.0 {
                 look.connections.iter().for_each(|connection| self.senders.look_at(connection));
                 self.senders.begin();
@@ -130,17 +130,17 @@ impl Sums {
     }
 }
 
-/// What the copy itself knows at a moment.
+/// The state of the copy itself at a moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tick {
-    /// All connections carry, and something is left that no channel has begun.
+    /// All connections carry, and there is work left that no channel has begun.
     pub(crate) is_steady: bool,
     pub(crate) delivered_bytes: u64,
-    /// The share of the channels that have as much on the way as they may; all if that is so of the path.
+    /// The share of the channels that have as many bytes in flight as they may; 1 if the bound of all channels is used up.
     pub(crate) full_channels_share: f64,
-    /// As much is on the way over all channels as may be.
+    /// The bound of all channels together is used up.
     pub(crate) is_path_full: bool,
-    /// Only files are left that go whole.
+    /// Only small files are left, which are not split into chunks.
     pub(crate) are_files_small: bool,
 }
 
@@ -166,34 +166,34 @@ impl Steady {
         sum / f64::from(self.ticks.max(1))
     }
 
-    /// The share of the time, and of the channels, that had as much on the way as they may.
+    /// The mean share of the channels that had as many bytes in flight as they may.
     pub(crate) fn full_channels_share(&self) -> f64 {
         self.share(self.full_channels)
     }
 
-    /// The share of the time in which as much was on the way over all channels as may be.
+    /// The share of the time in which the bound of all channels together was used up.
     pub(crate) fn full_path_share(&self) -> f64 {
         self.share(f64::from(self.full_path))
     }
 
-    /// Whether only files were left that go whole, most of the time.
+    /// Whether only small files were left most of the time.
     pub(crate) fn were_files_small(&self) -> bool {
         self.share(f64::from(self.small)) > 0.5
     }
 }
 
-/// Looks at both ends.
+/// Samples both ends of a copy.
 #[derive(Debug, Default)]
 pub(crate) struct HostSampler {
     here: RefCell<Sums>,
     there: RefCell<Sums>,
     steady: RefCell<Steady>,
-    /// Whether the connections there are looked at: they tell what stops a download.
+    /// Whether connections on the other machine are sampled: they show what stops the sender of a download.
     looks_at_connections_there: bool,
     is_there: Cell<bool>,
-    /// The ends of the copy's connections as they are here.
+    /// The addresses of the copy's connections as this machine sees them.
     own: RefCell<Vec<(SocketAddr, SocketAddr)>>,
-    /// The other machine is at the end of one of them, and not behind a jump host.
+    /// Whether one of these connections ends at the other machine, and not at a jump host.
     is_direct: Cell<bool>,
 }
 
@@ -216,7 +216,7 @@ impl HostSampler {
         steady.last = tick.is_steady.then_some((now, tick.delivered_bytes));
     }
 
-    /// What was seen while all connections carried.
+    /// The sums while all connections carried.
     pub(crate) fn steady(&self) -> Ref<'_, Steady> {
         self.steady.borrow()
     }
@@ -225,7 +225,7 @@ impl HostSampler {
         self.steady.borrow().last.is_some()
     }
 
-    /// Looks at this machine until it is dropped.
+    /// Samples this machine until the future is dropped.
     pub(crate) async fn watch_here(self: Rc<Self>) {
         while let Ok(look) = spawn_blocking(look_here).await {
             *self.own.borrow_mut() = look.connections.iter().map(|seen| (seen.local, seen.remote)).collect();
@@ -234,7 +234,7 @@ impl HostSampler {
         }
     }
 
-    /// Looks at the other machine through a shell, as long as it answers.
+    /// Samples the other machine through a shell, as long as the shell answers.
     pub(crate) async fn watch_there(self: Rc<Self>, mut command: Command) {
         if self.is_there.replace(true) {
             return;
@@ -288,7 +288,7 @@ impl HostSampler {
         self.is_there.set(false);
     }
 
-    /// Leaves the connections there that are those here. Behind a translation of addresses, that is only the one of the shell.
+    /// Keeps the connections of the copy among those of the other machine. With address translation between, only the shell's is known.
     fn keep_own(&self, there: &mut Vec<Connection>, of_shell: Option<SocketAddr>) {
         let ends = self.own.borrow();
         let is_own = |seen: &Connection| {
@@ -320,9 +320,9 @@ impl HostSampler {
     }
 }
 
-/// A look at this machine: what proofload itself does on its first thread, and what its children do.
+/// A sample of this machine, with the first thread of proofload and its child processes.
 fn look_here() -> Look {
-    // A namespace of process numbers may have another `/proc` than its own.
+    // A process in a PID namespace may see the `/proc` of another one, so its own number comes from there.
     let own_pid = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
     let pids: Vec<u32> = own_pid.into_iter().flat_map(with_descendants).collect();
     let stat = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok();
@@ -334,7 +334,7 @@ fn look_here() -> Look {
     look
 }
 
-/// A process, its children as far as its first thread has started them, and theirs.
+/// A process and its descendants, as far as the first thread of their parent has started them.
 pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
     let (mut pids, mut at) = (vec![pid], 0);
     while let Some(&pid) = pids.get(at) {

@@ -29,20 +29,20 @@ use crate::{
     tree::{ASKED_AT_ONCE, Found, Problem, below, find_here, find_there, last_name},
 };
 
-/// Time for which each way is tried without files.
+/// Time for which each direction is tried without files.
 const PROBE_TIME: Duration = Duration::from_secs(10);
-/// The same, where not all connections can be made.
+/// As [`PROBE_TIME`], if not all connections can be made.
 const MAX_PROBE_TIME: Duration = Duration::from_secs(25);
 
-/// Time in which an interrupted copy removes its parts.
+/// The most time in which a copy removes its partial files at the end.
 const CLEAN_TIME: Duration = Duration::from_secs(2);
 
-/// What is to be copied, and how.
+/// The sources, the destination and the options of a copy.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// Where the files are: all on this machine, or all on the same other one.
     pub sources: Vec<Location>,
-    /// Where they go.
+    /// The destination.
     pub destination: Location,
     /// Options for `ssh`.
     pub ssh_options: Vec<OsString>,
@@ -52,28 +52,28 @@ pub struct Job {
     pub preserve: bool,
     /// Compares what was written with what was read.
     pub verify: bool,
-    /// Brings every file to its disk before it gets its name.
+    /// Syncs every file to its disk before it gets its final name.
     pub sync: bool,
-    /// Where journals of chunks are kept, and what is known of logins; none keeps nothing.
+    /// The folder for journals of chunks and for facts about logins; none keeps nothing.
     pub state: Option<PathBuf>,
-    /// Goes on where an earlier copy stopped.
+    /// Continues where an earlier copy stopped.
     pub resume: bool,
     /// Connections; none chooses by the round trip.
     pub connections: Option<u32>,
-    /// Takes no more of a path than one connection of anybody else.
+    /// Takes no larger share of a path than one connection of another program.
     pub is_polite: bool,
-    /// Bytes on the way; none follows the path.
+    /// The bound of bytes in flight; none follows the path.
     pub in_flight_bytes: Option<usize>,
-    /// Most bytes per second; none is no limit.
+    /// The limit of the rate in bytes per second; none is no limit.
     pub limit_bytes_per_s: Option<u64>,
-    /// Tells what would be copied, and copies nothing.
+    /// Reports what would be copied, and copies nothing.
     pub dry_run: bool,
 }
 
 /// Why nothing was copied.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// What was asked for makes no sense.
+    /// The options or paths contradict each other.
     #[error("{0}")]
     WrongUse(String),
     /// The other machine cannot be reached.
@@ -92,7 +92,7 @@ pub enum CopyError {
     Failed(String),
 }
 
-/// What helps where no connection could be made.
+/// The advice if no connection could be made.
 fn next_step(machine: &str, why: &str) -> String {
     if why.contains("subsystem request failed") {
         "the login worked, but sshd there has no SFTP: set 'Subsystem sftp' in its sshd_config".to_owned()
@@ -104,7 +104,7 @@ fn next_step(machine: &str, why: &str) -> String {
 /// Copies. Calls `on_progress` ten times a second, and ends soon after `stop`.
 ///
 /// # Errors
-/// When nothing could be begun. What fails later is in the report, file by file.
+/// When the copy could not begin. Later failures are in the report, file by file.
 pub fn copy(
     job: &Job,
     stop: &AtomicBool,
@@ -114,28 +114,28 @@ pub fn copy(
     wait_for(run(job, host, direction, stop, on_progress))
 }
 
-/// Copies nothing of the sources, and carries zeros to the other machine's `/dev/null` and back from its `/dev/zero`, ten seconds each once all connections are there:
-/// what would hold a copy back, apart from disks.
+/// Finds out what would hold a copy back, apart from disks. Instead of the sources, carries zeros to the other machine's `/dev/null` and
+/// back from its `/dev/zero`, for ten seconds each once all connections are open.
 ///
 /// # Errors
-/// When nothing can be carried.
+/// When no data can be carried.
 pub fn probe(job: &Job, stop: &AtomicBool) -> Result<[Report; 2], CopyError> {
     let (host, _) = sides(job)?;
     let tried = |direction| wait_for(probe_one_way(job, host.clone(), direction, stop));
     Ok([tried(Direction::Up)?, tried(Direction::Down)?])
 }
 
-/// Waits for what runs on this thread.
+/// Runs a future on this thread.
 fn wait_for<T>(what: impl Future<Output = Result<T, CopyError>>) -> Result<T, CopyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CopyError::Failed(format!("cannot wait for events: {error}")))?;
     let done = LocalSet::new().block_on(&runtime, what);
-    // A thread that waits for a disk must not hold up the end.
+    // A thread that waits for a disk must not delay the end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
-/// The other machine, and which way the files go.
+/// The other machine, and the direction of the copy.
 fn sides(job: &Job) -> Result<(Login, Direction), CopyError> {
     let wrong = |why: &str| Err(CopyError::WrongUse(why.to_owned()));
     let remote = |location: &Location| match location {
@@ -209,7 +209,7 @@ async fn run(
         (files.iter().fold(0, |all, file| file.size_bytes.saturating_add(all)), files.len() as u64);
     let add = |(number, item)| {
         let file = FileCopy::new(number, item);
-        // The last user of a file drops it, and so closes it.
+        // The last user of a file drops it, which closes it.
         let weak = Rc::downgrade(&file);
         carrier.queue.add(file);
         weak
@@ -229,7 +229,7 @@ async fn run(
     };
     session.carry(job, stop, &mut report, &mut show).await;
     if carrier.queue.unfinished() == 0 {
-        // Links last: nothing is written through them.
+        // Links are made last, so that no file is written through them.
         let channel = pool.any().unwrap_or_else(|| Rc::clone(first));
         let end = async {
             let failed = make_links(carrier, &channel, links).await;
@@ -295,7 +295,7 @@ async fn probe_one_way(
     }
 }
 
-/// Finds all that is to be copied, with the names that it gets.
+/// Finds all files, folders and links to be copied, and their targets.
 async fn find(
     job: &Job,
     direction: Direction,
@@ -371,6 +371,6 @@ async fn find(
     Ok(Ok(found))
 }
 
-/// What is wrong with a destination that is to be a folder.
+/// The mistake of a destination that must be a folder.
 const NOT_A_FOLDER: &str =
     "is not a folder; make it first, or copy one source to a name without a '/' at its end";

@@ -1,7 +1,7 @@
-//! Which chunks of a large file have arrived, so that a later run can resume.
+//! Journals, which record the chunks of a large file that have arrived, so that a later run can resume.
 //!
-//! A file of lines: the identity of the file, then a line for each chunk with its hash. A torn line ends it. What it lists is hashed again
-//! before it counts: the machines may have lost it since.
+//! A journal is a file of lines: the identity of the file, then a line for each chunk with its checksum. A torn line ends it. A listed
+//! chunk is summed again before it counts, because either machine may have lost its data since.
 
 use std::{
     cell::Cell,
@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash;
 
-/// Copies by the same command at the same time.
+/// The most copies by the same command at the same time.
 const MAX_RUNS: u32 = 256;
-/// Killed runs of a command whose parts are looked for.
+/// The most killed runs of a command whose partial files are looked for.
 const MAX_FORMER: usize = 8;
 
 /// Opens the folder of journals, which only this user may read; makes it if it is missing.
@@ -32,20 +32,20 @@ const MAX_FORMER: usize = 8;
 /// # Errors
 /// When it cannot be made, or is not this user's; [`io::ErrorKind::Other`] when it would be made in another user's home.
 pub(crate) fn open_state(path: &Path) -> io::Result<Rc<Folder>> {
-    // Root, with another user's home (sudo), would take that user's own journals away.
+    // If root made the folder in another user's home (as with sudo), that user could not use it.
     if let Some((above, about)) = path.ancestors().find_map(|above| Some((above, above.metadata().ok()?)))
         && !files::is_owned(&about)
     {
         return Err(io::Error::other(format!("{} belongs to user {}", above.display(), about.uid())));
     }
     path.parent().map_or(Ok(()), |above| DirBuilder::new().recursive(true).mode(0o700).create(above))?;
-    // One that others may read is closed to them.
+    // A folder that others may read is closed to them.
     let folder = Folder::make(path, Trust::OwnersOnly)?;
     let _ = fchmod(&folder, Mode::RWXU);
     Folder::open(path, Trust::Private).map(Rc::new)
 }
 
-/// What a journal is bound to: it says nothing of another file, or of the same after a change.
+/// The identity of a file to which a journal belongs. The journal is not valid for another file, or for this one after a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) source: String,
@@ -62,35 +62,35 @@ struct Head {
     part: String,
 }
 
-/// What a journal tells.
+/// The contents of a journal.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// The name of the part that an earlier run has left.
+    /// The name of the partial file that an earlier run has left.
     pub(crate) part: Option<String>,
-    /// Chunks of it that count, with their hashes; none if the file has changed since.
+    /// Its valid chunks, with their checksums; none if the source has changed since.
     pub(crate) chunks: BTreeMap<u64, String>,
 }
 
-/// The right to the journals and parts of a command, until it is dropped. A second run of the same command at the same time
-/// gets journals and parts of its own.
+/// A lock on the journals and partial files of a command, until it is dropped. A second run of the same command at the same time gets
+/// journals and partial files of its own.
 #[derive(Debug)]
 pub(crate) struct RunLock {
     folder: Rc<Folder>,
-    /// Removed when the run ends by itself. That of a killed run stays for the next run of the command.
+    /// The name of the lock file, which is removed when the run ends by itself; that of a killed run stays for the next run of the command.
     name: String,
     _lock: File,
-    /// Parts are left that only the next run can remove.
+    /// Whether partial files are left that only the next run can remove.
     pub(crate) leaves_parts: Cell<bool>,
-    /// Tells the run's journals from those of others, on whatever machine.
+    /// Distinguishes the journals of the run from those of others, on any machine.
     pub(crate) token: String,
-    /// What the names of the run's parts are drawn from.
+    /// The secret from which the names of the run's partial files are derived.
     pub(crate) secret: String,
-    /// The same of runs that were killed.
+    /// The secrets of runs that were killed.
     pub(crate) former_secrets: Vec<String>,
 }
 
 impl RunLock {
-    /// Takes the first free place of a command, so that a killed run finds its own again whatever else ran meanwhile.
+    /// Takes the first free lock file of a command, so that the run after a killed one finds its state, whatever else ran meanwhile.
     ///
     /// # Errors
     /// When the folder cannot be written to, or another user may have written there.
@@ -109,7 +109,7 @@ impl RunLock {
             loop {
                 let mut lock = match folder.kept(&name, OFlags::RDWR) {
                     Err(error) if error.kind() == ErrorKind::NotFound => match folder.create(&name, 0o600) {
-                        // Another run was faster.
+                        // Another run has made the file first.
                         Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                         made => made?,
                     },
@@ -124,7 +124,7 @@ impl RunLock {
                         return Err(error.into());
                     }
                 }
-                // Its last owner may have removed it since it was opened.
+                // Its last owner may have removed the file since this run opened it.
                 if lock.metadata()?.nlink() == 0 {
                     continue;
                 }
@@ -154,7 +154,7 @@ impl Drop for RunLock {
     }
 }
 
-/// What a file that we kept says; none if it is missing.
+/// The text of a kept file; none if it is missing.
 fn read(folder: &Folder, name: &str) -> io::Result<Option<String>> {
     let mut text = Vec::new();
     match folder.kept(name, OFlags::RDONLY).and_then(|mut file| file.read_to_end(&mut text)) {
@@ -173,13 +173,13 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Runs at the same time have journals of their own, by their tokens.
+    /// The token in the name gives runs at the same time journals of their own.
     fn name(token: &str, identity: &Identity) -> String {
         let name = hash::of(format!("{token}\0{}\0{}", identity.source, identity.target).as_bytes());
         format!("{}.journal", &name[..32])
     }
 
-    /// What the journal of a file tells; nothing if there is none.
+    /// The contents of the journal of a file; empty if there is no journal.
     ///
     /// # Errors
     /// When it cannot be read, or another user may have written it.
@@ -198,7 +198,7 @@ impl Journal {
         Ok(Known { part: Some(head.part), chunks })
     }
 
-    /// Begins the journal of a file anew, so that nothing stands behind a torn line.
+    /// Writes the journal of a file anew, so that no line comes behind a torn one.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -220,12 +220,12 @@ impl Journal {
         Ok(Self { folder: Rc::clone(folder), name, file })
     }
 
-    /// A chunk has arrived.
+    /// Records that a chunk has arrived.
     pub(crate) fn add_chunk(&mut self, chunk: u64, hash: &str) -> io::Result<()> {
         writeln!(self.file, "{chunk} {hash}")
     }
 
-    /// The file is whole.
+    /// Removes the journal of a file that is complete or was given up.
     pub(crate) fn remove(self) {
         let _ = self.folder.remove(self.name);
     }
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// A folder, and the one for journals in it.
+    /// A temporary folder, and the folder for journals in it.
     fn state() -> (tempfile::TempDir, Rc<Folder>) {
         let place = tempfile::tempdir().unwrap();
         let folder = open_state(&place.path().join("deep/state")).unwrap();
@@ -277,11 +277,11 @@ mod tests {
         let Known { part, chunks } = known(&identity());
         assert_eq!(chunks, BTreeMap::from([(0, "aa".to_owned()), (3, "cc".to_owned())]));
         assert_eq!(part.as_deref(), Some("p"));
-        // It is as good as before after it was begun anew, and a torn line takes nothing along.
+        // A journal that is written anew has the same chunks, and a torn line does not affect the other lines.
         let journal = begin(&identity(), "p", &chunks);
         write!(&journal.file, "1 b").unwrap();
         assert_eq!(known(&identity()).chunks, chunks);
-        // Of a file that has changed, the part is known, to be removed.
+        // For a file that has changed, only the partial file is known, so that it can be removed.
         let changed = Identity { modified_ns: 2, ..identity() };
         let of_changed = known(&changed);
         assert!(of_changed.chunks.is_empty() && of_changed.part.as_deref() == Some("p"));
@@ -303,7 +303,7 @@ mod tests {
         let first = take("a");
         assert_eq!([&first.token, &other.token].map(String::clone), tokens);
         assert!(first.former_secrets.is_empty());
-        // Killed, it leaves its place; the next run knows what its names were drawn from, and draws others.
+        // A killed run leaves its lock file; the next run knows the secret of its names, and has another secret.
         let secret = first.secret.clone();
         first.leaves_parts.set(true);
         drop(first);
@@ -330,10 +330,10 @@ mod tests {
         }
         symlink(&elsewhere, folder.path().join(Journal::name("a", &identity()))).unwrap();
         assert!(Journal::known(&folder, "a", &identity()).is_err());
-        // A journal that is begun takes the place of the link.
+        // A journal that is written anew replaces the link.
         drop(Journal::begin(&folder, "a", &identity(), "p", &BTreeMap::new()).unwrap());
         assert!(!elsewhere.exists() && Journal::known(&folder, "a", &identity()).is_ok());
-        // Every user who may write there could have planted anything.
+        // Any user who may write to the folder could have planted files in it.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o770)).unwrap();
         assert!(open_state(folder.path()).is_err());
     }
@@ -343,7 +343,7 @@ mod tests {
         let (place, folder) = state();
         std::os::unix::fs::chown(folder.path(), Some(61_234), None).unwrap();
         assert!(open_state(folder.path()).is_err());
-        // None is made in another user's home, where he could never use it.
+        // No state folder is made in another user's home, because that user could never use it.
         let home = place.path().join("home");
         fs::create_dir(&home).unwrap();
         std::os::unix::fs::chown(&home, Some(61_234), None).unwrap();

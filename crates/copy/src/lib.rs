@@ -1,8 +1,8 @@
 //! Secure copy that fills long fat pipes, over the system's `ssh` and any SFTP server.
 //!
-//! One SSH connection carries 2 MiB for each round trip, whatever the path could. So several connections are opened, each with several
-//! channels, and all of them take from one queue of chunks. How much is on the way at once follows what the path
-//! holds ([`governor`]). A file has a temporary name until every chunk of it was verified.
+//! One SSH connection carries 2 MiB in each round trip, even if the path could carry more. So several connections are opened,
+//! each with several channels, and all of them take from one queue of chunks. The bytes in flight follow what the path holds
+//! ([`governor`]). A file has a temporary name until all of its chunks are verified.
 
 mod bottleneck;
 mod carrier;

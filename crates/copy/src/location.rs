@@ -1,4 +1,4 @@
-//! Where files are, in scp's words.
+//! Locations of files, in the syntax of scp.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -42,7 +42,7 @@ impl Location {
         Ok(Self::Remote { host, path })
     }
 
-    /// The words that it is shown by.
+    /// The location as it is shown to the user.
     pub fn in_words(&self) -> String {
         match self {
             Self::Local(path) => path.display().to_string(),
@@ -102,7 +102,7 @@ fn decoded(path: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// As scp sends it: relative paths begin in the home folder, so that `~/` says nothing.
+/// The path as scp sends it: relative paths begin in the home folder, so that `~/` can be left out.
 fn below_home(path: &[u8]) -> Result<Vec<u8>, String> {
     let path: &[u8] = match path {
         [b'~'] => &[],
@@ -119,7 +119,7 @@ fn below_home(path: &[u8]) -> Result<Vec<u8>, String> {
     Ok(if path.is_empty() { b"." } else { path }.to_vec())
 }
 
-/// A machine, with its address out of brackets.
+/// A machine, with its address without brackets.
 fn checked_login(login: &[u8], port: Option<u16>) -> Result<Login, String> {
     let login = str::from_utf8(login).map_err(|_| "the name of the machine is not UTF-8".to_owned())?;
     let (user, name) = login.rsplit_once('@').map_or((None, login), |(user, name)| (Some(user), name));
@@ -128,7 +128,7 @@ fn checked_login(login: &[u8], port: Option<u16>) -> Result<Login, String> {
         .map_err(|why| format!("{why}; write HOST:PATH, or ./NAME for a local file with a colon"))
 }
 
-/// A path in words: bytes that are not UTF-8 as `\xff`.
+/// A path for messages, with bytes that are not UTF-8 as `\xff`.
 pub(crate) fn shown(path: &[u8]) -> String {
     let mut words = String::new();
     for chunk in path.utf8_chunks() {

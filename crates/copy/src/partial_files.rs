@@ -1,4 +1,4 @@
-//! Files that are not whole: the names that they have, what is remembered of them, and their end.
+//! Partial files: their names, their journals, and their removal.
 
 use std::{collections::BTreeMap, fmt::Display, path::Path, rc::Rc};
 
@@ -15,7 +15,7 @@ use crate::{
     place::Place,
 };
 
-/// What is there of a file that is not whole.
+/// A partial file.
 #[derive(Debug)]
 pub(crate) enum PartialFile {
     /// On the other machine, where a channel made it.
@@ -31,8 +31,8 @@ impl PartialFile {
         }
     }
 
-    /// Removes it, or asks to, over another channel if its own is lost. A server takes the requests of a channel one after the other,
-    /// so that a part which it is still to make is removed as well.
+    /// Removes it, or asks the server to, over another channel if its own is lost. A server handles the requests of a channel in order, so
+    /// a partial file whose creation is still pending is removed as well.
     pub(crate) fn begin_remove(self, other: Option<&Rc<Channel>>) -> Option<Pending> {
         match self {
             Self::Here(place) => {
@@ -60,7 +60,7 @@ impl Carrier {
         }
     }
 
-    /// What an earlier run has left of a file.
+    /// The journal that an earlier run has left of a file.
     pub(crate) fn known(&self, identity: &Identity) -> Known {
         let Some(folder) = &self.options.journals else { return Known::default() };
         Journal::known(folder, &self.options.token, identity).unwrap_or_else(|error| {
@@ -69,7 +69,7 @@ impl Carrier {
         })
     }
 
-    /// The journal of a file whose part has this name, and these chunks. If it cannot be written, the copy goes on without it.
+    /// Begins the journal of a file whose partial file has this name and these chunks. If this fails, the copy continues without a journal.
     pub(crate) fn journal(
         &self,
         identity: &Identity,
@@ -92,12 +92,12 @@ impl Carrier {
         self.warnings.borrow_mut().insert(words);
     }
 
-    /// A part is made with which no later run goes on.
+    /// Records a partial file that no later run can continue.
     pub(crate) fn part(&self, file: &FileCopy, part: PartialFile) {
         self.parts.borrow_mut().insert(file.number, part);
     }
 
-    /// Removes the parts with which no later run goes on, as far as their connections live. Tells whether all are gone.
+    /// Removes the partial files that no later run can continue, if a connection is left for it. Returns whether all are gone.
     pub(crate) async fn remove_parts(&self) -> bool {
         let other = self.channels.borrow().first().cloned();
         let mut are_gone = true;
@@ -114,12 +114,12 @@ impl Carrier {
         are_gone
     }
 
-    /// The name of a file's part. Other users cannot guess it: it is drawn, for all files of a run at once.
+    /// The name of a file's partial file. Other users cannot guess it, because it is derived from the random secret of the run.
     pub(crate) fn part_name(&self, file: &FileCopy) -> String {
         part_name(&self.options.secret, &self.identity(file))
     }
 
-    /// The names that the parts of a file had in runs that were killed.
+    /// The names that the partial files of a file had in runs that were killed.
     pub(crate) fn former_names(&self, file: &FileCopy) -> Vec<String> {
         let identity = self.identity(file);
         self.options.former_secrets.iter().map(|secret| part_name(secret, &identity)).collect()
@@ -131,13 +131,13 @@ fn part_name(secret: &str, Identity { source, target, size_bytes, modified_ns, .
     format!(".proofload-{}.part", &hash[..16])
 }
 
-/// A name in the folder of a path there.
+/// A path with another name in the same folder of the other machine.
 pub(crate) fn beside(path: &[u8], name: &str) -> Vec<u8> {
     let folder = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     [&path[..folder], name.as_bytes()].concat()
 }
 
-/// What a new file may be read and written by until it is whole: no more than the one that it takes the place of.
+/// Permissions of a partial file: no more than those of the file that it replaces, but always those of its owner.
 pub(crate) fn at_first(item: &Item, replaced_permissions: Option<u32>) -> u32 {
     item.permissions & replaced_permissions.unwrap_or(0o777) | 0o600
 }

@@ -1,4 +1,4 @@
-//! Requests whose answers have not come.
+//! Requests whose answers are pending.
 
 use std::{
     collections::HashMap,
@@ -16,14 +16,14 @@ use crate::{
     reply::{OwnedReply, Take},
 };
 
-/// A server that owes an answer and has said nothing for so long is given up. Bringing much to a slow disk takes minutes.
+/// A server that owes an answer, and has sent nothing for this time, is given up. Syncing much data to a slow disk takes minutes.
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(300);
 
 pub(crate) struct PendingReplies {
     pub(crate) asked: HashMap<u32, InFlight>,
-    /// Since when the server owes an answer and says nothing.
+    /// Since when the server owes an answer and has sent nothing.
     pub(crate) since: Instant,
-    /// How long it may: [`ANSWER_WAIT`].
+    /// How long it may send nothing: [`ANSWER_WAIT`].
     pub(crate) answer_wait: Duration,
     pub(crate) lost: Option<String>,
 }
@@ -48,22 +48,22 @@ pub(crate) struct InFlight {
     pub(crate) answer: oneshot::Sender<Result<OwnedReply>>,
     /// Takes the data of a READ.
     pub(crate) take: Option<Take>,
-    /// What it takes up of the path, for those that carry data.
+    /// The bytes in flight of a request that carries data.
     pub(crate) on_the_way: Option<OnTheWay>,
 }
 
-/// Room for bytes on the way, and then those bytes.
+/// Permission for bytes in flight, and then these bytes.
 #[derive(Debug)]
 pub(crate) struct OnTheWay {
     pub(crate) bytes: usize,
     pub(crate) sent: Instant,
-    /// That of the channel, and that of the path.
+    /// The governor of the channel, and that of the path.
     pub(crate) governors: [Rc<Governor>; 2],
     pub(crate) _permits: (Permit, Permit),
 }
 
 impl OnTheWay {
-    /// So many bytes are sent; the rest of the room is released.
+    /// Keeps permission for the bytes that are sent, and releases the rest.
     pub(crate) fn for_bytes(self, bytes: usize) -> Self {
         self.governors[1].give_back(self.bytes - bytes);
         Self { bytes, sent: Instant::now(), ..self }
@@ -75,7 +75,7 @@ impl OnTheWay {
 pub(crate) struct Pending(pub(crate) oneshot::Receiver<Result<OwnedReply>>);
 
 impl Pending {
-    /// Waits for an answer that says nothing but that it was done.
+    /// Waits for an answer that only confirms the request.
     pub(crate) async fn done(self) -> Result {
         match self.answer().await? {
             OwnedReply::Done => Ok(()),
@@ -83,7 +83,7 @@ impl Pending {
         }
     }
 
-    /// Waits for an answer that tells of a file.
+    /// Waits for an answer with the attributes of a file.
     pub(crate) async fn attributes(self) -> Result<Attributes> {
         match self.answer().await? {
             OwnedReply::Attributes(attributes) => Ok(attributes),
@@ -91,7 +91,7 @@ impl Pending {
         }
     }
 
-    /// Waits for an answer that tells of what has a name; none if nothing has.
+    /// Waits for the attributes of a path; none if it does not exist.
     pub(crate) async fn known(self) -> Result<Option<Attributes>> {
         match self.attributes().await {
             Ok(known) => Ok(Some(known)),
@@ -100,7 +100,7 @@ impl Pending {
         }
     }
 
-    /// The same of what a link leads to. A server that calls it a link would have it made as one.
+    /// Waits for the attributes behind a link. A server that still reports a link is refused: the copy would make a link of it.
     pub(crate) async fn behind(self) -> Result<Option<Attributes>> {
         match self.known().await? {
             Some(found) if found.file_type() == Some(FileType::Symlink) => Err(Error::unexpected("STAT")),

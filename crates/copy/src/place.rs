@@ -1,4 +1,4 @@
-//! Where files come to on this machine: a name beneath a folder that is held.
+//! Places of files on this machine: names beneath a folder that is held open.
 //!
 //! A path that the user named is followed once, as scp does. Beneath it no link is followed, whatever others rename meanwhile.
 
@@ -24,7 +24,7 @@ use crate::{
     location::os,
 };
 
-/// Folders that the user named, or that hold what he named, by their paths.
+/// Open folders that the user named, or that have the named file, by their paths.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFolders(RefCell<HashMap<PathBuf, Rc<Folder>>>);
 
@@ -50,7 +50,7 @@ impl OpenFolders {
             return Ok(Place { folder: self.folder(Path::new(&os(named)))?, name: os(below).into() });
         }
         let target = PathBuf::from(os(&item.target));
-        // The file is replaced, not the link. A link to nothing is.
+        // The file behind a link is replaced, not the link; a dangling link is replaced itself.
         let target = fs::canonicalize(&target).unwrap_or(target);
         let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
             return Err(io::Error::new(ErrorKind::IsADirectory, "is a folder"));
@@ -58,7 +58,7 @@ impl OpenFolders {
         Ok(Place { folder: self.folder(folder)?, name: name.into() })
     }
 
-    /// Where a file comes to, and the permissions of the one that is there.
+    /// The place of a target file, and the permissions of the present file, if there is one.
     pub(crate) fn target(&self, item: &Item) -> Result<(Place, Option<u32>)> {
         let failed = |error: &io::Error| Error::local("find the place of the target", error);
         let place = self.place(item).map_err(|error| failed(&error))?;
@@ -75,13 +75,13 @@ impl OpenFolders {
         }
     }
 
-    /// What is where an item comes to.
+    /// The type of the file at the target of an item.
     pub(crate) fn found(&self, item: &Item) -> Option<sftp::FileType> {
         let found = self.place(item).and_then(|place| place.folder.look(&place.name)).ok()?;
         sftp::Attributes { permissions: Some(found.st_mode), ..Default::default() }.file_type()
     }
 
-    /// Makes a folder, unless it is there; tells whether it is new. One that the user named is held from now on.
+    /// Makes a folder unless it exists; returns whether it is new. A folder that the user named is held open from now on.
     pub(crate) fn make_folder(&self, item: &Item, mode: u32) -> io::Result<bool> {
         let path = PathBuf::from(os(&item.target));
         if item.is_named() && self.folder(&path).is_ok() {
@@ -98,7 +98,7 @@ impl OpenFolders {
         Ok(is_new)
     }
 
-    /// Opens a folder that is there.
+    /// Opens an existing folder.
     pub(crate) fn open_folder(&self, item: &Item) -> io::Result<File> {
         let folder = if item.is_named() {
             self.folder(Path::new(&os(&item.target)))?
@@ -109,7 +109,7 @@ impl OpenFolders {
         Ok(folder.as_fd().try_clone_to_owned()?.into())
     }
 
-    /// Makes a link, in the place of a file or link that has its name.
+    /// Makes a link, which replaces a file or link of the same name.
     pub(crate) fn make_link(&self, item: &Item, to: &[u8]) -> io::Result<()> {
         let place = self.place(item)?;
         if place.is(FileType::Symlink) || place.is(FileType::RegularFile) {
@@ -119,7 +119,7 @@ impl OpenFolders {
     }
 }
 
-/// A name beneath a folder that is held.
+/// A name beneath a folder that is held open.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     folder: Rc<Folder>,
@@ -141,7 +141,7 @@ impl Place {
         self.folder.look(&self.name).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == kind)
     }
 
-    /// Makes a new file of this size here, in the place of what has the name: an attempt of this run may have left it.
+    /// Makes a new file of this size, which replaces one of the same name: an attempt of this run may have left it.
     pub(crate) fn create(&self, mode: u32, size_bytes: u64) -> Result<File> {
         let made = match self.folder.create(&self.name, mode) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -149,7 +149,7 @@ impl Place {
             }
             made => made,
         };
-        // What is zero stays a hole, also at the end.
+        // The size is set first, so that zeros stay holes, even at the end.
         let made = made.and_then(|file| {
             file.set_len(size_bytes).inspect_err(|_| drop(self.remove()))?;
             Ok(file)
@@ -164,7 +164,7 @@ impl Place {
         })
     }
 
-    /// Opens what an earlier run has left, if this user owns it and other users can do no more with it than with a file of this mode.
+    /// Opens the partial file of an earlier run, if this user owns it, and it gives other users no more rights than this mode.
     pub(crate) fn take_up(&self, mode: u32) -> Option<File> {
         let file = self.folder.file(&self.name, OFlags::RDWR).ok()?;
         let about = file.metadata().ok()?;
@@ -176,12 +176,12 @@ impl Place {
         self.folder.remove(&self.name)
     }
 
-    /// Gives what is here the name of another place in the same folder.
+    /// Renames the file to another place in the same folder.
     pub(crate) fn rename(&self, to: &Self) -> io::Result<()> {
         self.folder.rename(&self.name, &to.name)
     }
 
-    /// Brings the folder to its disk. Some file systems have no way to do this.
+    /// Syncs the folder to its disk. Some file systems cannot do this.
     pub(crate) fn sync_folder(&self) {
         let _ = match self.name.parent().filter(|parent| *parent != Path::new("")) {
             Some(parent) => self.folder.below(parent, Trust::Anybody).map(fsync),
@@ -238,7 +238,7 @@ mod tests {
             assert!(held.open_folder(&below(&link, name, Kind::Folder)).is_err(), "{name}");
             assert!(held.target(&below(&link, &format!("{name}/file"), Kind::File)).is_err(), "{name}");
         }
-        // The folder that was named is the one that was found, although its name leads elsewhere now.
+        // The folder that was opened first is used, although its name leads elsewhere now.
         fs::remove_file(&link).unwrap();
         symlink(&elsewhere, &link).unwrap();
         let (target, replaced) = held.target(&below(&link, "c/file", Kind::File)).unwrap();
@@ -261,7 +261,7 @@ mod tests {
         let path = part.path();
         drop(part.create(0o640, 5).unwrap());
         assert!(part.take_up(0o640).is_some());
-        // Of another mode, with a second name, or no file at all.
+        // Files with another mode or a second name, and other types, are refused.
         assert!(part.take_up(0o600).is_none());
         for mode in [0o642, 0o644, 0o660] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
@@ -277,7 +277,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         assert!(part.take_up(0o640).is_none());
-        // What is made in its place is new.
+        // The file that is made instead is new.
         assert_eq!(part.create(0o600, 7).unwrap().metadata().unwrap().len(), 7);
         assert!(fs::metadata(&path).unwrap().is_file());
     }

@@ -21,12 +21,12 @@ use crate::{
     ssh::Login,
 };
 
-/// How often the first connection is made again where sshd has refused it, and after what time.
+/// How often the first connection is tried again if sshd has refused it, and after what time.
 const MAX_REFUSALS: u32 = 5;
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 /// Logins that are begun at once. sshd refuses some beyond ten (`MaxStartups`).
 const LOGINS_AT_ONCE: usize = 8;
-/// Shells there that hash, one for a connection.
+/// The most shells that compute checksums, at most one for each connection.
 const MAX_HASHERS: u32 = 2;
 /// Chunks that a channel carries at once: one is sent and the file of the next is opened, while the last is answered and files that
 /// are whole get their names.
@@ -37,12 +37,12 @@ const SMALL_LANES: usize = 32;
 const MAX_ATTEMPTS: u32 = 6;
 /// Time before the second attempt; each later one waits twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// A login that takes so long goes over a long path: a dozen round trips, where a busy machine takes less.
+/// A login that takes this long shows a long path: it needs a dozen round trips, and a busy machine alone takes less.
 const LONG_LOGIN: Duration = Duration::from_secs(1);
-/// Time between two looks whether a login was let in.
+/// Time between two checks whether a login succeeded.
 const LOGIN_TICK: Duration = Duration::from_millis(10);
-/// Logins that begin beside the first, where it needed no prompt the last time: if all fail, a server that counts failures has
-/// seen less than five.
+/// Logins that begin beside the first, if it needed no prompt the last time. If all fail, a server that counts failures has seen less
+/// than five.
 const EARLY_LOGINS: u32 = 3;
 
 /// Connections and their channels.
@@ -55,24 +55,24 @@ pub(crate) struct Pool {
     sampler: Rc<HostSampler>,
     /// The first login had to ask the user something, so there is no second.
     is_interactive: Cell<bool>,
-    /// All connections were begun.
+    /// Whether all connections were begun.
     is_begun: Cell<bool>,
-    /// All files are in the queue.
+    /// Whether all files are in the queue.
     is_planned: Cell<bool>,
-    /// Channels of each connection once all are there.
+    /// Channels of each connection once all connections are open.
     usual_channels: Cell<u32>,
     /// Connections that were begun.
     slots: Cell<u32>,
-    /// Channels of connections beyond the usual ones, with their numbers there: the first connections have more until the others are
-    /// there.
+    /// Channels beyond the usual number, with their numbers in their connection: the first connections have more until the others are
+    /// open.
     spare: RefCell<Vec<(u32, Rc<Channel>)>>,
-    /// Slots that still try.
+    /// Connections that were begun and not given up.
     alive: Cell<usize>,
     most_channels: Cell<u32>,
     most_connections: Cell<u32>,
     connections: Cell<u32>,
     logins: Rc<tokio::sync::Semaphore>,
-    /// Most bytes of a READ and of a WRITE, as the server said over the first channel.
+    /// Most bytes of a READ and of a WRITE, as the server reported over the first channel.
     limits: Cell<Option<(usize, usize)>>,
     why: RefCell<Option<Error>>,
 }
@@ -111,8 +111,8 @@ impl Pool {
         self.folder.control(slot)
     }
 
-    /// The first login: without a prompt if that works, else with one. The others begin as soon as it was let in, if the login took
-    /// so long that the path must be long. Some begin with it, if the last login over this path needed no prompt.
+    /// The first login: without a prompt if that works, else with one. The others begin as soon as it succeeds, if it took so long that the
+    /// path must be long. Some begin together with it, if the last login over this path needed no prompt.
     ///
     /// # Errors
     /// When neither works.
@@ -147,7 +147,7 @@ impl Pool {
         }
     }
 
-    /// Whether a connection has a shell that hashes what is there: if anything is to be verified, or may be there from an earlier run.
+    /// Whether a connection has a shell for checksums, which are needed to verify files, and to resume those of an earlier run.
     fn has_hasher(&self, slot: u32) -> bool {
         slot < MAX_HASHERS && (self.carrier.options.verify || self.carrier.options.journals.is_some())
     }
@@ -159,8 +159,8 @@ impl Pool {
         }
     }
 
-    /// Carries over the first channel, and over as many more as the shape has. The first connection has more channels than the
-    /// others: it carries alone until they have logged in.
+    /// Begins to carry over the first channel, and over as many more as [`PoolSize`] has. The first connection has more channels than the
+    /// others, because it carries alone until they have logged in.
     pub(crate) fn start(self: &Rc<Self>, first: Rc<Channel>, connections: Option<u32>) {
         let size = self.size(connections);
         self.limits.set(Some((first.read_bytes.get(), first.write_bytes.get())));
@@ -230,8 +230,8 @@ impl Pool {
                     if !self.is_done() {
                         *self.why.borrow_mut() = Some(channel.loss());
                     }
-                    // While chunks and files become whole, it is tried as often as at first. Bytes that arrive are no such sign: a server
-                    // may break down at the same one each time.
+                    // After a connection that completed chunks or files, the attempts are counted anew. Bytes that arrived are not enough:
+                    // a server may fail at the same byte each time.
                     if self.carrier.done_bytes.get() > before {
                         attempt = 0;
                     }
@@ -254,7 +254,7 @@ impl Pool {
             self.carrier.hashers.connection_ends();
         }
         self.retire_spare();
-        // The first login may yet succeed.
+        // Before that, the first login may still succeed.
         if self.alive.get() == 0 && self.is_planned.get() {
             self.carrier.queue.close();
         }
@@ -264,7 +264,7 @@ impl Pool {
         (self.is_planned.get() && self.carrier.queue.unfinished() == 0) || self.carrier.queue.is_closed()
     }
 
-    /// Tells a channel what the first one has heard: asking again would take another round trip.
+    /// Gives a channel the limits that the first one has asked for: asking again would take another round trip.
     async fn tell_limits(&self, channel: &Channel) -> Result {
         match self.limits.get() {
             Some((read_bytes, write_bytes)) => {
@@ -278,13 +278,13 @@ impl Pool {
 
     /// Carries over a connection until all is done or it is lost.
     async fn carry(self: &Rc<Self>, slot: u32, first: Rc<Channel>, channels: u32) {
-        // Before the channels: a server may allow too few sessions for all of them.
+        // The hasher starts before the channels, because a server may allow too few sessions for all of them.
         self.start_hasher(slot);
         let mut all = vec![spawn_local(Rc::clone(self).carry_over(first))];
         for number in 2..=channels {
             let (pool, command) = (Rc::clone(self), self.login.channel(&self.control(slot)));
             all.push(spawn_local(async move {
-                // A server that allows no more sessions is served by those that there are.
+                // If the server allows no more sessions, the open ones carry on.
                 if let Ok(channel) = Channel::open(command).await
                     && pool.tell_limits(&channel).await.is_ok()
                 {
@@ -305,7 +305,7 @@ impl Pool {
         }
     }
 
-    /// Once all connections are there, the first has no more channels than the others: they would make the file wait for it.
+    /// Retires the first connection's surplus channels once all connections are open: with them, the last file would wait for it.
     fn retire_spare(&self) {
         if self.are_all_there() && self.alive.get() > 1 {
             let usual = self.usual_channels.get();
@@ -333,7 +333,7 @@ impl Pool {
                 let _ = lane.await;
             }
         };
-        // A lane may wait for a hash, and so for a shell, which comes with the next login only.
+        // A lane may wait for a checksum, and so for a shell that returns only with the next login.
         tokio::select! {
             () = all => {}
             () = channel.lost() => {}
@@ -347,19 +347,19 @@ impl Pool {
         self.carrier.channels.borrow().first().cloned()
     }
 
-    /// Whether all connections are there, and no more channels than they have in the end.
+    /// Whether all connections are open, and no surplus channels are left.
     pub(crate) fn is_complete(&self) -> bool {
         let has_spare = self.spare.borrow().iter().any(|(number, _)| *number > self.usual_channels.get());
         self.are_all_there() && (self.alive.get() == 1 || !has_spare)
     }
 
-    /// Whether every connection carries that was not given up.
+    /// Whether every connection that was not given up is open.
     fn are_all_there(&self) -> bool {
         let open = self.connections.get() as usize;
         self.is_begun.get() && open > 0 && open >= self.alive.get()
     }
 
-    /// The share of the channels that have as much on the way as they may.
+    /// The share of the channels that have as many bytes in flight as they may.
     pub(crate) fn full_share(&self) -> f64 {
         let live = self.carrier.channels.borrow();
         let full = live.iter().filter(|channel| channel.is_full()).count();
@@ -371,7 +371,7 @@ impl Pool {
         self.carrier.governor.channels.get()
     }
 
-    /// The most that they may have on the way now.
+    /// The sum of the channels' present bounds of bytes in flight.
     pub(crate) fn bound_bytes(&self) -> usize {
         self.carrier.channels.borrow().iter().map(|channel| channel.bound_bytes()).sum()
     }
@@ -387,12 +387,12 @@ impl Pool {
     }
 }
 
-/// Whether sshd refused a connection, as it does to some while many, such as those of a lost copy, are not logged in (`MaxStartups`).
+/// Whether sshd refused a connection, as it may while many others, such as those of a lost copy, are not logged in (`MaxStartups`).
 fn is_refused(why: &str) -> bool {
     why.contains("kex_exchange_identification") && (why.contains("closed by") || why.contains("reset by"))
 }
 
-/// Whether a login failed for want of an answer by the user.
+/// Whether a login failed because it needs an answer by the user.
 fn may_ask(why: &str) -> bool {
     ["Permission denied", "Host key verification failed", "Too many authentication failures"]
         .iter()

@@ -6,10 +6,10 @@ use std::time::Duration;
 pub(crate) const MAX_CHANNELS: u32 = 6;
 /// Channels of a connection where there are several.
 pub(crate) const USUAL_CHANNELS: u32 = 2;
-/// A round trip from which on two channels of each connection do not fill 1 Gbit/s: each carries 1.5 MiB in a round trip, three
+/// From this round trip on, two channels of each connection do not fill 1 Gbit/s: each channel carries 1.5 MiB in a round trip, three
 /// quarters of SSH's window.
 const VERY_LONG_ROUND_TRIP: Duration = Duration::from_millis(250);
-/// A round trip from which on more than one connection pays.
+/// From this round trip on, more than one connection is faster.
 pub(crate) const LONG_ROUND_TRIP: Duration = Duration::from_millis(5);
 
 /// How many connections there are, and how many channels each has.
@@ -20,8 +20,8 @@ pub(crate) struct PoolSize {
 }
 
 impl PoolSize {
-    /// The shape for a round trip. Nine connections of two channels filled 1 Gbit/s at 228 ms, also where each socket had 4 MB. On
-    /// loopback six channels over one connection took 0.75 of scp's time and 0.99 of its processor time, one channel 1.0 and 1.06.
+    /// The numbers for a round trip. Nine connections of two channels filled 1 Gbit/s at 228 ms, also where each socket had 4 MB. On
+    /// loopback, six channels over one connection took 0.75 of scp's time and 0.99 of its processor time; one channel took 1.0 and 1.06.
     pub(crate) fn of(round_trip: Duration, connections: Option<u32>) -> Self {
         let usual = if round_trip >= LONG_ROUND_TRIP { 9 } else { 1 };
         match connections.unwrap_or(usual) {

@@ -1,4 +1,4 @@
-//! Bytes without files, to see what the path and the programs can carry.
+//! Carries bytes without files, to find out what the path and the programs can carry.
 
 use std::rc::Rc;
 
@@ -13,10 +13,10 @@ use crate::{
 };
 
 impl Carrier {
-    /// Opens what takes everything, or what never ends.
+    /// Opens `/dev/null`, which takes all data, or `/dev/zero`, which never ends.
     ///
     /// # Errors
-    /// When the server shows no devices, as where it is shut in a folder.
+    /// When the server has no such device, as in a chroot.
     pub(crate) async fn open_endless(&self, channel: &Channel) -> Result<Vec<u8>> {
         let to_write =
             Request::Open { path: b"/dev/null", flags: OpenFlags::WRITE, attributes: Attributes::default() };
@@ -44,7 +44,7 @@ impl Carrier {
             else {
                 return;
             };
-            // The answers are not needed; they make room for the next.
+            // The answers are not needed; they only free permits for the next requests.
             let begun = match self.options.direction {
                 Direction::Up => channel.begin_write(room, (&handle, 0, most), |_| Ok(())),
                 Direction::Down => channel.begin_read(room, (&handle, 0, most), |_| Ok(())),

@@ -1,4 +1,4 @@
-//! What is still to be carried. Every channel takes from here when it has room, so that none waits for the slowest.
+//! The queue of chunks and files. Each channel takes work when it has room, so that none waits for the slowest.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,10 +14,10 @@ use crate::{
     span::Span,
 };
 
-/// Bytes that are worth the while of another channel.
+/// The least rest of a chunk that is split for another channel.
 const WORTH_BYTES: u64 = 128 << 10;
 
-/// What a channel does for a large file.
+/// A piece of work for a large file.
 #[derive(Debug, Clone)]
 pub(crate) struct Work {
     pub(crate) file: Rc<FileCopy>,
@@ -28,18 +28,18 @@ pub(crate) struct Work {
 pub(crate) enum Step {
     /// Carries a chunk, or a part of one.
     Carry(u64, Rc<Span>),
-    /// Gives the file its name.
+    /// Gives the file its final name.
     Finish,
 }
 
-/// No new chunk is begun while those that are under way are as many as arrive in this time: whatever breaks a copy, so much is lost.
+/// No new chunk is begun while as many as arrive in this time are under way, because these are lost if the copy breaks off.
 const BEGUN_S: f64 = 2.0;
-/// And in so many round trips, in which a file is looked at and opened, and its bytes are answered.
+/// This time is longer by so many round trips, in which a file is looked at and opened, and its requests are answered.
 const BEGUN_ROUND_TRIPS: f64 = 8.0;
-/// The least of them.
+/// The least number of such chunks.
 const LEAST_BEGUN: usize = 4;
 
-/// Large files that are begun and not finished, each of which is open twice where it is read back: a server opens only so many.
+/// The most large files under way. Each is open twice if it is read back, and a server has a limited number of handles.
 const MAX_FILES: usize = 32;
 
 /// Chunks of large files, and small files.
@@ -47,11 +47,11 @@ const MAX_FILES: usize = 32;
 pub(crate) struct Queue {
     large: RefCell<Vec<Rc<FileCopy>>>,
     small: RefCell<VecDeque<Rc<FileCopy>>>,
-    /// Large files of which all chunks are there, and that have no name yet.
+    /// Large files whose chunks have all arrived, and which do not have their final names yet.
     complete: RefCell<VecDeque<Rc<FileCopy>>>,
-    /// What channels are carrying.
+    /// The work that channels are carrying.
     active: RefCell<Vec<Work>>,
-    /// Chunks that may be under way before channels rather help each other.
+    /// The number of chunks under way from which on channels help each other instead of beginning new ones.
     most_begun: Cell<usize>,
     unfinished: Cell<usize>,
     is_endless: Cell<bool>,
@@ -70,7 +70,7 @@ impl Queue {
         }
     }
 
-    /// Something to carry that never ends.
+    /// Adds endless work without a file.
     pub(crate) fn add_endless(&self) {
         self.is_endless.set(true);
         self.unfinished.set(1);
@@ -101,7 +101,7 @@ impl Queue {
         .await
     }
 
-    /// Bytes per second that the path carries, and its round trip.
+    /// Sets the rate of the path in bytes per second, and its round trip.
     pub(crate) fn expect(&self, rate: f64, round_trip: Duration) {
         let time_s = BEGUN_S + BEGUN_ROUND_TRIPS * round_trip.as_secs_f64();
         self.most_begun.set((rate * time_s) as usize / CHUNK_BYTES as usize);
@@ -119,7 +119,7 @@ impl Queue {
     fn finish_step(&self) -> Option<Work> {
         let mut complete = self.complete.borrow_mut();
         complete.retain(|file| !file.is_closed());
-        // What is late of a part that was carried again must not come when the file has its name.
+        // Late data of a chunk that was carried again must not be written after the file has its final name.
         let active = self.active.borrow();
         let is_carried = |file: &Rc<FileCopy>| {
             active.iter().any(|work| Rc::ptr_eq(&work.file, file) && matches!(work.step, Step::Carry(..)))
@@ -147,7 +147,7 @@ impl Queue {
         Some(Work { file, step: Step::Carry(chunk, span.split()) })
     }
 
-    /// A channel has carried a part, or could not.
+    /// Removes work that a channel has carried, or could not carry.
     pub(crate) fn carried(&self, work: &Work) {
         let is_other = |other: &Work| match (&other.step, &work.step) {
             (Step::Carry(_, one), Step::Carry(_, another)) => !Rc::ptr_eq(one, another),
@@ -173,24 +173,24 @@ impl Queue {
         }
     }
 
-    /// Gives back a small file whose connection was lost.
+    /// Puts back a small file whose connection was lost.
     pub(crate) fn put_back(&self, file: Rc<FileCopy>) {
         self.small.borrow_mut().push_front(file);
         self.changed.notify_waiters();
     }
 
-    /// All chunks of a file are there: it has to get its name.
+    /// Adds a file whose chunks have all arrived, so that it gets its final name.
     pub(crate) fn complete(&self, file: Rc<FileCopy>) {
         self.complete.borrow_mut().push_back(file);
         self.changed.notify_waiters();
     }
 
-    /// There is something to take again.
+    /// Wakes the channels, because there is work again.
     pub(crate) fn wake(&self) {
         self.changed.notify_waiters();
     }
 
-    /// A file is whole, or was given up.
+    /// Removes a file that is finished, or was given up.
     pub(crate) fn finished(&self, file: &Rc<FileCopy>) {
         if !file.is_small() {
             self.large.borrow_mut().retain(|other| !Rc::ptr_eq(other, file));
@@ -221,7 +221,7 @@ impl Queue {
             || self.large.borrow().iter().any(|file| file.has_more())
     }
 
-    /// Whether all files that wait go whole.
+    /// Whether only small files are left.
     pub(crate) fn is_small(&self) -> bool {
         self.large.borrow().is_empty() && !self.is_endless.get()
     }
@@ -231,7 +231,7 @@ impl Queue {
         self.unfinished.get()
     }
 
-    /// Closes the queue: nothing is taken any more.
+    /// Closes the queue: no more work is given out.
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
         self.changed.notify_waiters();
@@ -251,7 +251,7 @@ mod tests {
         let first = queue.take_chunk().await.unwrap();
         assert!(matches!(first.step, Step::Carry(0, _)));
         queue.complete(Rc::clone(&file));
-        // A part of it is still on the way.
+        // A part of the chunk is still being carried.
         let second = queue.take_chunk().await.unwrap();
         assert!(matches!(second.step, Step::Carry(1, _)) && queue.finish_step().is_none());
         queue.carried(&first);

@@ -1,4 +1,4 @@
-//! What a copy would refuse because of what is at the destination, told without copying.
+//! Reports, without copying, the files that a copy would refuse because of the present files at the destination.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use crate::{
     tree::ASKED_AT_ONCE,
 };
 
-/// Looks where folders, and then files, would come to, and reports each file.
+/// Looks at the targets of folders, and then of files, and reports each file.
 ///
 /// # Errors
 /// When the connection is lost.

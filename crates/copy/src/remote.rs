@@ -1,4 +1,4 @@
-//! What can be asked of a server about its files, each answer checked.
+//! Requests to a server about its files, with checks of each answer.
 
 use std::cell::Cell;
 
@@ -13,24 +13,24 @@ use crate::{
     tree::MAX_ITEMS,
 };
 
-/// Names that no sound server lists, of which a folder may have so many.
+/// The most invalid names that a listing of a folder may have.
 const MAX_REFUSED: usize = 100;
 
-/// Why a folder cannot be made where something else has its name.
+/// The reason why a folder cannot be made if a file or link has its name.
 pub(crate) const NAME_IS_TAKEN: &str = "a file or link with this name exists, so the folder cannot be made; remove it, or \
                                         choose another destination";
 
 /// An entry of a folder.
 pub(crate) type Entry = (Vec<u8>, Attributes);
 
-/// A folder to come.
+/// A folder that is being made.
 pub(crate) struct NewFolder {
     made: Pending,
     known: Pending,
 }
 
 impl NewFolder {
-    /// Waits until it is there; tells whether it is new.
+    /// Waits until it exists; returns whether it is new.
     pub(crate) async fn made(self) -> Result<bool> {
         match self.made.done().await {
             Err(Error::Refused(refusal)) => match self.known.answer().await {
@@ -46,7 +46,7 @@ impl NewFolder {
     }
 }
 
-/// Attributes that a path is to get.
+/// Attributes that are being set.
 pub(crate) struct NewAttributes {
     attributes: Attributes,
     is_link_safe: bool,
@@ -58,7 +58,7 @@ impl Channel {
         self.begin(&request)?.done().await
     }
 
-    /// Attributes of what a path leads to; none if there is nothing.
+    /// Attributes of the file that a path leads to; none if it does not exist.
     pub(crate) async fn stat(&self, path: &[u8]) -> Result<Option<Attributes>> {
         self.begin(&Request::Stat(path))?.behind().await
     }
@@ -93,17 +93,17 @@ impl Channel {
         self.done(Request::Remove(path)).await
     }
 
-    /// Asks to make a folder, unless it is there.
+    /// Asks the server to make a folder unless it exists.
     pub(crate) fn begin_folder(&self, folder: &Item, permissions: u32) -> Result<NewFolder> {
         let path = &folder.target;
         let attributes = Attributes { permissions: Some(permissions), ..Attributes::default() };
         let made = self.begin(&Request::Mkdir { path, attributes })?;
-        // Below the folder that the user named, no link leads elsewhere.
+        // Below the folder that the user named, no link is followed.
         Ok(NewFolder { made, known: self.begin(&folder.look())? })
     }
 
-    /// Asks to set attributes of a file or folder. Of a link that another user has put in its place, the server sets them itself, if it can
-    /// tell both apart.
+    /// Asks the server to set attributes of a file or folder. If the server can, it does not follow a link that another user has put in the
+    /// place of the file.
     pub(crate) fn begin_set(&self, path: &[u8], attributes: Attributes) -> Result<NewAttributes> {
         let is_link_safe = self.has_lsetstat.get();
         let request = if is_link_safe {
@@ -114,11 +114,11 @@ impl Channel {
         Ok(NewAttributes { attributes, is_link_safe, set: self.begin(&request)? })
     }
 
-    /// Waits until attributes are set of what has this path now.
+    /// Waits until the attributes of the present file at this path are set.
     pub(crate) async fn set(&self, path: &[u8], asked: NewAttributes) -> Result {
         let NewAttributes { attributes, is_link_safe, set } = asked;
         match set.done().await {
-            // With an older libc, a server cannot change permissions in this way.
+            // With an older libc, a server cannot change permissions without following links.
             Err(error) if is_link_safe && (error.is(Code::Failure) || error.is(Code::Unsupported)) => {
                 let known = self.lstat(path).await?;
                 if known.is_none_or(|known| known.file_type() == Some(FileType::Symlink)) {
@@ -131,12 +131,12 @@ impl Channel {
         }
     }
 
-    /// Asks to bring a file to the disk, where the server can.
+    /// Asks the server to sync a file to its disk, if it can.
     pub(crate) fn begin_sync(&self, handle: &[u8]) -> Result<Option<Pending>> {
         if self.has_fsync { self.begin(&Request::Fsync { handle }).map(Some) } else { Ok(None) }
     }
 
-    /// Brings a file to the disk, where the server can.
+    /// Has the server sync a file to its disk, if it can.
     pub(crate) async fn sync(&self, handle: &[u8]) -> Result {
         match self.begin_sync(handle)? {
             Some(synced) => synced.done().await,
@@ -144,17 +144,17 @@ impl Channel {
         }
     }
 
-    /// Gives a file its name, in the place of what has it.
+    /// Renames a file, and replaces the file that has the name.
     pub(crate) async fn rename(&self, from: &[u8], to: &[u8]) -> Result {
         if self.has_posix_rename {
             return self.done(Request::PosixRename { from, to }).await;
         }
-        // Without the extension, a rename replaces nothing. What is there is kept until the new file has its name. It may already
-        // have been set aside over a connection that was lost.
+        // Without the extension, a rename replaces no file. So the old file is kept under another name until the new one has its name. It
+        // may already have been set aside over a connection that was lost.
         let aside = aside(from);
         if self.lstat(to).await?.is_some() {
             let _ = self.begin(&Request::Remove(&aside))?;
-            // Both at once, so that no loss of the connection comes between them.
+            // Both renames are sent at once, so that no loss of the connection comes between them.
             let _ = self.begin(&Request::Rename { from: to, to: &aside })?;
         }
         if let Err(error) = self.done(Request::Rename { from, to }).await {
@@ -171,7 +171,7 @@ impl Channel {
         self.remove_aside(from).await
     }
 
-    /// Removes what was set aside for a file that has its name.
+    /// Removes the old file that was set aside for a file which has its name now.
     pub(crate) async fn remove_aside(&self, from: &[u8]) -> Result {
         if self.has_posix_rename {
             return Ok(());
@@ -182,7 +182,7 @@ impl Channel {
         }
     }
 
-    /// The entries of a folder but `.` and `..`, as far as `left` allows; and the names that no sound server lists.
+    /// The entries of a folder except `.` and `..`, as far as `left` allows; and invalid names, which no sound server lists.
     pub(crate) async fn list(&self, path: &[u8], left: &Cell<usize>) -> Result<(Vec<Entry>, Vec<Vec<u8>>)> {
         let handle = self.opened(self.ask(&Request::Opendir(path)).await?)?;
         let (mut entries, mut refused, mut dots) = (Vec::new(), Vec::new(), 0);
@@ -216,7 +216,7 @@ impl Channel {
     }
 }
 
-/// The name that an old file has until the new one has its name.
+/// The name of an old file until the new one has its name.
 fn aside(from: &[u8]) -> Vec<u8> {
     [from, b".old"].concat()
 }
@@ -226,7 +226,7 @@ pub(crate) fn to_read(path: &[u8]) -> Request<'_> {
     Request::Open { path, flags: OpenFlags::READ, attributes: Attributes::default() }
 }
 
-/// What an item's target gets at the end.
+/// The final attributes of an item's target.
 pub(crate) fn final_attributes(item: &Item, preserve: bool, replaced_permissions: Option<u32>) -> Attributes {
     let seconds = |time: i64| time.clamp(0, u32::MAX.into()) as u32;
     let times = Times { accessed_s: seconds(item.accessed_s), modified_s: seconds(item.modified_s) };

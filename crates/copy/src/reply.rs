@@ -1,4 +1,4 @@
-//! What a server and `ssh` say, kept beyond the bytes in which it came.
+//! Answers of a server and messages of `ssh`, owned beyond the buffer in which they came.
 
 use std::{os::unix::process::ExitStatusExt, time::Duration};
 
@@ -11,25 +11,25 @@ use tokio::{
 
 use crate::error::{Error, Refusal, Result};
 
-/// Last words of `ssh` that are kept.
+/// The most bytes of the last messages of `ssh` that are kept.
 const WORDS_BYTES: usize = 4_096;
-/// Time that `ssh` has for its last words.
+/// How long to wait for the last messages of `ssh`.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
-/// An answer that owns what it says.
+/// An answer that owns its data.
 #[derive(Debug)]
 pub(crate) enum OwnedReply {
     Done,
     EndOfFile,
     Handle(Vec<u8>),
-    /// So many bytes, which the caller has taken.
+    /// The number of data bytes, which the caller has taken.
     Taken(usize),
     Names(Vec<(Vec<u8>, Attributes)>),
     Attributes(Attributes),
     Extended(Vec<u8>),
 }
 
-/// Takes data where it came: a copy of each byte is a tenth of what a download costs here.
+/// Takes data from the receive buffer: one more copy of each byte would be a tenth of the cost of a download on this machine.
 pub(crate) type Take = Box<dyn FnOnce(&[u8]) -> Result>;
 
 pub(crate) fn owned(answer: Answer<'_>, take: Option<Take>) -> Result<OwnedReply> {
@@ -52,7 +52,7 @@ pub(crate) fn owned(answer: Answer<'_>, take: Option<Take>) -> Result<OwnedReply
     })
 }
 
-/// What a server sent that is not SFTP, in words.
+/// The message for output of a server that is not SFTP.
 pub(crate) fn not_sftp(error: &sftp::Error, sent: &[u8]) -> String {
     let sftp::Error::TextBeforeSftp { .. } = error else {
         return format!("the server sent something that is not SFTP: {error}");
@@ -66,7 +66,7 @@ pub(crate) fn not_sftp(error: &sftp::Error, sent: &[u8]) -> String {
     )
 }
 
-/// What `ssh` says before it ends.
+/// The messages of `ssh` before it ends.
 #[derive(Debug)]
 pub(crate) struct LastWords(tokio::task::JoinHandle<Vec<u8>>);
 
@@ -83,7 +83,7 @@ impl LastWords {
         }))
     }
 
-    /// Waits for the end of the program, and returns its words in one line.
+    /// Waits for the end of the program, and returns its messages in one line.
     pub(crate) async fn end(self, child: &mut Child) -> String {
         let status = tokio::time::timeout(LAST_WORDS_WAIT, child.wait()).await;
         let _ = child.start_kill();

@@ -1,4 +1,4 @@
-//! What became of a copy.
+//! The report of a copy.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use crate::{
     location::shown,
 };
 
-/// How it was made sure that a target is what its source was.
+/// How it was verified that a target equals its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verified {
-    /// The other machine hashed it.
+    /// The other machine computed its checksum.
     ByChecksum,
     /// It was read back over the connection.
     ReadBack,
-    /// What was written here was read again; the other machine has no way to hash its files.
+    /// Only the data that was written to this machine was read again, because the other machine cannot compute checksums.
     HereOnly,
     /// Not at all, as asked.
     No,
 }
 
-/// What became of a file.
+/// The outcome of a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct FileReport {
-    /// Where it was.
+    /// Its source.
     pub source: String,
-    /// Where it is; empty if it was never begun.
+    /// Its target; empty if it was never begun.
     pub target: String,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Bytes that an earlier run had brought.
+    /// Bytes that an earlier run had copied.
     pub resumed_bytes: u64,
-    /// Time from its first byte to its name, in seconds.
+    /// Time from its first byte to its final name, in seconds.
     pub elapsed_s: f64,
     /// How it was verified; none if it failed.
     pub verified: Option<Verified>,
@@ -44,12 +44,12 @@ pub struct FileReport {
     pub error: Option<String>,
 }
 
-/// What became of a copy.
+/// The outcome of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
     /// The files, in the order in which they were done.
     pub files: Vec<FileReport>,
-    /// Folders that were made, or were there.
+    /// Folders that were made, or existed.
     pub folders: u64,
     /// Bytes that were carried, those of earlier runs left out.
     pub carried_bytes: u64,
@@ -59,11 +59,11 @@ pub struct Report {
     pub login_s: f64,
     /// Smallest round trip that was seen, in seconds.
     pub round_trip_s: f64,
-    /// Connections, at the most at once.
+    /// The most connections at once.
     pub connections: u32,
-    /// Channels of them, at the most at once.
+    /// The most channels at once.
     pub channels: u32,
-    /// Most bytes that were allowed on the way at the end.
+    /// The bound of bytes in flight at the end.
     pub in_flight_bytes: u64,
     /// Rates of full seconds, in bytes per second.
     pub rate_bytes_per_s: Vec<f64>,
@@ -71,26 +71,26 @@ pub struct Report {
     pub held_back: Option<Bottleneck>,
     /// Why files were not compared by checksums of the other machine; none if all were.
     pub no_checksum_because: Option<String>,
-    /// What this machine has shown meanwhile.
+    /// The load of this machine during the copy.
     pub here: Option<HostUse>,
-    /// What the other machine has shown, if a shell there has answered.
+    /// The load of the other machine, if a shell there has answered.
     pub there: Option<HostUse>,
-    /// What is not as it was asked for, although everything is there.
+    /// Requests that could not be met, such as times and permissions, although all data was copied.
     pub warnings: Vec<String>,
-    /// What is not there.
+    /// Notes on what was not copied, or may be missing.
     pub notes: Vec<String>,
     /// Whether it was interrupted.
     pub is_interrupted: bool,
 }
 
-/// How far a copy is.
+/// The progress of a copy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// Bytes that are there, of earlier runs as well.
+    /// Bytes that have been copied, including those of earlier runs.
     pub done_bytes: u64,
     /// Bytes of all files.
     pub total_bytes: u64,
-    /// Files that are there.
+    /// Files that are finished.
     pub done_files: u64,
     /// All files.
     pub total_files: u64,
@@ -98,7 +98,7 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Channels that carry.
     pub channels: u32,
-    /// Why none does, if all connections were lost.
+    /// Why no channel carries, if all connections were lost.
     pub lost: Option<String>,
 }
 
@@ -111,7 +111,7 @@ impl FileReport {
         Self { error: Some(error), ..Self::of(file) }
     }
 
-    /// A file whose folder is not there.
+    /// A file whose folder could not be made.
     pub(crate) fn homeless(item: &Item) -> Self {
         Self::missing(&item.source, "its folder could not be made".to_owned())
     }
@@ -121,7 +121,7 @@ impl FileReport {
         Self { source: shown(source), error: Some(why), ..Self::default() }
     }
 
-    /// What is known of a file, without an outcome.
+    /// The facts about a file, without an outcome.
     pub(crate) fn of(file: &FileCopy) -> Self {
         Self {
             source: shown(&file.item.source),

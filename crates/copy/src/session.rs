@@ -1,4 +1,4 @@
-//! A login, and all that carries over it.
+//! A login, and the parts of a copy that use it.
 
 use std::{
     env, io,
@@ -23,7 +23,7 @@ use crate::{
     ssh::Login,
 };
 
-/// What carries a copy, once the first login is done.
+/// The parts of a copy, once the first login is done.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) pool: Rc<Pool>,
@@ -34,7 +34,7 @@ pub(crate) struct Session {
     pub(crate) machine: String,
     pub(crate) began: Instant,
     pub(crate) login_s: f64,
-    /// The right to the journals of this run.
+    /// The lock on the journals of this run.
     pub(crate) run_lock: Option<RunLock>,
 }
 
@@ -117,7 +117,7 @@ impl Session {
         CopyError::Failed(format!("{}: {error}", self.machine))
     }
 
-    /// Carries until all is done, or it is stopped. `on_tick` is called ten times a second, and may end it as well.
+    /// Carries until all work is done, or the copy is stopped. `on_tick` is called ten times a second, and may also end the copy.
     pub(crate) async fn carry(
         &self,
         job: &Job,
@@ -148,7 +148,7 @@ impl Session {
             let bound_bytes = pool.bound_bytes().min(governor.bound_bytes());
             in_flight_bytes = if bound_bytes > 0 { bound_bytes } else { in_flight_bytes };
             let delivered_bytes = governor.delivered_bytes();
-            // More connections would not make it faster then.
+            // Once the limit is reached, more connections would not make the copy faster.
             let enough = job.limit_bytes_per_s.map(|limit| REACHED_SHARE * limit as f64);
             has_reached_limit |= enough.is_some_and(|enough| governor.rate() >= enough);
             sampler.tick(
@@ -205,7 +205,7 @@ impl Session {
     }
 }
 
-/// Tells a command from others: the next one that is equal goes on where it stopped.
+/// Identifies a command, so that the next equal one continues where it stopped.
 fn command(job: &Job) -> String {
     format!("{:?}\0{:?}\0{:?}", env::current_dir().ok(), job.sources, job.destination)
 }
@@ -215,7 +215,7 @@ fn connections(job: &Job) -> Option<u32> {
     if job.is_polite { Some(1) } else { job.connections }
 }
 
-/// Does something, unless it is stopped before.
+/// Runs a future unless `stop` is set before it ends.
 pub(crate) async fn unless_stopped<T>(
     stop: &AtomicBool,
     what: impl Future<Output = T>,
@@ -229,16 +229,16 @@ pub(crate) async fn unless_stopped<T>(
     tokio::select! {
         biased;
         () = stopped => Err(CopyError::Interrupted),
-        // What stops it may have ended `ssh`, too.
+        // The signal that stops the copy may have ended `ssh`, too, so an error here may be its consequence.
         done = what => if stop.load(Ordering::Relaxed) { Err(CopyError::Interrupted) } else { Ok(done) },
     }
 }
 
-/// A second that is measured: since when, and the bytes that had arrived then.
+/// A second in which the rate is measured: its begin, and the bytes that had arrived then.
 struct Second(Instant, u64);
 
 impl Second {
-    /// The rate of a second that is over, and begins the next.
+    /// The rate of the second if it is over; then begins the next one.
     fn rate(&mut self, delivered_bytes: u64) -> Option<f64> {
         let (elapsed, bytes) = (self.0.elapsed(), delivered_bytes - self.1);
         (elapsed >= Duration::from_secs(1)).then(|| {

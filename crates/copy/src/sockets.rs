@@ -9,18 +9,18 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-/// What the names of folders for sockets begin with.
+/// The begin of the names of folders for sockets.
 const FOLDER: &str = "proofload-copy-";
-/// What they begin with until they are locked.
+/// The begin of their names until they are locked.
 const YOUNG: &str = "proofload-copy.";
-/// A folder that is younger may not have its lock yet.
+/// A folder younger than this may not have its lock yet.
 const SWEEP_AGE: Duration = Duration::from_secs(60);
 
 /// A folder, removed with all that is in it.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    /// Shows that it is in use.
+    /// The lock that shows that the folder is in use.
     _lock: File,
 }
 
@@ -31,7 +31,7 @@ impl Folder {
     /// When it cannot be made.
     pub(crate) fn new() -> std::io::Result<Self> {
         sweep(Path::new("/tmp"));
-        // The path of a socket has about 100 bytes at the most.
+        // The path of a socket can have about 100 bytes at most.
         let folder = tempfile::Builder::new()
             .prefix(YOUNG)
             .rand_bytes(8)
@@ -42,7 +42,7 @@ impl Folder {
         let name = folder.path().file_name().unwrap_or_default().to_string_lossy().replacen(YOUNG, FOLDER, 1);
         let named = Path::new("/tmp").join(name);
         fs::rename(folder.path(), &named)?;
-        // Nothing is there under its first name.
+        // The folder no longer exists under its first name.
         let _ = folder.keep();
         Ok(Self { path: named, _lock: lock })
     }
@@ -59,8 +59,8 @@ impl Drop for Folder {
     }
 }
 
-/// Removes the folders of runs that were killed: those whose lock is free. Numbers of processes prove nothing where a run
-/// may be in a namespace of its own.
+/// Removes the folders of runs that were killed: those whose lock is free. Process ids would prove nothing, because a run may be in a
+/// PID namespace of its own.
 fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
@@ -70,7 +70,7 @@ fn sweep(folder: &Path) {
             continue;
         }
         let path = entry.path();
-        // Anybody may give names there: a pipe is not waited for, a link not followed, and what others have made stays.
+        // Any user may make files in this folder: a pipe must not block, a link is not followed, and folders of other users stay.
         let is_left =
             |opened: files::Folder| flock(&opened, FlockOperation::NonBlockingLockExclusive).is_ok();
         if files::Folder::open(&path, files::Trust::OwnersOnly).is_ok_and(is_left) {
@@ -90,7 +90,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(format!("{FOLDER}{name}"));
         for name in ["left", "used", "elsewhere"] {
-            // As earlier versions made them.
+            // Earlier versions made their folders like this.
             fs::create_dir(at(name)).unwrap();
             fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).unwrap();
         }

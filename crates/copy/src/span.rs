@@ -1,4 +1,4 @@
-//! A part of a file that one channel carries, and that another may take over the rest of.
+//! A part of a file that one channel carries, and whose rest another channel may take over.
 
 use std::{
     cell::{Cell, RefCell},
@@ -7,14 +7,14 @@ use std::{
 
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Bytes from one offset to another, of which those at the front are on the way.
+/// A range of bytes. Those before `next` have been requested or sent.
 #[derive(Debug)]
 pub(crate) struct Span {
     next: Cell<u64>,
     end: Cell<u64>,
-    /// Spans of the same chunk that are not there yet.
+    /// The number of spans of the same chunk that have not arrived yet.
     open: Rc<Cell<u32>>,
-    /// One of the channel's turns, until all is on the way.
+    /// One of the channel's turns, until the whole span is in flight.
     turn: RefCell<Option<OwnedSemaphorePermit>>,
 }
 
@@ -41,7 +41,7 @@ impl Span {
         *self.turn.borrow_mut() = Some(turn);
     }
 
-    /// All of it is on the way: the channel may send something else.
+    /// Releases the turn: the whole span is in flight, so the channel may send other data.
     pub(crate) fn sent(&self) {
         self.turn.take();
     }
@@ -51,13 +51,13 @@ impl Span {
         if self.open.get() == 0 { 0 } else { self.end.get() - self.next.get() }
     }
 
-    /// The chunk has to be carried again: its other parts stop where they are, so that they do not write into a file that is whole.
-    /// Tells whether this is new.
+    /// Gives the chunk up, to be carried again: its other spans stop at once, so that they do not write into a file that is complete.
+    /// Returns whether this is new.
     pub(crate) fn give_up(&self) -> bool {
         self.open.replace(0) > 0
     }
 
-    /// Splits off the second half of what is not taken, for another channel.
+    /// Splits off the second half of the bytes that are not taken, for another channel.
     pub(crate) fn split(&self) -> Rc<Self> {
         let middle = self.end.get() - self.left() / 2;
         let rest = Self {
@@ -71,7 +71,7 @@ impl Span {
         Rc::new(rest)
     }
 
-    /// Its bytes are there. Tells whether those of the whole chunk are.
+    /// Records that the span has arrived. Returns whether the whole chunk has.
     pub(crate) fn finish_part(&self) -> bool {
         let open = self.open.get();
         self.open.set(open.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! The system's `ssh`, which brings the user's configuration, keys, agent, known hosts and jump hosts.
+//! Runs the system's `ssh`, which uses the user's configuration, keys, agent, known hosts and jump hosts.
 
 use std::{
     ffi::OsString,
@@ -12,11 +12,11 @@ use tokio::process::Command;
 
 use crate::hasher::quoted;
 
-/// Options for users who have not set them, as far as `ssh -G` shows: the command line takes precedence over their files.
+/// Options that are given only if `ssh -G` shows that the user has not set them: the command line takes precedence over files.
 const LATE_OPTIONS: [(&str, &str); 2] =
     [("serveraliveinterval 0", "ServerAliveInterval=15"), ("connecttimeout none", "ConnectTimeout=30")];
 
-/// How a machine is reached.
+/// The login to a machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Login {
     to: ssh::Login,
@@ -28,17 +28,17 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// A login that says nothing for the user.
+    /// A login for which `ssh` is not asked for the user's configuration.
     pub(crate) fn of(to: ssh::Login, options: Vec<OsString>) -> Self {
         Self { to, options, late_options: Vec::new(), jumps: None }
     }
 
-    /// Asks `ssh` for what the user's configuration says.
+    /// Asks `ssh` for the user's configuration.
     pub(crate) async fn new(to: ssh::Login, options: Vec<OsString>) -> Self {
         let mut login = Self::of(to, options);
         let mut command = Command::from(login.to.shown_command(&login.options));
         let shown = command.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).output().await;
-        // What hinders ssh from telling is seen when it logs in.
+        // An error of ssh here appears again when it logs in.
         let shown = shown.map(|output| output.stdout).unwrap_or_default();
         let shown = String::from_utf8_lossy(&shown);
         login.late_options = late_options(&shown);
@@ -50,14 +50,14 @@ impl Login {
         self.to.name()
     }
 
-    /// All that tells this login from another.
+    /// The words that distinguish this login from others.
     pub(crate) fn words(&self) -> String {
         format!("{}\0{:?}\0{:?}", self.to.name(), self.to.port(), self.options)
     }
 
     /// A connection of its own with an SFTP channel. Later channels find it at `control`. Prompts for nothing if `is_quiet`.
     pub(crate) fn connection(&self, control: &Path, is_quiet: bool) -> Command {
-        // Its last message tells whether the user must be prompted.
+        // Its last message shows whether the user must be prompted.
         let mut options = Vec::new();
         if is_quiet {
             options.extend(["BatchMode=yes", "LogLevel=ERROR"].map(OsString::from));
@@ -85,8 +85,8 @@ impl Login {
         command
     }
 
-    /// The connection over the last jump host, by an `ssh` that does not prompt. The one that `ssh` begins itself hears nothing of its BatchMode: each
-    /// connection would ask for the same password.
+    /// The connection over the last jump host, by an `ssh` that does not prompt. The `ssh` that ProxyJump starts does not inherit
+    /// BatchMode, so each connection would ask for the same password.
     fn quiet_jump(&self) -> Option<OsString> {
         let jumps = self.jumps.as_ref()?;
         let (before, last) =
@@ -115,7 +115,7 @@ impl Login {
         let own = [master, "ControlPersist=no"].map(OsString::from);
         let given = (&self.options[..], &self.late_options[..]);
         let mut command = Command::from(self.to.command(&flags, &[&own, more].concat(), given, remote));
-        // It ends with its standard input.
+        // The program ends with its standard input.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -132,7 +132,7 @@ fn ignore_interrupts(command: &mut Command) {
     }
 }
 
-/// The options for which the user's configuration, as `ssh -G` shows it, says nothing else.
+/// The options that the user's configuration, as `ssh -G` shows it, does not set.
 fn late_options(shown: &str) -> Vec<&'static str> {
     let says_else = |usual: &str| {
         let key = usual.split_inclusive(' ').next().unwrap_or(usual);
@@ -141,7 +141,7 @@ fn late_options(shown: &str) -> Vec<&'static str> {
     LATE_OPTIONS.iter().filter(|(usual, _)| !says_else(usual)).map(|(_, option)| *option).collect()
 }
 
-/// `ssh` falls back to a login of its own where a connection refuses another channel. This one cannot.
+/// If a connection refuses another channel, `ssh` falls back to a login of its own. These options prevent that.
 fn no_other_way() -> [OsString; 3] {
     ["BatchMode=yes", "ProxyJump=none", "ProxyCommand=false"].map(OsString::from)
 }

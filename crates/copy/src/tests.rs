@@ -1,4 +1,4 @@
-//! Servers that break the protocol, or never come to an end.
+//! Tests with servers that break the protocol, or never come to an end.
 
 use std::{cell::Cell, process::Stdio, rc::Rc, time::Duration};
 
@@ -26,7 +26,7 @@ while head := sys.stdin.buffer.read(4):
              + b"".join(string(name) + string(b"") + struct.pack(">I", 0) for name in names))
 "#;
 
-/// What is asked of such a server, which must come to an end.
+/// Runs requests to such a server, which must come to an end.
 fn ask<T, F: Future<Output = T>>(names: &str, what: impl FnOnce(Rc<Channel>) -> F) -> T {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {

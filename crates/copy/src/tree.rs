@@ -1,4 +1,4 @@
-//! What there is to copy: the files below the sources, and the names that they get.
+//! Finds what is to be copied: the files below the sources, and their targets.
 
 use std::{
     cell::Cell,
@@ -22,25 +22,25 @@ use crate::{
     pending::Pending,
 };
 
-/// Folders that are listed at once: a server opens only so many.
+/// How many folders are listed at once: a server has a limited number of handles.
 pub(crate) const LISTINGS: usize = 64;
 
-/// Names that are asked for at once.
+/// How many names are asked for at once.
 pub(crate) const ASKED_AT_ONCE: usize = 256;
 
-/// Longer paths exist on no system.
+/// The most bytes of a path: no system opens longer ones.
 const MAX_PATH_BYTES: usize = 4_096;
 
-/// Each such piece of a path counts as one name more.
+/// A path counts as one more name for each of its pieces of this size.
 const USUAL_PATH_BYTES: usize = 256;
 
-/// More files than this are not remembered.
+/// The most files of a copy.
 pub(crate) const MAX_ITEMS: usize = 5_000_000;
 
-/// What was found.
+/// The files that were found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Folders stand before what is in them.
+    /// Folders come before their entries.
     pub(crate) items: Vec<Item>,
     pub(crate) problems: Vec<Problem>,
 }
@@ -58,7 +58,7 @@ impl Problem {
     }
 }
 
-/// A name below a folder.
+/// The path of a name in a folder.
 pub(crate) fn below(folder: &[u8], name: &[u8]) -> Vec<u8> {
     match folder {
         b"" => name.to_vec(),
@@ -74,7 +74,7 @@ pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
     (!matches!(name, b"." | b"..")).then_some(name)
 }
 
-/// Finds what is below a path of this machine, unless it is stopped.
+/// Finds the files below a path of this machine, until `stop` is set.
 pub(crate) fn find_here(
     source: &Path,
     target: Vec<u8>,
@@ -176,17 +176,17 @@ fn local_item(source: &[u8], target: Vec<u8>, kind: Kind, metadata: &Metadata, r
     }
 }
 
-/// A folder there that is still to be listed.
+/// A folder of the other machine that is still to be listed.
 #[derive(Debug)]
 struct Folder {
     source: Vec<u8>,
     relative: Vec<u8>,
     target: Vec<u8>,
-    /// The absolute paths of the folders above that were reached over links.
+    /// The absolute paths of those parents that were reached over links.
     above: Vec<Vec<u8>>,
 }
 
-/// Finds what is below a path of the other machine, which was asked what has that name. Folders beside each other are listed at once.
+/// Finds the files below a path of the other machine, whose attributes were asked for. Folders of the same depth are listed at once.
 ///
 /// # Errors
 /// When the connection is lost.
@@ -209,7 +209,7 @@ pub(crate) async fn find_there(
     let bounds = Rc::new(Bounds { left: Cell::new(MAX_ITEMS), at_once: Semaphore::new(LISTINGS) });
     let first = Folder { source, relative: Vec::new(), target, above: Vec::new() };
     take(first, attributes, choice, &mut folders, found);
-    // It ends, since no path is longer than a bound.
+    // This loop ends, because the length of paths is bounded.
     loop {
         let listings: Vec<_> = folders
             .drain(..)
@@ -244,7 +244,7 @@ struct Listed {
     problems: Vec<Problem>,
 }
 
-/// What all listings of a search share.
+/// The bounds that all listings of a search share.
 #[derive(Debug)]
 struct Bounds {
     /// Names that may still be listed.
@@ -284,7 +284,7 @@ async fn entries(channel: &Channel, folder: &Folder, links: bool, left: &Cell<us
             let source = below(&folder.source, name);
             let is_link = attributes.file_type() == Some(FileType::Symlink);
             let asked = if is_link { asked.pop_front() } else { None };
-            // Long paths take memory as many names do.
+            // A long path takes as much memory as several names.
             left.set(left.get().saturating_sub(source.len() / USUAL_PATH_BYTES));
             if source.len() > MAX_PATH_BYTES {
                 too_long += 1;
@@ -312,7 +312,7 @@ async fn entries(channel: &Channel, folder: &Folder, links: bool, left: &Cell<us
     Ok(listed)
 }
 
-/// What a link in a folder leads to, which was asked for. A folder is added to those above.
+/// The attributes behind a link in a folder, which were asked for. If the link leads to a folder, its path is added to `above`.
 async fn behind(
     channel: &Channel,
     folder: &Folder,
@@ -333,7 +333,7 @@ async fn behind(
     Ok(behind)
 }
 
-/// Takes what an entry is: something to copy, a folder to list, or a problem.
+/// Sorts an entry: it is to be copied, is a folder to list as well, or is a problem.
 fn take(
     entry: Folder,
     attributes: Attributes,
@@ -350,7 +350,7 @@ fn take(
         Some(FileType::Directory) => {
             return found.problems.push(Problem::new(&entry.source, "is a folder; copy it with -r"));
         }
-        // What it leads to is asked for when it is made.
+        // The path in the link is read when the link is made.
         Some(FileType::Symlink) => Kind::Link(Vec::new()),
         Some(FileType::Other) => {
             return found.problems.push(Problem::new(&entry.source, "not a regular file"));

@@ -1,4 +1,4 @@
-//! From this machine to the other.
+//! Uploads: copies from this machine to the other.
 
 use std::{
     cell::RefCell,
@@ -27,10 +27,10 @@ use crate::{
     verify::READING,
 };
 
-/// Parts of a small file that lost connections may have left.
+/// The most partial files of a small file that lost connections may have left.
 const MAX_PARTS: u32 = 8;
 impl Carrier {
-    /// Opens the source, and makes the file there, or takes up what an earlier run has brought.
+    /// Opens the source, and makes the partial file on the other machine, or continues the one of an earlier run.
     pub(crate) async fn prepare_up(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Prepared> {
         let local = open_source(file)?;
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
@@ -43,7 +43,7 @@ impl Carrier {
         self.remove_former(channel, file, (&target, former.as_deref()));
         let open = to_make(&temporary, mode);
         let opened = match channel.handle(file.number, &open).await {
-            // An attempt of this run over a connection that was lost has made it.
+            // An attempt of this run, over a connection that was lost, has already made the file.
             Err(Error::Refused(_)) if channel.remove(&temporary).await.is_ok() => {
                 channel.handle(file.number, &open).await
             }
@@ -83,7 +83,7 @@ impl Carrier {
             known: RefCell::new(chunks),
             former_bytes,
         };
-        // A hole at the end of what is summed is not there before the file has its size.
+        // The size is set first, because a hole at the end would be missing from the checksum.
         if !is_hole_free(&prepared.local, file.item.size_bytes) {
             let handle = self.handle_up(channel, file, &prepared).await?;
             let attributes = Attributes { size: Some(file.item.size_bytes), ..Attributes::default() };
@@ -92,7 +92,7 @@ impl Carrier {
         Ok(prepared)
     }
 
-    /// Has the parts of runs that were killed removed, but for one.
+    /// Asks the server to remove the partial files of runs that were killed, except one.
     fn remove_former(&self, channel: &Channel, file: &FileCopy, (target, kept): (&[u8], Option<&str>)) {
         for name in self.former_names(file).into_iter().filter(|name| Some(&**name) != kept) {
             let _ = channel.begin(&Request::Remove(&beside(target, &name)));
@@ -119,7 +119,7 @@ impl Carrier {
         self.write(channel, &handle, &prepared.local, span, prepared.former_bytes).await
     }
 
-    /// Writes a part of a file of this machine, many requests at once. Leaves out the holes from an offset on.
+    /// Writes a part of a local file to the other machine, with many requests at once. Leaves out the holes from an offset on.
     async fn write(
         &self,
         channel: &Channel,
@@ -144,7 +144,7 @@ impl Carrier {
             let fill = |space: &mut [u8]| local.read_exact_at(space, offset);
             match channel.begin_write(room, (handle, offset, bytes), fill) {
                 Ok(answer) => pending.push(answer),
-                // A source that became shorter.
+                // The source has become shorter.
                 Err(Error::Local(_))
                     if local.metadata().is_ok_and(|now| now.len() < offset + bytes as u64) =>
                 {
@@ -165,11 +165,11 @@ impl Carrier {
         channel.sync(&handle).await
     }
 
-    /// Gives a file that is whole its attributes and its name.
+    /// Gives a complete file its attributes and its final name.
     pub(crate) async fn finish_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result {
         let may_have_name = file.may_have_name.get();
         match self.give_name_up(channel, file, prepared).await {
-            // The name was given, and the answer was lost.
+            // An earlier rename may have succeeded although its answer was lost.
             Err(error) if error.is(Code::NoSuchFile) && may_have_name => {
                 let size_bytes = file.item.size_bytes;
                 let there = channel.stat(&prepared.target).await?.and_then(|there| there.size);
@@ -193,7 +193,7 @@ impl Carrier {
 
     async fn give_name_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result {
         let handle = self.handle_up(channel, file, prepared).await?;
-        // All at once: a server takes the requests of a channel one after the other.
+        // The requests are sent at once, because a server handles the requests of a channel in order.
         let synced = if self.options.sync { channel.begin_sync(&handle)? } else { None };
         drop(handle);
         let closed = [channel.close(file.number)?, channel.close(file.number | READING)?];
@@ -231,7 +231,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// A small file: all its requests at once, as far as the answers allow.
+    /// Copies a small file, with as many requests at once as possible.
     pub(crate) async fn small_up(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Verified> {
         let local = Arc::new(open_source(file)?);
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
@@ -251,7 +251,7 @@ impl Carrier {
             unchanged(file, &local)?;
             let verified = verified?;
             self.name_up(channel, file, (&temporary, &target), replaced_permissions).await?;
-            // For one of these, a connection that was lost may have set the old file aside.
+            // For one of these names, an attempt over a lost connection may have set the old file aside.
             for earlier in &earlier {
                 channel.remove_aside(earlier).await?;
             }
@@ -264,8 +264,8 @@ impl Carrier {
         carried
     }
 
-    /// Makes a part of a small file. If there is one, it is removed, and this one gets another name: what was sent over a connection that
-    /// was lost may still arrive, and would empty this one or give it the name of the whole. Tells the names that were taken, too.
+    /// Makes the partial file of a small file. If one exists, it is removed, and the new one gets another name: requests over a connection
+    /// that was lost may still arrive, and would empty the new one or rename it to the final name. Returns the names that existed, too.
     async fn make_there(
         &self,
         channel: &Rc<Channel>,
@@ -294,17 +294,17 @@ pub(crate) fn open_source(file: &FileCopy) -> Result<File> {
     opened.map_err(|error| Error::local("read the source", &error))
 }
 
-/// Opens a file that is not there yet.
+/// The request to make a new file and open it.
 fn to_make(path: &[u8], mode: u32) -> Request<'_> {
     let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
     let attributes = Attributes { permissions: Some(mode), ..Attributes::default() };
     Request::Open { path, flags, attributes }
 }
 
-/// The size of a part that an earlier run has left, if it is ours: a file of the owner of the one that was just `made`, with which
-/// other users can do no more than with one of this mode.
+/// The size of the partial file of an earlier run, if it is ours: a file of the same owner as the one that was just `made`, which gives
+/// other users no more rights than this mode.
 async fn former_size(channel: &Channel, path: &[u8], made: &[u8], mode: u32) -> Result<Option<u64>> {
-    // A server would wait for the other end of a FIFO.
+    // Opening a FIFO would block the server until the other end is opened.
     if channel.lstat(path).await?.is_none_or(|known| known.file_type() != Some(FileType::Regular)) {
         return Ok(None);
     }
@@ -318,16 +318,16 @@ async fn former_size(channel: &Channel, path: &[u8], made: &[u8], mode: u32) -> 
     Ok(is_ours.then(|| former.size.unwrap_or(u64::MAX)))
 }
 
-/// The file behind a target, and the permissions of the one that is there.
+/// The file behind a target, and the permissions of the present file, if there is one.
 async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32>)> {
     let target = &item.target;
     let Some(known) = channel.lstat(target).await? else { return Ok((target.to_vec(), None)) };
     let (target, known) = if known.file_type() == Some(FileType::Symlink) {
-        // Below a folder, a link is replaced itself.
+        // Below a folder that the user named, the link itself is replaced.
         if !item.is_named() {
             return Ok((target.clone(), None));
         }
-        // The file is replaced, not the link. A link to nothing is.
+        // The file behind a link is replaced, not the link; a dangling link is replaced itself.
         match channel.stat(target).await? {
             Some(behind) => (channel.real_path(target).await?, behind),
             None => return Ok((target.to_vec(), None)),
@@ -341,15 +341,15 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
     }
 }
 
-/// Refuses a source that is not what it was when it was listed.
+/// Refuses a source that has changed since it was listed.
 pub(crate) fn unchanged(file: &FileCopy, local: &File) -> Result {
-    // Files of the kernel have no size, and contents.
+    // Files of the kernel report no size, but have contents.
     if file.item.size_bytes == 0 && local.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
         return Err(Error::Local(
             "the source has contents but reports size 0, as files in /proc do; cat it to a regular file and copy that".to_owned(),
         ));
     }
-    // What was read, and what has its name now.
+    // Both the open file and the file that has its name now are checked.
     for now in [local.metadata(), fs::metadata(os(&file.item.source))] {
         let now = now.map_err(|error| Error::local("read the source's size", &error))?;
         let modified_ns = i128::from(now.mtime()) * 1_000_000_000 + i128::from(now.mtime_nsec());

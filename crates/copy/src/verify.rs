@@ -1,6 +1,6 @@
-//! Whether what is on the other machine is what is here.
+//! Verifies that the files on both machines are equal.
 //!
-//! A shell there sums it. SFTP has the last word: some servers show SFTP other files than a shell, under the same names.
+//! A shell on the other machine computes checksums. SFTP has the last word, because some servers show it other files than a shell.
 
 use std::{fs::File, io, rc::Rc, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     report::Verified,
 };
 
-/// Handles for reading back have numbers of their own.
+/// Marks the numbers of handles for reading back.
 pub(crate) const READING: u64 = 1 << 63;
 
 impl Carrier {
@@ -27,8 +27,8 @@ impl Carrier {
         hashed.map_err(io::Error::other).flatten().map_err(|error| Error::local("read the file here", &error))
     }
 
-    /// Whether a chunk of a file is the same on both sides, of which `here` is the sum here. Of one that an earlier run has brought,
-    /// `was` was the sum.
+    /// Whether a chunk of a file is the same on both machines; `here` is its checksum on this one. For a chunk of an earlier run, `was` is
+    /// the checksum at that time.
     pub(crate) async fn is_same(
         &self,
         channel: &Channel,
@@ -46,18 +46,18 @@ impl Carrier {
         let path = if is_up { &prepared.temporary } else { &file.item.source };
         let there = self.hashers.hash_chunk(path, begin, here).await;
         if !is_up && was.is_some() {
-            // What an earlier run has brought may be of another source, whose size and time are the same.
+            // A chunk of an earlier run may come from another source with the same size and time.
             return Ok(there == Some(here.to_string()));
         }
         if let Some(is_same) = self.shell_agrees(channel, file, path, (begin, here), there).await? {
             return Ok(is_same);
         }
         file.lacks_hash.set(true);
-        // Where no shell can tell more, SSH has authenticated what came down in this run.
+        // Without a shell, a download of this run counts as correct, because SSH has authenticated its data.
         Ok(!is_up || self.read_there(channel, file, path, (begin, here)).await? == here)
     }
 
-    /// Verifies a small file, whose end on this machine is `local`, and on the other `path`.
+    /// Verifies a small file: `local` on this machine, and `path` on the other.
     pub(crate) async fn verify_small(
         &self,
         channel: &Channel,
@@ -78,7 +78,7 @@ impl Carrier {
         Ok(verified)
     }
 
-    /// Whether a shell that has summed something there agrees; none if no shell there can tell.
+    /// Whether the checksum of a shell agrees; none if no shell on the other machine can compute it.
     async fn shell_agrees(
         &self,
         channel: &Channel,
@@ -101,7 +101,7 @@ impl Carrier {
         Ok(None)
     }
 
-    /// The sum of what SFTP reads there: at the end of a file, also of what is behind it.
+    /// The checksum of the data that SFTP reads on the other machine. At the end of a file, data behind the expected end is included.
     async fn read_there(
         &self,
         channel: &Channel,
@@ -114,7 +114,7 @@ impl Carrier {
         let end = begin + here.bytes;
         let behind = u64::from(end == file.item.size_bytes);
         let bytes = self.read(channel, &handle, begin..end + behind).await;
-        // A small file that is carried again has another part.
+        // A small file that is carried again has another partial file, so the handle is not kept.
         if file.is_small() {
             drop(handle);
             let _ = channel.close(number)?;

@@ -43,8 +43,8 @@ pub fn create(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Adds what the file `cpu.stat` of a group says of its quota: its periods, those of them in which its processes were stopped,
-/// and for how long, summed over the processors: four that stand still for a second make four seconds.
+/// Adds what the file `cpu.stat` of a group says of its quota: its periods, the periods in which it was throttled, and the throttled
+/// time. This time is summed over processors: four that are throttled for a second make four seconds.
 pub(crate) fn add_throttling(stat: &str, values: &mut BTreeMap<String, u64>) {
     let of = |name: &str| crate::number(stat, name);
     // Version 2 has microseconds, version 1 nanoseconds.
@@ -55,7 +55,7 @@ pub(crate) fn add_throttling(stat: &str, values: &mut BTreeMap<String, u64>) {
     values.extend(known);
 }
 
-/// What the nearest group above a process that limits its processor time has counted of this quota; nothing if none does.
+/// What the nearest group of a process that limits its processor time has counted of this quota; empty if no group does.
 pub(crate) fn quota_of(pid: u32) -> BTreeMap<String, u64> {
     let texts = || {
         Some((crate::read("/proc/self/mountinfo").ok()?, crate::read(format!("/proc/{pid}/cgroup")).ok()?))
@@ -105,7 +105,7 @@ fn find(
     })
 }
 
-/// The mounted hierarchies that may have a controller, each with the group from which on it is mounted, and where.
+/// The mounted hierarchies that may have a controller, each with the group at the root of the mount, and the mount point.
 fn mounted<'a>(mounts: &'a str, controller: &'a str) -> impl Iterator<Item = (Version, &'a str, &'a Path)> {
     // proc_pid_mountinfo(5): … root mount-point options … - type source super-options
     mounts.lines().filter_map(move |line| {
@@ -124,8 +124,8 @@ fn has_word(list: &str, separator: char, word: &str) -> bool {
     list.split(separator).any(|known| known.trim() == word)
 }
 
-/// This process's group in the hierarchy of a controller (in that of version 2 if empty), which is mounted from `root` on at
-/// `point`; none if the mount does not show it.
+/// A process's group in the hierarchy of a controller (of version 2 if the name is empty), of which the group `root` is mounted
+/// at `point`; none if the mount does not show the process's group.
 fn own_group(groups: &str, controller: &str, root: &str, point: &Path) -> Option<PathBuf> {
     // cgroups(7): number:controllers:path
     let mut groups = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));

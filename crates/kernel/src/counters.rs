@@ -33,7 +33,7 @@ const NETWORK: [(&str, Parse); 7] = [
     ("sys/net/netfilter/nf_conntrack_max", |text, values| number("conntrack.max_entries", text, values)),
 ];
 
-/// How many of these files are read each second, the first ones. Of 30 hosts, each more takes about a thousandth of a processor.
+/// This many files, the first ones, are read each second. With 30 hosts, each further file takes about a thousandth of a processor.
 const READ_EACH_SECOND: usize = 3;
 
 const MACHINE: [(&str, Parse); 6] = [
@@ -45,7 +45,7 @@ const MACHINE: [(&str, Parse); 6] = [
     ("sys/fs/file-nr", open_files),
 ];
 
-/// Names, or their beginnings, whose values rise and fall. All others only rise.
+/// Names, or prefixes of names, of values that rise and fall. All other values only rise.
 const LEVELS: [&str; 10] = [
     "Ip.Forwarding",
     "Ip.DefaultTTL",
@@ -58,7 +58,7 @@ const LEVELS: [&str; 10] = [
     "conntrack.entries",
     "conntrack.max_entries",
 ];
-/// The end of the names of sizes of rings, which are levels, too.
+/// The suffix of the names of ring sizes, which are levels, too.
 pub(crate) const RING: &str = "_ring_packets";
 
 /// Reads the counters of a network namespace.
@@ -66,8 +66,8 @@ pub fn of_network(read: ReadFile<'_>) -> Counters {
     parse(&NETWORK, read)
 }
 
-/// Reads those counters of a network namespace that are looked at each second, where `read` gives an empty text for a file that is as
-/// it was. No packet has come or gone where the first file is so, and the others are not read.
+/// Reads the counters of a network namespace that are needed each second. `read` returns an empty text for a file that has not
+/// changed. If the first file has not, no packet has come or gone, and the others are not read.
 pub(crate) fn of_network_in_brief(read: ReadFile<'_>) -> Counters {
     let mut counters = Counters::default();
     for (at, file) in NETWORK[..READ_EACH_SECOND].iter().enumerate() {
@@ -109,13 +109,13 @@ fn add(counters: &mut Counters, (name, parse): &(&str, Parse), text: io::Result<
     }
 }
 
-/// Those that only rise and are sums of numbers of 32 bits, one for each processor.
+/// Prefixes of counters that only rise and are sums of 32-bit numbers, one for each processor.
 const OF_32_BITS: [&str; 2] = ["softnet.", "conntrack."];
 
-/// What has changed since `before`: the difference of what only rises, and the later value of what rises and falls. A counter
-/// that `before` does not have began at 0, as those of an interface that is new. Where an interface's counter fell, another one
-/// took its name: the later value counts. Any other that fell has not changed as far as is known, as when a processor was taken
-/// away: the later value may be that of months.
+/// The changes since `before`: the difference for counters that only rise, and the later value for those that rise and fall. A
+/// counter that `before` lacks began at 0, like those of a new interface. If an interface's counter fell, another interface has
+/// taken its name, and the later value counts. Any other counter that fell, as when a processor was taken away, is taken to be
+/// unchanged, because its later value may have grown over months.
 pub fn since(mut now: Counters, before: &Counters) -> Counters {
     for (name, value) in &mut now.values {
         *value = change(name, before.get(name), *value);
@@ -140,7 +140,7 @@ pub(crate) fn is_level(name: &str) -> bool {
     LEVELS.iter().any(|level| name.starts_with(level)) || name.ends_with(RING)
 }
 
-/// Reads a file of this machine for the calling thread, whose network namespace `net/…` stands for.
+/// Reads a file of this machine; `net/…` stands for the files of the calling thread's network namespace.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -223,11 +223,10 @@ fn number(name: &str, text: &str, values: &mut Values) -> Option<()> {
     Some(())
 }
 
-/// The time of each processor. The time at work is only sampled by the kernel; that without work is exact, so
-/// to know how busy a processor was, subtract it from the time on the clock.
+/// The times of each processor. The kernel counts idle time exactly, but only samples busy time: to know how busy
+/// a processor was, subtract its idle time from the time on the clock.
 pub(crate) fn processors(text: &str, values: &mut BTreeMap<String, u64>) -> Option<()> {
-    // proc_stat(5): user nice system idle iowait irq softirq steal. A program that is nice works, too, and waiting for a disk is
-    // time without work.
+    // proc_stat(5): user nice system idle iowait irq softirq steal. Nice time is time at work, and iowait is idle time.
     const FIELDS: [(&[usize], &str); 6] = [
         (&[0, 1], "user_ms"),
         (&[2], "system_ms"),

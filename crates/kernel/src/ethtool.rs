@@ -24,7 +24,7 @@ const NAME_WORDS: usize = 8;
 /// A driver with more counters is not asked for them. Large cards have some thousands.
 const MAX_COUNTERS: usize = 32_768;
 
-/// Drivers count all kinds of things, under names of their own. These words are in the names of what was lost.
+/// Each driver names its counters as it likes. The names of counters of lost packets contain one of these words.
 const LOST: [&str; 9] =
     ["drop", "discard", "miss", "error", "fifo", "no_buf", "out_of_buf", "no_dma", "allowance_exceeded"];
 
@@ -38,7 +38,7 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == 40);
 
-/// Adds what the drivers of those interfaces tell that `counters` already has, in the calling thread's network namespace.
+/// Adds the drivers' counters of the interfaces that `counters` already has, in the calling thread's network namespace.
 pub(crate) fn add(counters: &mut Counters) {
     let Counters { values, missing, .. } = counters;
     let socket = match socket(AddressFamily::INET, SocketType::DGRAM, None) {
@@ -53,14 +53,14 @@ pub(crate) fn add(counters: &mut Counters) {
     let interfaces: Vec<String> = values.keys().filter_map(interface).filter(|name| name != "lo").collect();
     for interface in interfaces {
         match add_driver(&socket, &interface, values) {
-            // Interfaces without hardware hardly ever have any, and one may be gone.
+            // Virtual interfaces rarely have driver counters, and an interface may have been removed meanwhile.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NODEV) => {}
             Err(error) => _ = missing.insert(format!("ethtool {interface}"), error.to_string()),
         }
     }
 }
 
-/// Adds what `ethtool -S` printed of an interface.
+/// Adds the counters that `ethtool -S` printed for an interface.
 pub(crate) fn add_printed(interface: &str, text: &str, values: &mut BTreeMap<String, u64>) {
     let counter = |line: &'_ str| {
         let (name, value) = line.rsplit_once(": ")?;
@@ -69,7 +69,7 @@ pub(crate) fn add_printed(interface: &str, text: &str, values: &mut BTreeMap<Str
     keep(interface, text.lines().filter_map(counter), values);
 }
 
-/// Adds the counters of what was lost. A driver that has a counter for each queue may call all of them the same.
+/// Adds the counters of lost packets. Counters of one name are summed: a driver may give those of all queues the same name.
 fn keep(interface: &str, counters: impl Iterator<Item = (String, u64)>, values: &mut BTreeMap<String, u64>) {
     for (name, value) in counters.filter(|(name, _)| LOST.iter().any(|word| name.contains(word))) {
         let sum = values.entry(format!("interface.{interface}.ethtool.{}", name.trim())).or_default();
@@ -135,8 +135,8 @@ mod tests {
         namespaces::{self, Kind},
     };
 
-    /// A program that drops all packets, at one end of a pair of interfaces in a namespace of its own. What `ip` leaves in the BPF file
-    /// system, the machine's must not have. It all ends with the standard input.
+    /// An XDP program that drops all packets, at one end of a veth pair in a network namespace of its own. A BPF file system of its own
+    /// takes what `ip` leaves there. The namespaces end when the standard input closes.
     const DROP: &str = "__attribute__((section(\"xdp\"), used)) int drop(void *packet) { return 1; }";
     const SETUP: &str = "mount -t bpf bpf /sys/fs/bpf; ip link add name va type veth peer name vb; ip link set dev vb xdp obj drop.o sec xdp; \
          for f in all default; do echo 1 >/proc/sys/net/ipv6/conf/$f/disable_ipv6; done; \

@@ -1,5 +1,5 @@
-//! What a machine's hardware has that settings of the kernel cannot repair: clocks, cores of their own, network cards. It is looked
-//! at and explained, never changed.
+//! Properties of the hardware that no kernel setting repairs: clock governors, isolated cores, network cards. They are reported and
+//! explained, never changed.
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +9,7 @@ use std::{
 
 use serde::Serialize;
 
-/// Something that the hardware has.
+/// A property of the hardware.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What was looked at.
@@ -63,7 +63,7 @@ impl Look<'_> {
         (!found.is_empty()).then_some(Finding { what, found, advice })
     }
 
-    /// Processors that the scheduler leaves alone. Worth while only with a card whose interrupts can go elsewhere.
+    /// Processors that the scheduler leaves alone. Isolation is advised only if there is a card, whose interrupts can be moved elsewhere.
     fn isolation(&self, has_card: bool) -> Option<Finding> {
         let isolated = self.read("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty());
         let processors = self.processors();

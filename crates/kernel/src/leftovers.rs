@@ -1,4 +1,4 @@
-//! What connections leave in a network namespace when they have ended, and what has room for it.
+//! What ended connections leave in a network namespace, and how much room there is for it.
 
 use std::io;
 
@@ -10,10 +10,10 @@ use crate::{
 const PORTS: &str = "sys/net/ipv4/ip_local_port_range";
 const MOST_IN_TIME_WAIT: &str = "sys/net/ipv4/tcp_max_tw_buckets";
 const SOCKETS_IPV6: &str = "net/sockstat6";
-/// What [`of`] reads beside the counters of the network.
+/// The files that [`of`] reads in addition to those of the network's counters.
 pub(crate) const FILES: [&str; 3] = [PORTS, MOST_IN_TIME_WAIT, SOCKETS_IPV6];
 
-/// What is left.
+/// A kind of leftover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// TCP sockets in use, those that listen included and those in TIME_WAIT excluded.
@@ -38,13 +38,13 @@ pub struct Leftover {
 }
 
 impl Leftover {
-    /// Of so many more than `before`, a trial notices nothing: they take half of the room that there was, and leave the other
-    /// half to the trial.
+    /// This many more than `before` do not affect a trial: they take half of the room that there was, and leave the other half
+    /// to the trial.
     pub fn harmless(&self, before: u64) -> u64 {
         self.room.saturating_sub(before) / 2
     }
 
-    /// Whether there are more than that.
+    /// Whether there are more of them than are [`harmless`](Self::harmless).
     pub fn is_in_the_way(&self, before: u64) -> bool {
         self.count.saturating_sub(before) > self.harmless(before)
     }
@@ -67,14 +67,14 @@ pub fn here() -> io::Result<Vec<Leftover>> {
     // tcp_tw_reuse: 1 lets every port be used again after a second, 2 those of loopback; both by timestamps.
     let setting = |name: &str| read_own(&format!("sys/net/ipv4/{name}")).map(|text| text.trim().to_owned());
     let reused = if setting("tcp_timestamps")? == "0" { "0".to_owned() } else { setting("tcp_tw_reuse")? };
-    // No more than all of them keep a port, and listing them takes long.
+    // At most all sockets in TIME_WAIT keep a port. Listing them takes long, so it is done only if that many would matter.
     let may_keep = reused != "1" && ports.is_in_the_way(0);
     ports.count = if may_keep { tcp::ports_in_time_wait(reused == "0")? } else { 0 };
     all.push(ports);
     Ok(all)
 }
 
-/// Counts what is left by files: open sockets first, then those in TIME_WAIT, then what is tracked, if anything is.
+/// Counts leftovers from files: open sockets first, then those in TIME_WAIT, then tracked connections, if there is tracking.
 pub(crate) fn of(read: ReadFile<'_>) -> io::Result<Vec<Leftover>> {
     let counters = of_network(read);
     let count = |name: &str| {
@@ -85,7 +85,7 @@ pub(crate) fn of(read: ReadFile<'_>) -> io::Result<Vec<Leftover>> {
     // connect() tries the ports of one parity before the others; an open connection keeps a port at either end.
     let room = ports(&read(PORTS)?).ok_or_else(|| io::Error::other("the range of ports is not known"))? / 2;
     let open = Leftover { kind: Kind::Open, count: count("sockstat.TCP.inuse")? + open_ipv6, room };
-    // Beyond it, sockets skip TIME_WAIT.
+    // Beyond this limit, sockets skip TIME_WAIT.
     let room = read(MOST_IN_TIME_WAIT).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
     let time_wait = Leftover { kind: Kind::TimeWait, count: count("sockstat.TCP.tw")?, room };
     let tracked = counters.get("conntrack.entries").zip(counters.get("conntrack.max_entries"));

@@ -44,7 +44,7 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
 
 /// Reads what is left of an open file in `/proc` or `/sys`.
 pub(crate) fn read_rest(file: &mut File) -> io::Result<String> {
-    // These files do not tell their size, and would be read in many small pieces. Without a limit, their size would be asked for.
+    // These files do not report their size, so the capacity saves many small reads. Without `take`, the reader would ask for the size.
     let mut text = String::with_capacity(8 << 10);
     file.take(u64::MAX).read_to_string(&mut text)?;
     Ok(text)
@@ -101,7 +101,7 @@ pub(crate) fn names(folder: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// For how long the calling thread was ready to run without a processor, in nanoseconds, if the kernel counts it.
+/// For how long the calling thread has waited on a run queue, in nanoseconds, if the kernel counts it.
 pub fn waited_for_processor_ns() -> Option<u64> {
     read("/proc/thread-self/schedstat").ok()?.split_whitespace().nth(1)?.parse().ok()
 }
@@ -124,9 +124,9 @@ pub fn protocol_number(text: &str, protocol: &str, name: &str) -> Option<u64> {
     names.split(' ').zip(numbers.split(' ')).find(|(other, _)| *other == name)?.1.parse().ok()
 }
 
-/// Bytes that ended programs have left to the kernel and that the other sides have not acknowledged, in the text of
-/// `/proc/net/tcp` or `tcp6`: those of sockets without an inode in the states FIN_WAIT1, LAST_ACK and CLOSING of
-/// include/net/tcp_states.h, without the end of the stream, which counts as a byte there.
+/// Bytes that ended programs have left to the kernel and that the peers have not acknowledged, in the text of `/proc/net/tcp` or
+/// `tcp6`: the send queues of sockets without an inode in the states FIN_WAIT1, LAST_ACK and CLOSING of include/net/tcp_states.h,
+/// without the FIN, which counts as a byte there.
 pub fn unacknowledged_bytes(table: &str) -> u64 {
     let left = |line: &str| {
         // proc_pid_net(5): sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …

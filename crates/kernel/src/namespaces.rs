@@ -37,7 +37,7 @@ pub fn identity(namespace: &File) -> io::Result<(u64, u64)> {
     namespace.metadata().map(|file| (file.dev(), file.ino()))
 }
 
-/// This process's own namespace, also where `/proc` shows other process ids than this process's.
+/// This process's own namespace, even if `/proc` is that of another PID namespace.
 ///
 /// # Errors
 /// When the namespace's file cannot be opened.
@@ -53,8 +53,8 @@ pub fn own_identity(kind: Kind) -> io::Result<(u64, u64)> {
     identity(&own(kind)?)
 }
 
-/// The outermost of the processes that this one comes from whose mounts this one may enter, and whose root folder is the same: the first
-/// process, unless that may do more than this one, or lives outside of a root of its own (`chroot`). None if there is no such process.
+/// The outermost ancestor of this process whose mount namespace it may enter and which has the same root folder: the first process,
+/// unless that has more privileges than this one, or this one has a root of its own (`chroot`). None if there is no such ancestor.
 pub fn outermost_ancestor() -> Option<u32> {
     let parent = |process: &str| -> Option<u32> {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;

@@ -1,4 +1,4 @@
-//! Looks at this machine: what it does to a program that wants to be in time.
+//! Measures how much this machine delays a program that must act on time.
 
 use std::{
     collections::BTreeMap,
@@ -56,7 +56,7 @@ struct Seen {
 fn watch(cpu: usize, length: Duration) -> Seen {
     let mut only = CpuSet::new();
     only.set(cpu);
-    // A processor that has just been taken away is looked at from another one.
+    // If the processor has just been taken away, the thread runs on another one.
     let _ = sched_setaffinity(None, &only);
     let began = Instant::now();
     let mut late_us = Vec::new();
@@ -105,7 +105,7 @@ fn noise_of(before: &Account, after: &Account, seen: Vec<Seen>) -> Noise {
     let looked_s = after.passed_s - before.passed_s;
     let share = |s: f64| (s / (looked_s * after.processors).max(1e-9)).clamp(0.0, 1.0);
     let (stolen_s, idle_s) = (after.stolen_s - before.stolen_s, after.idle_s - before.idle_s);
-    // The time without work is exact, that at work is only sampled.
+    // Busy time is derived from idle time, because the kernel counts idle time exactly, but only samples busy time.
     let busy_s = looked_s * after.processors - idle_s - stolen_s;
     let waits: Option<Vec<f64>> = seen.iter().map(|seen| seen.runqueue_wait_s).collect();
     let mut late_us: Vec<f64> = seen.into_iter().flat_map(|seen| seen.late_us).collect();

@@ -1,7 +1,7 @@
 //! Books each processor's time to the network namespace that it works for, softirqs included: BPF programs cut it into
 //! slices (`bpf/processor_time.bpf.c` says when), and add them up by processor and namespace.
 //!
-//! Programs and accounts are held by open files. Nothing is left of them when the process ends, however it does.
+//! Programs and accounts exist only while their files are open, so nothing of them is left however the process ends.
 
 use std::{collections::BTreeMap, error::Error, io, thread, time::Duration};
 
@@ -10,34 +10,34 @@ use aya::{
     maps::{Array, PerCpuArray, PerCpuValues},
     programs::BtfTracePoint,
 };
-// Their clock is that of the programs, `bpf_ktime_get_ns`.
+// The BPF programs read the same clock with `bpf_ktime_get_ns`.
 use clock::monotonic_ns;
 use record::counters::{ProcessorTime, UnownedTime};
 
 use crate::counters::{processors, read_own};
 
-/// `bpf/build.sh` makes it of `bpf/processor_time.bpf.c`.
+/// `bpf/build.sh` compiles it from `bpf/processor_time.bpf.c`.
 const PROGRAMS: &[u8] = include_bytes_aligned!("../bpf/processor_time.bpf.o");
 
 /// Owners that are no namespace, as the programs number them.
 const IDLE: u32 = 1;
 const KERNEL: u32 = 2;
-/// The programs, which are called like the tracepoints that they are attached to.
+/// The programs, which are named after the tracepoints that they are attached to.
 const TRACEPOINTS: [&str; 5] =
     ["sched_switch", "softirq_exit", "netif_receive_skb", "netif_receive_skb_exit", "qdisc_dequeue"];
-/// Less than this part of the clock may be lost.
+/// At most the elapsed time divided by this may be lost.
 const MIN_PER_LOST: u64 = 1_000;
-/// Longer than a program runs that has begun.
+/// Wait between two readings: longer than a program that has begun takes to end.
 const PROGRAMS_END: Duration = Duration::from_millis(1);
-/// How often the slices are read until they stand still.
+/// Most readings of the slices until two in a row are equal.
 const MAX_READINGS: u32 = 1_000;
 
 /// Time of tasks, and of softirqs, in nanoseconds, and the number of slices.
 type Account = [u64; 3];
 /// `struct account` of the programs: the owner, 0 if there is none yet, and the [`Account`].
 type Place = [u64; 4];
-/// `struct slice` of the programs: its begin, owner and kind, then of the processor the time that was lost, the number of slices
-/// of which the end was measured, what these took, and when the next one is due.
+/// `struct slice` of the programs: its begin, owner and kind. The rest is about the processor: the time that was lost, the number of
+/// slices whose end was timed, how long those ends took, and in how many slices the next one is due.
 type Slice = [u64; 7];
 
 /// What a core did.
@@ -52,7 +52,7 @@ struct Core {
 pub(crate) struct Booking {
     ebpf: Ebpf,
     began_ns: u64,
-    /// What the hypervisor had taken away before.
+    /// The steal time of each processor at the begin.
     stolen_ms: BTreeMap<u32, u64>,
 }
 
@@ -114,7 +114,7 @@ impl Booking {
             };
             let mut owners: BTreeMap<u32, Account> = places.iter().filter_map(on_core).collect();
             let slice = slices.get(core as usize).copied().unwrap_or_default();
-            // The slice that was under way. A processor that nothing happened on was idle.
+            // Adds the slice that was under way. A processor without any event was idle.
             let (owner, began_ns) =
                 if slice[0] == 0 { (IDLE, self.began_ns) } else { (slice[1] as u32, slice[0]) };
             let kind = usize::from(slice[2] != 0);
@@ -159,7 +159,7 @@ impl Booked {
             let time_s = |account: &Account| (account[0] + account[1]) as f64 / 1e9;
             let busy_s: f64 =
                 owners.iter().filter(|(owner, _)| **owner != IDLE).map(|(_, account)| time_s(account)).sum();
-            // The hypervisor takes a processor away from work, not from idleness. Of whose work it does not tell.
+            // The hypervisor takes time away from work, not from idleness. It does not tell whose work, so all owners lose a share.
             let from_work_s = stolen_s.min(busy_s);
             let left = if busy_s > 0.0 { 1.0 - from_work_s / busy_s } else { 1.0 };
             for (owner, account) in &owners {
@@ -179,13 +179,13 @@ impl Booked {
         booked
     }
 
-    /// Takes out the time of a namespace, which its inode names.
+    /// Removes and returns the time of the namespace with this inode number.
     pub(crate) fn take(&mut self, inode: u64) -> ProcessorTime {
         let inode = u32::try_from(inode).ok();
         inode.and_then(|inode| self.namespaces.remove(&inode)).unwrap_or_default()
     }
 
-    /// What has not been taken out.
+    /// The time without that of the namespaces that were taken.
     pub(crate) fn rest(mut self) -> UnownedTime {
         self.namespaces.values().for_each(|time| self.unowned.others.merge(time));
         self.unowned
@@ -216,7 +216,7 @@ fn no_part(name: &str) -> String {
     format!("the BPF object has no {name}")
 }
 
-/// What the hypervisor has taken away of each processor, in milliseconds.
+/// The steal time of each processor, in milliseconds.
 fn stolen_ms() -> io::Result<BTreeMap<u32, u64>> {
     let mut values = BTreeMap::new();
     let known = processors(&read_own("stat")?, &mut values);
@@ -241,7 +241,7 @@ fn refused(error: &(dyn Error + 'static)) -> String {
     format!("the kernel does not take the BPF programs: {}", in_words(error))
 }
 
-/// An error and its causes in one line. The verifier says hundreds of lines.
+/// An error and its causes in one line: the first of each, because the verifier writes hundreds of lines.
 fn in_words(error: &(dyn Error + 'static)) -> String {
     let mut words = Vec::new();
     let mut cause = Some(error);
@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// Says its network namespace, and works for a while.
+    /// Prints its network namespace, and works for a while.
     const WORK: &str = "readlink /proc/self/ns/net; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
 
     /// The inode number in what the link to a network namespace says.
@@ -271,7 +271,7 @@ mod tests {
         link.strip_prefix("net:[").and_then(|rest| rest.strip_suffix(']')).unwrap().parse().unwrap()
     }
 
-    /// Books while a process works in a namespace of its own. How much, `make prove NAME=processor-by-host` compares.
+    /// Books while a process works in a namespace of its own. `make prove NAME=processor-by-host` compares how much is booked.
     fn check_work(booking: Booking) {
         let done = Command::new("unshare").args(["--net", "sh", "-c", WORK]).output().unwrap();
         let mut booked = booking.stop().unwrap();
@@ -281,7 +281,7 @@ mod tests {
         assert!(!has_account(&booked, inode), "it is taken out");
     }
 
-    /// Where the hypervisor took much time, nothing may be left in the account.
+    /// Whether a namespace has an account, which may be empty if the hypervisor took much time.
     fn has_account(booked: &Booked, inode: u64) -> bool {
         booked.namespaces.contains_key(&(inode as u32))
     }
@@ -312,7 +312,7 @@ mod tests {
             inode(line.trim())
         };
         let inodes: Vec<u64> = hosts.iter_mut().map(said).collect();
-        // `wait` closes what they read from.
+        // `wait` closes their standard input, which ends them.
         hosts.iter_mut().for_each(|host| assert!(host.wait().is_ok()));
         let booked = booking.stop().unwrap();
         let without: Vec<u64> = inodes.into_iter().filter(|inode| !has_account(&booked, *inode)).collect();
@@ -330,7 +330,7 @@ mod tests {
         if String::from_utf8_lossy(&version).contains("clang version 14.0.6") {
             assert!(object == PROGRAMS, "run {build} and commit what it made");
         } else if rustix::process::geteuid().is_root() {
-            // They must do the same.
+            // Programs built by another version of clang must do the same.
             testing::skipped("bytes of processor_time", "other versions of clang make other bytes");
             check_work(Booking::of(&object).unwrap());
         }

@@ -23,13 +23,13 @@ pub struct Program {
     pub began_ticks: u64,
     /// The name of the program, cut by the kernel to 15 bytes.
     pub name: String,
-    /// The process that waits for its end.
+    /// The parent, which waits for its end.
     pub parent: u32,
     /// The process group.
     pub process_group: u32,
-    /// Time on processors of all its threads, ended ones as well, in nanoseconds.
+    /// Processor time of all its threads, including those that have ended, in nanoseconds.
     pub running_ns: u64,
-    /// The same of its children that ended and that it has waited for, and of theirs.
+    /// Processor time of its children that have ended and that it has waited for, and of their children, in nanoseconds.
     pub children_ns: u64,
     /// The threads by their ids.
     pub threads: BTreeMap<u32, ThreadTimes>,
@@ -50,8 +50,8 @@ pub struct ThreadTimes {
     pub waiting_ns: u64,
 }
 
-/// All processes by the identity of their network namespace ([`namespaces::identity`]). Those of other users are not seen
-/// without the right to.
+/// All processes by the identity of their network namespace ([`namespaces::identity`]). Without the privilege to see them,
+/// those of other users are missing.
 pub fn by_network() -> BTreeMap<(u64, u64), Vec<u32>> {
     let mut all: BTreeMap<_, Vec<u32>> = BTreeMap::new();
     for pid in crate::processes() {
@@ -81,8 +81,8 @@ pub(crate) struct Look {
     pub(crate) program: Program,
 }
 
-/// Looks at a process; none once it has ended. A process of which no thread has run since the last look is as it was: then nothing
-/// else of it is read.
+/// Looks at a process; none once it has ended. If no thread has run since the last look, that look is returned and nothing else is
+/// read.
 pub(crate) fn look(pid: u32, last: Option<Look>) -> Option<Look> {
     let folder = Path::new("/proc").join(pid.to_string());
     let text = |thread: u32| {
@@ -115,7 +115,7 @@ fn is_blocked(stat: &str) -> bool {
     fields(stat).is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
 }
 
-/// A process from the texts of its files in `/proc`. Of its threads, only the first is asked whether it waits for a device.
+/// A process from the texts of its files in `/proc`. `is_blocked` covers its first thread only.
 pub(crate) fn parse(
     pid: u32,
     stat: &str,
@@ -152,7 +152,7 @@ pub fn descriptors(pid: u32) -> Option<u64> {
     }
 }
 
-/// The processors that some threads of a process may use together, such as `0-3,8`; none if it has ended.
+/// The processors that any of these threads of a process may use, such as `0-3,8`; none if it has ended.
 pub(crate) fn cpus(pid: u32, threads: &[u32]) -> Option<String> {
     let folder = Path::new("/proc").join(pid.to_string()).join("task");
     let of_thread = |thread: &u32| {
@@ -167,7 +167,7 @@ pub(crate) fn cpus(pid: u32, threads: &[u32]) -> Option<String> {
     Some(all.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
 }
 
-/// Time on a processor, time waiting for one, number of time slices.
+/// Parses `schedstat`: time on a processor, time waiting for one, number of time slices.
 pub(crate) fn parse_times(schedstat: &str) -> Option<ThreadTimes> {
     let mut numbers = schedstat.split_whitespace().map(str::parse);
     Some(ThreadTimes { running_ns: numbers.next()?.ok()?, waiting_ns: numbers.next()?.ok()? })

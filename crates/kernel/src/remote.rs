@@ -18,7 +18,7 @@ pub(crate) use source::Shell;
 
 use crate::{leftovers::Leftover, ssh::Login};
 
-/// Longest wait for the first answer of a host: connecting and logging in, perhaps over others.
+/// Longest wait for the first answer of a host: connecting and logging in, perhaps through jump hosts.
 const LOGIN_WAIT: Duration = Duration::from_secs(20);
 /// Longest wait for any other answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Where a remote host is, in the form `[NAME=][USER@]HOST[:PORT]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
-    /// What the host is called; by default all that was given.
+    /// Name of the host; by default the whole text that was given.
     pub name: String,
     given: String,
     login: Login,
@@ -77,7 +77,7 @@ pub struct Remote {
     own: Mutex<Option<OwnConnection>>,
 }
 
-/// What this program's own looking is on this machine; it is no part of a trial.
+/// The `ssh` on this machine by which this program observes a remote host; it is no part of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OwnConnection {
     /// The process group of `ssh`.
@@ -107,12 +107,12 @@ impl Remote {
         &self.destination.name
     }
 
-    /// What this program's own looking is.
+    /// The `ssh` by which this program observes the host.
     pub(crate) fn own(&self) -> Option<OwnConnection> {
         *lock(&self.own)
     }
 
-    /// Counts what connections have left there, without the ports that they keep: listing them would be work for the host.
+    /// Counts what ended connections have left on the host, except for the ports that they keep: listing these would load the host.
     ///
     /// # Errors
     /// When the host does not answer, or does not tell.
@@ -137,7 +137,7 @@ impl Remote {
     }
 }
 
-/// A panic elsewhere leaves nothing half done here.
+/// Ignores poisoning: a thread that panics leaves no half-done change behind these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What was saved of other kernels (`tests/fixtures/save.sh`) is read as this one's is.
+//! Files saved from other kernels (`tests/fixtures/save.sh`) are read like those of this kernel.
 
 use std::{collections::BTreeMap, io};
 
@@ -6,7 +6,7 @@ use record::Counters;
 
 use crate::{cgroups, counters, programs, remote};
 
-/// A kernel's version, and what was saved of it.
+/// A kernel's version, and the files saved from it.
 const SAVED: [(&str, &str); 4] = [
     ("5.10.", include_str!("../tests/fixtures/linux-5.10.txt")),
     ("6.1.", include_str!("../tests/fixtures/linux-6.1.txt")),
@@ -83,7 +83,7 @@ fn fields_that_only_some_kernels_have_are_kept() {
                 assert!(network.get(&format!("{protocol}.{name}")).is_some(), "{version}: {name}");
             }
         }
-        // Came with 5.15, and with 6.7.
+        // The first came with Linux 5.15, the second with 6.7.
         let later =
             ["TcpExt.TCPMigrateReqSuccess", "TcpExt.TCPAORequired"].map(|name| network.get(name).is_some());
         let expected = [version != "5.10.", ["6.12.", "6.18."].contains(&version)];

@@ -6,18 +6,18 @@ use record::counters::SenderUse;
 
 use crate::tcp::{Connection, TcpInfo};
 
-/// Less than so many segments may wait for the next acknowledgement of any connection.
+/// Unsent data of up to this many segments says nothing: on any connection, it may wait for the next acknowledgement.
 const FEW_SEGMENTS: u32 = 4;
 
-/// An end of a connection that has received more bytes for each that it has sent is no sender.
+/// An end of a connection that has received more than this many bytes for each byte that it has sent is no sender.
 const RECEIVED_PER_SENT_BYTE: u64 = 10;
 
 /// Sums over samples of connections.
 #[derive(Debug, Default)]
 pub struct Senders {
-    /// What was known of each at its last sample.
+    /// The kernel's information about each connection at its last sample.
     known: BTreeMap<(SocketAddr, SocketAddr), TcpInfo>,
-    /// The sum of the squares of the bytes on their way.
+    /// The sum of the squares of the bytes in flight.
     in_flight_squared: f64,
     used: SenderUse,
 }
@@ -28,7 +28,7 @@ impl Senders {
         (self.used, self.in_flight_squared) = (SenderUse::default(), 0.0);
     }
 
-    /// Adds what the kernel has added up of a connection since the last look, which is all that counts after the load.
+    /// Adds what the kernel has accumulated for a connection since the last look. After the load, nothing else of a look counts.
     pub(crate) fn look_after_load(&mut self, connection: &Connection) {
         let ends = (connection.local, connection.remote);
         let before = self.known.insert(ends, connection.info.clone()).unwrap_or_default();
@@ -48,7 +48,7 @@ impl Senders {
     pub fn look_at(&mut self, connection: &Connection) {
         self.look_after_load(connection);
         let (now, used) = (&connection.info, &mut self.used);
-        // The end that receives says nothing of senders; where both are in one namespace, it would be half of all samples.
+        // The receiving end says nothing about senders; if both ends are in one namespace, it would make up half of all samples.
         let is_receiver = now.received_bytes > RECEIVED_PER_SENT_BYTE * now.acknowledged_bytes;
         if is_receiver && connection.unacknowledged_bytes == 0 {
             return;

@@ -6,7 +6,7 @@ use record::{Counters, counters::Series};
 
 use crate::counters::{change, is_level, since};
 
-/// Two steps of a series that has so many become one: a trial of any length leaves a record of bounded size.
+/// A series of this many steps is halved by joining its steps in pairs, so that the record of a trial of any length has a bounded size.
 const MAX_STEPS: usize = 300;
 
 /// Compares the counters of a host or a machine with those at the begin of a trial, and with those of the sample before.
@@ -14,7 +14,7 @@ const MAX_STEPS: usize = 300;
 pub(crate) struct Recorder {
     began: Instant,
     first: Counters,
-    /// The last values of those that have moved. What a sample does not have has not changed.
+    /// The last values of the counters that have changed since the begin. A counter that a sample lacks has not changed.
     last: BTreeMap<String, u64>,
     series: Series,
     samples: usize,
@@ -68,21 +68,21 @@ impl Recorder {
         }
     }
 
-    /// What has changed since the begin, and how.
+    /// Takes the last sample, and returns the changes since the begin with their series.
     pub(crate) fn end(&mut self, now: Counters) -> Counters {
         self.sample(&now);
-        // A single step says what the changes say.
+        // A series of a single step would only repeat the changes.
         let series = Some(mem::take(&mut self.series)).filter(|series| series.ends_ms.len() > 1);
         Counters { series, ..since(now, &self.first) }
     }
 }
 
-/// Joins two steps to one each.
+/// Joins the steps in pairs.
 fn join(steps: &mut Vec<u64>, joined: fn(u64, u64) -> u64) {
     *steps = steps.chunks(2).filter_map(|pair| pair.iter().copied().reduce(joined)).collect();
 }
 
-/// Of what each processor did, only what verdicts need is kept: there may be hundreds.
+/// Of the counters of each processor, only those that verdicts need are kept: there may be hundreds of processors.
 fn is_shown(name: &str) -> bool {
     !name.starts_with("cpu") || [".idle_ms", ".softirq_ms", ".steal_ms"].iter().any(|end| name.ends_with(end))
 }

@@ -40,12 +40,12 @@ pub(crate) enum Look {
 }
 
 impl Look {
-    /// Of more connections than this, only so many are looked at. The kernel lists those that stay in the same order.
+    /// At most this many connections are looked at. The kernel lists those that stay open in the same order.
     pub(crate) fn max_connections(self) -> usize {
         if self == Self::Whole { 1_000 } else { 100 }
     }
 
-    /// Of more processes than this, only those that listen are looked at, and no more of them.
+    /// If there are more processes than this, only those that listen are looked at, and at most this many of them.
     pub(crate) fn max_programs(self) -> usize {
         if self == Self::Whole { usize::MAX } else { 64 }
     }
@@ -57,17 +57,17 @@ pub(crate) trait Source {
     fn enter(&mut self) -> io::Result<()>;
     /// All processes of the machine, if a look at programs needs them.
     fn processes() -> Processes;
-    /// In a brief look, after those of the network.
+    /// The counters of the machine. In a brief look, `network` must be called before.
     fn machine(&mut self, look: Look) -> io::Result<Counters>;
-    /// In a brief look, only those that have changed need to be there.
+    /// The counters of the network namespace. A brief look may leave out those that have not changed.
     fn network(&mut self, look: Look) -> io::Result<Counters>;
     fn listeners(&mut self) -> io::Result<Vec<Listener>>;
-    /// Established connections, without that by which this program looks.
+    /// Established connections, without the one over which this program observes the host.
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>>;
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>>;
     /// The addresses at which a process listened in the last look.
     fn listens(&mut self, pid: u32) -> BTreeSet<String>;
-    /// What the control group of a process has counted of its quota; nothing if it has none, or if that is a host's.
+    /// What the control group of a process has counted of its quota; empty if it has none, or if the group is that of a lab's host.
     fn quota(&mut self, _pid: u32) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
@@ -94,10 +94,10 @@ pub(crate) struct Here {
     sockets_missing: Option<String>,
     /// Which processes are not looked at, with the reason.
     programs_missing: BTreeMap<String, String>,
-    /// The inodes of the listening sockets that a process has, of processes that were asked.
+    /// By process id, the inodes of the listening sockets of the processes whose descriptors have been read.
     owned: BTreeMap<u32, BTreeSet<u32>>,
-    /// The files that brief looks read, open, with their last texts. Opening them anew would take as long as reading them; they stay
-    /// those of the network namespace that they were opened in.
+    /// The open files that brief looks read, with their last texts. Opening one again would take as long as reading it; it still shows
+    /// the network namespace that it was opened in.
     recent: RefCell<BTreeMap<String, (File, String)>>,
     /// Processes as the last look found them.
     looked: BTreeMap<u32, programs::Look>,
@@ -128,7 +128,7 @@ impl Here {
         })
     }
 
-    /// What a list of sockets has, nothing if there is no list: counters tell much without it.
+    /// The sockets of a list; none, and the reason is noted, if the kernel refuses: the counters tell much without them.
     fn listed<T>(&mut self, list: io::Result<Vec<T>>) -> Vec<T> {
         list.unwrap_or_else(|error| {
             let hint = if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
@@ -172,7 +172,7 @@ impl Here {
         listening
     }
 
-    /// Counts the listening sockets that none of these processes has: their processes cannot be looked at.
+    /// Notes how many listening sockets belong to none of these processes: their owners cannot be looked at.
     fn find_hidden(&mut self, pids: &[u32]) {
         let mut hidden: BTreeSet<u32> = self.listeners.iter().map(|listener| listener.inode).collect();
         for &pid in pids {
@@ -191,7 +191,7 @@ impl Here {
         }
     }
 
-    /// Reads a file; an empty text stands for one that is as it was. Most are, and to read numbers takes longer than to read text.
+    /// Reads a file; an empty text means that it has not changed. Most have not, and parsing takes longer than reading.
     fn read_changed(&self, name: &str) -> io::Result<String> {
         let mut recent = self.recent.borrow_mut();
         let Some((file, last)) = recent.get_mut(name) else {
@@ -211,7 +211,7 @@ impl Here {
 }
 
 impl Source for Here {
-    /// Enters the host's namespace. To stay in that of this process needs no rights.
+    /// Enters the host's namespace. Nothing is done for this process's own namespace, because entering needs privileges.
     fn enter(&mut self) -> io::Result<()> {
         if self.is_own { Ok(()) } else { namespaces::enter(&self.network, Kind::Network) }
     }
@@ -246,7 +246,7 @@ impl Source for Here {
     }
 
     fn listeners(&mut self) -> io::Result<Vec<Listener>> {
-        // The kernel looks through the sockets of all namespaces for each list.
+        // Each list makes the kernel walk the sockets of all namespaces, so a quiet namespace is not listed again.
         if !self.is_quiet || self.listeners.iter().any(|listener| listener.waiting > 0) {
             let last = mem::take(&mut self.listeners);
             self.listeners = self.listed(tcp::listeners());
@@ -272,7 +272,7 @@ impl Source for Here {
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>> {
         let pids = processes.get(&self.identity).cloned().unwrap_or_default();
         let pids = self.chosen(pids, look);
-        // What is told of a trial is told at its begin.
+        // Hidden processes are reported only at the begin of a trial.
         if look == Look::Whole && self.looked.is_empty() {
             self.find_hidden(&pids);
         }
@@ -345,7 +345,7 @@ mod tests {
         here.find_hidden(&[]);
         let missing = here.network(Look::Whole).unwrap().missing;
         assert!(missing[PROGRAMS].contains("processes of 1 listening sockets"), "{missing:?}");
-        // As many as that listen, each with its own number.
+        // Processes with the ids 1 to `most + 1`, which all listen.
         let most = Look::Brief.max_programs();
         let many = |number: usize| (1..=number as u32).collect::<Vec<u32>>();
         here.owned = many(most + 1).into_iter().map(|pid| (pid, BTreeSet::from([1]))).collect();

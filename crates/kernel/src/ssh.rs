@@ -7,8 +7,8 @@ use std::{
     process::Command,
 };
 
-/// What every `ssh` is told, so that nothing of the user's configuration makes more of a login than what it is for: no tunnel, no agent
-/// for root there, no command of its own. What stands first is what counts.
+/// Options of every `ssh`, which keep the user's configuration from adding to a login: no tunnel, no agent that root there could use,
+/// no command of its own. They come before the user's options, because `ssh` uses the first value of an option.
 pub const OWN_OPTIONS: [&str; 6] = [
     "ClearAllForwardings=yes",
     "RemoteCommand=none",
@@ -18,8 +18,8 @@ pub const OWN_OPTIONS: [&str; 6] = [
     "ForwardX11=no",
 ];
 
-/// The user and host that `ssh` logs in to. What it says goes into the commands of a user's configuration, such as `ProxyCommand`, so that it
-/// has no signs that a shell would take for its own: those that OpenSSH refuses from 9.6 on, whatever version is here.
+/// The user and host that `ssh` logs in to. Commands of a user's configuration, such as `ProxyCommand`, may contain them, so they must
+/// not have characters that are special to a shell: those that OpenSSH refuses from 9.6 on are refused with every version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Login {
     name: String,
@@ -27,10 +27,10 @@ pub struct Login {
 }
 
 impl Login {
-    /// Judges a user, if one was named, and a host or a name of the user's configuration.
+    /// Checks a user, if one was named, and a host or an alias of the user's configuration.
     ///
     /// # Errors
-    /// In words, when a name is empty, or OpenSSH refuses it.
+    /// When a name is empty, or is one that OpenSSH refuses; the error is in words.
     pub fn new(user: Option<&str>, host: &str, port: Option<u16>) -> Result<Self, String> {
         let is_odd = |c: char| "'`\";&<>|(){}".contains(c) || c.is_control();
         let is_of_host = |c: char| !is_odd(c) && !"$\\".contains(c) && !c.is_whitespace();
@@ -61,8 +61,8 @@ impl Login {
         self.port
     }
 
-    /// An `ssh` that logs in: `flags` are flags of the program, `options` as in ssh_config; `given` is what the user gave for `ssh`, and
-    /// `late` are options that the user's own take precedence over. Runs `remote`, or the subsystem of this name with the flag `-s`.
+    /// An `ssh` that logs in: `flags` are flags of the program, `options` as in ssh_config; `given` are the user's arguments for `ssh`, and
+    /// `late` are options that the user's arguments override. Runs `remote`, or the subsystem of this name with the flag `-s`.
     pub fn command(
         &self,
         flags: &[OsString],
@@ -85,7 +85,7 @@ impl Login {
         command
     }
 
-    /// An `ssh` that logs in to nothing, and shows what these options and the user's configuration say of this login.
+    /// An `ssh` that does not log in, but shows the settings of this login that these options and the user's configuration result in.
     pub fn shown_command(&self, given: &[OsString]) -> Command {
         let mut command = Command::new("ssh");
         command.arg("-G").args(given).args(["--", &self.name]);

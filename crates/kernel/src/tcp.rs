@@ -41,7 +41,7 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Connections that wait to be accepted.
     pub waiting: u32,
-    /// How many may wait: one more than this is refused.
+    /// Size of the accept queue, which is full when one more connection than this waits.
     pub backlog: u32,
     /// The inode of the socket, by which its owners can be found in `/proc`.
     pub inode: u32,
@@ -60,16 +60,16 @@ pub struct Connection {
     pub unread_bytes: u32,
     /// Bytes that the program has written and that the other end has not acknowledged.
     pub unacknowledged_bytes: u32,
-    /// Memory of the send buffer that is in use, in bytes; with what the kernel needs beside the payload.
+    /// Memory of the send buffer that is in use, in bytes, including the kernel's overhead.
     pub send_buffer_used_bytes: u32,
-    /// Size of the send buffer, in bytes; with what the kernel needs beside the payload. 0 if the kernel does not tell.
+    /// Size of the send buffer, in bytes, including the kernel's overhead. 0 if the kernel does not tell.
     pub send_buffer_bytes: u32,
     /// The kernel's information about the connection.
     pub info: TcpInfo,
 }
 
-/// The fields of `struct tcp_info` (linux/tcp.h) that explain a rate; those that the kernel does not have are 0, and none
-/// where 0 would be a statement.
+/// The fields of `struct tcp_info` (linux/tcp.h) that explain a rate. A field that the kernel does not have is 0, or none if 0
+/// would be a meaningful value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Smoothed round-trip time, in microseconds.
@@ -80,7 +80,7 @@ pub struct TcpInfo {
     pub segment_bytes: u32,
     /// The congestion window, in segments.
     pub congestion_window: u32,
-    /// Segments on their way.
+    /// Segments in flight.
     pub in_flight: u32,
     /// Payload that waits to be sent for the first time, in bytes.
     pub unsent_bytes: u32,
@@ -94,7 +94,7 @@ pub struct TcpInfo {
     pub busy_us: Option<u64>,
     /// Time for which the other end's receive window stopped the sender, in microseconds.
     pub receive_window_limited_us: Option<u64>,
-    /// Time for which the own send buffer stopped the sender, in microseconds.
+    /// Time for which this end's send buffer stopped the sender, in microseconds.
     pub send_buffer_limited_us: Option<u64>,
 }
 
@@ -117,7 +117,7 @@ pub fn listeners() -> io::Result<Vec<Listener>> {
 
 /// Established connections, `limit` at most. `listeners` are all listening sockets.
 ///
-/// The kernel looks through those of all namespaces, for hundreds of microseconds: it is not asked where all sockets listen.
+/// The kernel walks those of all namespaces, for hundreds of microseconds: it is asked only if some sockets are not listening.
 ///
 /// # Errors
 /// As those of [`listeners`].
@@ -146,7 +146,7 @@ pub fn connections(limit: usize, listeners: &[Listener]) -> io::Result<Vec<Conne
     Ok(all)
 }
 
-/// Numbers of connections that are on their way to or from being established, `limit` at most of each.
+/// Numbers of connections that are being opened or closed, `limit` at most in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Passing {
     /// Half open: the last part of the handshake is missing.
@@ -157,7 +157,7 @@ pub struct Passing {
     pub close_wait: u64,
 }
 
-/// Counts connections that are on their way to or from being established.
+/// Counts connections that are being opened or closed, `limit` at most in each state.
 ///
 /// # Errors
 /// As those of [`listeners`].
@@ -173,14 +173,14 @@ pub fn passing(limit: usize) -> io::Result<Passing> {
     })
 }
 
-/// Most local ports that ended connections keep from being used towards one target: those of one local address and one address
-/// and port at the other end. What counts at the end that was connected to is the same number, of a port for each client: 1.
+/// The largest number of local ports that ended connections keep from being used towards one target: from one local address to one
+/// remote address and port. At the accepting end it is 1, because each client connects from a port of its own.
 ///
 /// # Errors
 /// As those of [`listeners`].
 pub(crate) fn ports_in_time_wait(counts_loopback: bool) -> io::Result<u64> {
     let mut kept: BTreeMap<(IpAddr, SocketAddr), u64> = BTreeMap::new();
-    // The kernel turns what waits in FIN_WAIT_2 into the same small sockets.
+    // The kernel turns sockets in FIN_WAIT_2 into timewait sockets, too.
     for state in [TIME_WAIT, FIN_WAIT_2] {
         dump(state, usize::MAX, |entry| {
             if counts_loopback || !entry.remote.ip().to_canonical().is_loopback() {
@@ -244,7 +244,7 @@ fn request(state: u32) -> Vec<u8> {
     request
 }
 
-/// The messages of a buffer with their kinds, up to the first that is cut.
+/// The messages of a buffer with their kinds, up to the first that is truncated.
 fn messages(mut buffer: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = u32_at(buffer, 0)? as usize;

@@ -27,13 +27,13 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// The kernel has given it up, or never had it.
+    /// The kernel has removed it, or never had it.
     Obsolete,
-    /// The numbers count something else.
+    /// Its value is meant in another unit than the kernel's.
     WrongUnit,
     /// It changes nothing here.
     NoEffect,
-    /// It does something else than is expected of it.
+    /// It does not do what is commonly expected of it.
     Misunderstood,
     /// It does harm.
     Harmful,
@@ -50,7 +50,7 @@ pub struct Fault {
     pub reason: String,
 }
 
-/// What a machine is, as far as it decides which settings are wrong.
+/// The properties of a machine that decide which settings are wrong.
 pub struct Machine<'a> {
     /// Memory in pages.
     pub memory_pages: u64,
@@ -100,7 +100,7 @@ pub fn faults(
 ) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut add = |kind, reason: String| faults.push(Fault { kind, reason });
-    // A pattern of several settings; none of those that are known has one.
+    // A pattern stands for several settings, and the table has no patterns.
     if name.contains('*') {
         return faults;
     }
@@ -171,7 +171,7 @@ fn number(text: &str) -> Result<u64, ParseIntError> {
     text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16))
 }
 
-/// The counter that justifies the change of a setting when it rises.
+/// The counter whose rise justifies changing a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Justification {
     /// Its name.
@@ -187,10 +187,10 @@ impl Machine<'_> {
         (!counter.is_empty()).then(|| Justification { counter, now: self.counters.get(counter) })
     }
 
-    /// The number that this machine gave a setting by its size: the present one, or the kernel's own if that was lowered.
+    /// The number that the kernel chose for a setting by the machine's size: the present one, or the default if that was lowered.
     fn own_number(&self, name: &str) -> u64 {
         let number = |name| (self.read)(name)?.split_whitespace().last()?.parse::<i64>().ok();
-        // tcp_init() in net/ipv4/tcp.c: half of the entries of the table of connections, which a namespace shows as negative.
+        // tcp_init() in net/ipv4/tcp.c: half of the entries of the connection hash table, a number that a namespace shows as negative.
         let of_table = name.starts_with("net.ipv4.tcp_max_");
         let of_table = of_table.then(|| Some(number("net.ipv4.tcp_ehash_entries")?.unsigned_abs() / 2));
         let present = number(name).map_or(0, |present| present.max(0) as u64);
@@ -199,7 +199,7 @@ impl Machine<'_> {
 }
 
 /// The file of a setting: a sysctl such as `net.ipv4.tcp_rmem`, or an interface's `eth0.txqueuelen` or `eth0.rx-0.rps_cpus`. None
-/// if there cannot be one.
+/// if no setting can have this name.
 pub(crate) fn path_of(name: &str) -> Option<PathBuf> {
     let interface = |name: &str| Path::new("/sys/class/net").join(name);
     let path = if let Some(name) = name.strip_suffix(".txqueuelen") {

@@ -1,4 +1,4 @@
-//! Watches hosts during a trial: their counters before, each second of it and after it, and once a second what does not last until its end.
+//! Watches hosts during a trial: reads counters before, during and after it, and once a second samples sockets and processes.
 
 mod samples;
 
@@ -25,9 +25,9 @@ use crate::{
     source::{Here, Source},
 };
 
-/// In each of these, there is one sample; the counters are read at its end.
+/// Each interval has one sample, and the counters are read at its end.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The fraction of the golden ratio: its multiples spread over an interval, however many they are.
+/// The fractional part of the golden ratio: the fractional parts of its multiples spread over an interval, however many there are.
 const GOLDEN: f64 = 0.618_034;
 /// The name under which [`Counters::missing`] says why processor time could not be booked.
 pub const PROCESSOR_TIME: &str = "processor time of hosts";
@@ -59,7 +59,7 @@ pub struct Watch {
 /// A thread that watches.
 #[derive(Debug)]
 struct Watcher {
-    /// Disconnected once the begin has been read, or cannot be.
+    /// Receives a message once the first counters have been read; disconnected without one if they cannot be.
     begun: mpsc::Receiver<()>,
     stop: mpsc::Sender<()>,
     thread: JoinHandle<io::Result<Seen>>,
@@ -91,7 +91,7 @@ impl Watch {
             Ok((name, watcher))
         };
         let all: Vec<(String, Watcher)> = remotes.iter().map(of_remote).collect::<io::Result<_>>()?;
-        // A slow answer delays the trial, and no other host's begin.
+        // The remote hosts are read in parallel: a slow one delays the trial, but not the first reading of the others.
         all.iter().for_each(|(_, watcher)| _ = watcher.begun.recv());
         let ignored: Arc<[_]> = remotes.iter().filter_map(|remote| remote.own()).collect();
         let here = Watcher::start(move |orders| {
@@ -102,7 +102,7 @@ impl Watch {
         if here.begun.recv().is_err() {
             return Err(here.stop().err().unwrap_or_else(|| io::Error::other("the watch ended at once")));
         }
-        // Last here and first at the end: what is read does not count.
+        // Booking starts last here and ends first in `stop`, so that the time of reading the counters is not booked.
         let booking = books_time.then(Booking::start);
         Ok(Self { here, remotes: all, booking, inodes })
     }
@@ -150,7 +150,7 @@ impl Watch {
 
 /// What is read at a moment of a trial.
 enum Reading {
-    /// What may be gone at its end.
+    /// Sockets and processes, which may be gone at the end of the trial.
     Sample,
     Counters,
 }
@@ -189,7 +189,7 @@ fn watch<S: Source>(hosts: Vec<(String, S)>, orders: Orders) -> io::Result<Seen>
     let mut readings = readings();
     loop {
         let now = begun.elapsed();
-        // What a slow host was not ready for is left out.
+        // Readings that fell due while a slow host was read are skipped.
         let Some((time, reading)) = readings.find(|(time, _)| *time > now) else { break };
         if orders.stopped.recv_timeout(time - now) != Err(mpsc::RecvTimeoutError::Timeout) {
             break;

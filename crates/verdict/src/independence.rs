@@ -6,27 +6,28 @@ use record::{HostCounters, HttpPlan, HttpTrial, ProgramUse, units::parse_cpus};
 
 use crate::{MIN_ELAPSED_S, Observed, Role, rules::target_programs};
 
-/// A smaller share of the trial for which the generator waited for a processor needs no cause.
+/// If the generator waited for a processor for a smaller share of the trial, the wait needs no explanation.
 const MAX_UNEXPLAINED_SHARE: f64 = 0.001;
-/// A smaller share may be explained by accident.
+/// If the generator waited for a smaller share of the trial, other programs may have run that long by coincidence.
 const MAX_LITTLE_SHARE: f64 = 0.02;
 
 /// Others' processor time explains a wait if it is as long as this share of it: the accounts of the kernel, the generator and the target
 /// begin and end at different moments.
 const MIN_EXPLAINED: f64 = 0.9;
 
-/// So many standard deviations of a Poisson distribution are no chance.
+/// A deviation of more than this many standard deviations of a Poisson distribution is not by chance.
 const CHANCE: f64 = 4.0;
-/// So much of a percentile may be left out: a share of it, or nanoseconds.
+/// How far a percentile of all requests may be above that of the sound time: a share of the latter, or nanoseconds.
 const MAX_HIDDEN: f64 = 0.1;
 const MAX_HIDDEN_NS: f64 = 250_000.0;
 
-/// Whether the generator's absences cannot have followed the target, so that a trial may be judged by the time between them.
+/// Whether the generator's absences were independent of the target, so that a trial may be judged by the time between them.
 ///
-/// A stop, a quota and a hypervisor know nothing of a target. Another thread does, if it is the target's: then the generator was
-/// away just while the target worked, and what is left of the trial is what the target does at its ease. So where the target runs on
-/// this machine, all waits for a processor must be explained by the processor time of other programs that may use the generator's
-/// processors: those of `--cpus`, or all that this process may use (`own_cpus`). Little time may be explained by accident; then slow answers may not be more frequent where the generator was away.
+/// A stop, a quota or a hypervisor acts regardless of what the target does. A thread of the target does not: it keeps the generator
+/// away just while the target works, and the remaining time shows a target with little to do. So if the target runs on this
+/// machine, the processor time of other programs must explain all waits for a processor. These programs are those that may use the
+/// generator's processors: those of `--cpus`, or all that this process may use (`own_cpus`). Short waits may be explained by
+/// coincidence; then slow answers must not be more frequent while the generator was away.
 pub fn is_disturbed_by_others(observed: &Observed<'_>, own_cpus: &BTreeSet<u32>) -> bool {
     let Some(http) = observed.trial.http().filter(|_| observed.links.is_empty()) else { return false };
     let is_of_target = observed.roles.iter().any(|role| *role != Role::Load);
@@ -45,23 +46,24 @@ pub fn is_disturbed_by_others(observed: &Observed<'_>, own_cpus: &BTreeSet<u32>)
         may_meet(program, &cpus) && !targets.iter().any(|target| target.pid == program.pid)
     };
     let programs = hosts_here(observed).flat_map(|(_, host)| &host.programs).filter(is_other);
-    // This program is among them.
+    // The programs include this one, whose time is subtracted.
     let own_s = http.cpu.user_s + http.cpu.system_s;
     let ran_s = programs.map(|program| program.running_s).sum::<f64>() - own_s;
     let (away_s, elapsed_s) = (http.away.total_s, counters.elapsed_s);
-    // They may have run elsewhere: no longer here than these processors were busy with neither this program nor the target.
+    // The others may have run on other processors: their time here is at most the busy time of these processors, without that of this
+    // program and of the target.
     let unused_s: f64 = ["idle", "steal"].map(|way| counters.machine.processors_s(&cpus, way)).iter().sum();
     let kept_here = |target: &&&ProgramUse| allowed(target).is_some_and(|allowed| allowed.is_subset(&cpus));
     let targets_s: f64 = targets.iter().filter(kept_here).map(|target| target.running_s).sum();
     let others_s = ran_s.min(elapsed_s * cpus.len() as f64 - unused_s - own_s - targets_s);
     let is_explained = MIN_EXPLAINED * waited_s.min(away_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s;
-    // So little time others take anywhere. Of stops, waits are no cause.
+    // Other programs take this little time on any machine. If waits are a small part of the absence, stops caused it, not waits.
     let is_little = waited_s < MAX_LITTLE_SHARE * elapsed_s && waited_s > away_s / 4.0;
     is_explained && !(is_little && is_slower_outside(http))
 }
 
-/// Whether the choice leaves out what the target did: a percentile of all requests, even less the largest share of the generator in
-/// each, is well above that of the sound time, and not by chance.
+/// Whether the sound time leaves out slow answers of the target: a percentile of all requests, even after subtracting the most that
+/// the generator may have added to each, is well above that of the sound time, and not by chance.
 fn is_slower_outside(http: &HttpTrial) -> bool {
     let Some(sound) = http.sound.as_ref().map(|sound| &sound.response_time) else { return false };
     let all = &http.response_time;
@@ -177,8 +179,8 @@ mod tests {
 
     #[test]
     fn slow_answers_where_the_generator_was_away_are_not_left_out() {
-        // A thousand requests, of which a tenth are outside; of these, so many take 5 ms, the others 2 ms, and 1 ms of that is the
-        // generator's.
+        // A thousand requests, a tenth of them outside the sound time; of these, `slow` take 5 ms and the others 2 ms, 1 ms of which is
+        // the generator's.
         let of = |slow: u64| {
             let mut http = HttpTrial::default();
             let mut sound = SoundTime::default();

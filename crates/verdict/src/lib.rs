@@ -1,8 +1,8 @@
-//! What bounded a trial: rules over what kernels, links and the generator counted. No clock, no input or output.
+//! Finds what bounded a trial, by rules over the counts of kernels, links and the generator. Uses no clock, and no input or output.
 //!
 //! `docs/verdict.md` explains each rule with its bound. A rule sees the whole trial and says one of three things: this bounded
-//! it, this did not, or a counter is missing. The rules stand in the order in which causes hide each other: what
-//! is named first can make the later ones appear, and not the other way round.
+//! it, this did not, or a counter is missing. The rules are in the order in which causes hide each other: an
+//! earlier cause can produce the signs of later ones, but not the other way round.
 
 mod independence;
 mod rules;
@@ -61,7 +61,7 @@ pub struct LinkUse {
     pub lost_packets: u64,
 }
 
-/// What a rule says.
+/// The result of a rule.
 enum Finding {
     /// This bounded the trial.
     Bound { place: String, evidence: String, certainty: Certainty },
@@ -69,13 +69,13 @@ enum Finding {
     Not(String),
     /// Counters are missing.
     Unknown(String),
-    /// The trial has nothing to do with it.
+    /// The rule does not apply to this trial.
     Irrelevant,
 }
 
 /// Counters are read one after the other, which takes some milliseconds: shares of a shorter time are not to be trusted.
 const MIN_ELAPSED_S: f64 = 0.2;
-/// Causes that are counted, however short the trial was.
+/// Causes that show in counts rather than in shares of time, and are judged however short the trial was.
 const COUNTED: [Cause; 5] =
     [Cause::SourcePorts, Cause::Descriptors, Cause::Conntrack, Cause::AcceptQueue, Cause::SynQueue];
 
@@ -91,7 +91,7 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
     }
     for (cause, rule) in rules::RULES.into_iter().filter(|(cause, _)| !is_short || COUNTED.contains(cause)) {
         let finding = match rule(observed) {
-            // What is named before explains long answers, unless it met few requests.
+            // A cause that was named before explains slow answers, unless it affected few requests.
             Finding::Bound { evidence, .. }
                 if cause == Cause::SlowHandler
                     && verdict.bottlenecks.iter().any(|named| !rules::is_rare(observed, named.cause)) =>
@@ -122,7 +122,8 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
         verdict.missing.push("an emulated link stalled".to_owned());
         exclude(&mut verdict, "an emulated link stalled");
     }
-    // What comes with a load that is carried has cost nothing yet. Users who wait may make less load than they could.
+    // If the load was carried, the causes have cost nothing yet. In a closed load, users who wait may send less than they could, so
+    // counted causes stand.
     if !is_short
         && let Some(evidence) = rules::carried(observed)
         && (observed.trial.is_open()
@@ -135,7 +136,7 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
     verdict
 }
 
-/// What was named did not bound the trial, for this reason.
+/// Excludes all causes that were named, for this reason.
 fn exclude(verdict: &mut Verdict, why: &str) {
     let excluded = verdict.bottlenecks.drain(..).map(|Bottleneck { cause, place, evidence, .. }| {
         let at = if place.is_empty() { place } else { format!("{place}: ") };

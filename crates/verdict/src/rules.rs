@@ -15,14 +15,14 @@ use crate::{Finding, Observed, Role};
 pub(crate) use load::carried;
 use work::{busiest_target, have_time, in_flight};
 
-/// Smallest share of a core that interrupts of the network take where they are its main work.
+/// Smallest share of a core's time that the network's interrupts take if they are its main work.
 const SOFTIRQ_SHARE: f64 = 0.5;
 /// A core that is busy for this share has no time left.
 const FULL_CORE_SHARE: f64 = 0.97;
 
 type Rule = fn(&Observed<'_>) -> Finding;
 
-/// A cause that stands first can make the later ones appear: a program without descriptors lets its accept queue overflow, and
+/// An earlier cause can produce the signs of later ones: a program without descriptors lets its accept queue overflow, and
 /// a full link looks like a small congestion window.
 pub(crate) const RULES: [(Cause, Rule); 19] = [
     (Cause::Generator, load::generator),
@@ -47,10 +47,10 @@ pub(crate) const RULES: [(Cause, Rule); 19] = [
     (Cause::SlowHandler, target::slow_handler),
 ];
 
-/// Whether a cause met so few requests that it does not explain the median answer: less than one in this many.
+/// A cause that affected less than one request in this many does not explain the median answer.
 const REQUESTS_PER_RARE_EVENT: u64 = 4;
 
-/// Whether a cause that was named met so few requests that the median answer has another reason.
+/// Whether a cause that was named affected so few requests that it does not explain the median answer.
 pub(crate) fn is_rare(observed: &Observed<'_>, cause: Cause) -> bool {
     let most = |counter: &str| {
         observed.counters.hosts.iter().filter_map(|host| host.counters.get(counter)).max().unwrap_or(0)
@@ -58,7 +58,7 @@ pub(crate) fn is_rare(observed: &Observed<'_>, cause: Cause) -> bool {
     let events = match cause {
         Cause::AcceptQueue => most("TcpExt.ListenOverflows"),
         Cause::SynQueue => most("TcpExt.TCPReqQFullDrop"),
-        // Data that is on its way most of the time waits for what was lost before it.
+        // If data was in flight most of the time, each lost packet delayed the data behind it.
         Cause::PacketLoss | Cause::PacketQueue | Cause::LinkQueue if !network::is_sending(observed) => {
             most("Tcp.RetransSegs")
         }
@@ -80,14 +80,14 @@ fn likely(place: &str, evidence: String) -> Finding {
     Finding::Bound { place: place.to_owned(), evidence, certainty: Certainty::Likely }
 }
 
-/// A machine's core that had no time left, most of which the network's interrupts took.
+/// A core of a machine that was fully busy, mostly with the network's interrupts.
 fn core_full_of_interrupts(observed: &Observed<'_>, place: &str, machine: &Counters) -> Option<String> {
     let cores = machine.online_cpus().into_iter().filter_map(|core| {
         let of = |what: &str| {
             let ms = machine.get(&format!("cpu{core}.{what}_ms"))?;
             Some(share_at(observed, place, ms as f64 / 1e3))
         };
-        // Time that others had is neither work nor idle.
+        // Steal time is neither work nor idle.
         Some((core, 1.0 - of("idle")? - of("steal").unwrap_or(0.0), of("softirq")?))
     });
     let full = cores.filter(|(_, busy, softirq)| *busy >= FULL_CORE_SHARE && *softirq >= SOFTIRQ_SHARE);
@@ -111,7 +111,7 @@ fn share_of_trial(observed: &Observed<'_>, time_s: f64) -> f64 {
     time_s / observed.counters.elapsed_s.max(f64::MIN_POSITIVE)
 }
 
-/// The same at a host, whose counters may be those of another time.
+/// A time as a share of the trial at a host, whose counters may cover another period.
 fn share_at(observed: &Observed<'_>, host: &str, time_s: f64) -> f64 {
     time_s / observed.counters.elapsed_s_at(host)
 }
@@ -125,7 +125,7 @@ pub(crate) fn is_lost(host: &HostCounters) -> Option<&str> {
     host.counters.missing.get("ssh").filter(|_| host.counters.values.is_empty()).map(String::as_str)
 }
 
-/// The machines of some hosts with their names: remote hosts, and this machine, whose name is empty, once for all others.
+/// The machines of some hosts with their names: remote hosts, and this machine once, with an empty name, for all other hosts.
 fn machines<'a>(
     observed: &'a Observed<'_>,
     hosts: impl Iterator<Item = &'a HostCounters> + Clone,
@@ -151,7 +151,7 @@ fn is_asked(observed: &Observed<'_>, address: &str) -> bool {
 }
 
 /// Why processes of the targets could not be looked at, or only at the begin and the end: there were too many, or this user may
-/// not see them. Where requests go to sockets of processes that were seen, the others are another's.
+/// not see them. If all sockets that requests go to belong to processes that were seen, the hidden ones are not the target's.
 /// `sampled`: whether each second matters.
 fn hidden_programs<'a>(observed: &'a Observed<'_>, sampled: bool) -> Option<&'a str> {
     let is_seen = |host: &HostCounters, address: &String| {
@@ -162,7 +162,7 @@ fn hidden_programs<'a>(observed: &'a Observed<'_>, sampled: bool) -> Option<&'a 
         let asked = || host.listeners.keys().filter(|address| is_asked(observed, address));
         let is_another = asked().next().is_some() && asked().all(|address| is_seen(host, address));
         let hidden = missing.get("programs").filter(|_| !is_another);
-        // Too many were there for each second. At the begin and the end, all of this machine's are looked at.
+        // There were too many processes to look at each second. At the begin and the end, all those of this machine are looked at.
         let more = missing.get("more programs").filter(|_| sampled || host.machine.is_some());
         more.or(hidden).map(String::as_str)
     })

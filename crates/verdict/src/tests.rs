@@ -103,7 +103,7 @@ fn host(name: &str) -> HostCounters {
 fn a_load_that_is_carried_bounds_itself() {
     let mut case = Case::sound();
     assert_eq!(case.named(), [(Cause::OfferedLoad, String::new())]);
-    // Neither what is likely has cost anything yet, nor what was counted.
+    // Neither likely nor counted causes have cost anything yet.
     case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 9_000_000);
     case.count(1, "TcpExt.ListenOverflows", 4);
     case.links[0].dropped_packets = 900;
@@ -232,7 +232,7 @@ fn a_remote_machine_has_its_own_disk_cores_and_queues() {
         }
         assert_eq!(case.named(), [(cause, "web".to_owned())], "{:#?}", case.verdict());
     }
-    // The disk of the machine that makes the load is none of the target's.
+    // The disk of the machine that makes the load is not the target's.
     let mut case = remote();
     case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 6_000_000);
     assert_eq!(case.named(), []);

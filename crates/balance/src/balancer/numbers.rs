@@ -1,4 +1,4 @@
-//! Numbers of servers and VIPs, which tables and flows know them by.
+//! The numbers by which tables and flows refer to servers and VIPs.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
 /// Which numbers of servers are free, and which generation each had last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Numbers {
-    /// Of all numbers that have been given.
+    /// The last generation of each number that was ever given.
     last: BTreeMap<u16, u32>,
     used: std::collections::BTreeSet<u16>,
     /// No number below it is free.
@@ -18,7 +18,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Those that a saved state has, by number.
+    /// The numbers of a saved state: the last generation of each, and the numbers in use.
     pub(crate) fn of(last: BTreeMap<u16, u32>, used: impl IntoIterator<Item = u16>) -> Self {
         Self { last, used: used.into_iter().collect(), lowest: 1 }
     }
@@ -54,7 +54,7 @@ pub(crate) fn free_vip(used: impl Iterator<Item = u32>) -> Result<u32, Error> {
     free.ok_or(Error::TooMany { what: "VIPs", most: VIPS - 1 })
 }
 
-/// Fails if there are not so many numbers.
+/// Fails if the tables have fewer numbers than these VIPs and servers need.
 pub(crate) fn check(vips: usize, servers: usize) -> Result<(), Error> {
     match (vips < VIPS, servers < SERVERS) {
         (true, true) => Ok(()),

@@ -1,4 +1,4 @@
-//! What a later daemon must know to go on with the same tables.
+//! The state that a later daemon needs to continue with the same tables.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     probe::Fault,
 };
 
-/// Which numbers belong to which VIPs and servers. What they are to do says the configuration.
+/// The numbers of VIPs and servers. Their settings come from the configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedState {
     vips: Vec<SavedVip>,
@@ -45,7 +45,7 @@ struct SavedServer {
 }
 
 impl Balancer {
-    /// What must be on the disk before what [`Self::step`] says is written.
+    /// The state that must be on the disk before the operations of [`Self::step`] are carried out.
     pub(crate) fn saved(&self) -> SavedState {
         let mut services: Vec<(IpAddr, u16)> = self.services.keys().copied().collect();
         services.extend(self.wanted_services(|_| true).into_keys());
@@ -55,7 +55,7 @@ impl Balancer {
         SavedState { vips, services, generations: self.numbers.last().clone() }
     }
 
-    /// Goes on with the tables that an earlier daemon has left. All VIPs and servers are leaving until a configuration wants them.
+    /// Continues with the tables that an earlier daemon has left. All VIPs and servers are leaving until a configuration wants them.
     /// `ring_of` reads the ring of a VIP's number.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Balancer {
         let mut used = Vec::new();
         let mut vips = Vec::new();
         for vip in saved.vips {
-            // Before its ring is made, the table may have one of an earlier VIP of the number.
+            // Until the VIP has its first ring, the table may still have the ring of an earlier VIP with the same number.
             let ring = if vip.ring_changed_ns == 0 { None } else { ring_of(vip.number)? };
             used.extend(vip.servers.iter().map(|server| server.number));
             vips.push(vip.restored(ring));
@@ -111,7 +111,7 @@ impl SavedVip {
             persistence: Persistence::Off,
             when_all_down: WhenAllDown::Drop,
             when_server_dies: WhenServerDies::Move,
-            // What was asked of it is not known here, and an answer to anything else says nothing of it.
+            // The saved state does not have the former check, and the result of any other check would not tell whether a server is up.
             check: Check { kind: CheckKind::None, ..Check::default() },
             servers: Vec::new(),
         };

@@ -1,4 +1,4 @@
-//! What is to be written next.
+//! Plans the next changes of the tables.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -8,14 +8,14 @@ use crate::{
     config::{ALL_PORTS, Persistence, Vip, WhenServerDies},
 };
 
-/// One change of the tables. They are made in their order.
+/// One change of the tables. Operations are carried out in the order of their list.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Operation {
     SetServer {
         number: u16,
         entry: ServerEntry,
     },
-    /// Before the number is anybody's again.
+    /// Comes before the number is given to another server.
     ClearServerCounts {
         number: u16,
     },
@@ -36,7 +36,7 @@ pub(crate) enum Operation {
         port: u16,
         entry: ServiceEntry,
     },
-    /// The address is a VIP's, and not all of its ports are.
+    /// Marks an address as that of a VIP which does not balance all of its ports.
     SetAddress {
         address: IpAddr,
         vip: u32,
@@ -56,9 +56,9 @@ pub(crate) enum Written {
 
 /// Rings that a step makes.
 struct Making {
-    /// How many more.
+    /// How many more rings may be made.
     left: usize,
-    /// The last new one, and what it was made of: many VIPs have the same servers.
+    /// The last new ring and its members, because many VIPs have the same servers.
     last: Option<(Vec<Member>, Ring)>,
 }
 
@@ -72,9 +72,9 @@ impl Making {
 }
 
 impl Balancer {
-    /// What is to be written now, in this order: servers before a ring names them, rings before services use them, and what is gone
-    /// last. The caller writes all of it, or calls [`Self::distrust_tables`]. No more rings are made than asked for: each takes time, and
-    /// servers may die meanwhile. [`Self::is_unfinished`] says whether more are to be made at once.
+    /// The operations to carry out now, in this order: servers before a ring names them, rings before services use them, and removals last.
+    /// The caller carries out all of them, or calls [`Self::distrust_tables`]. At most `most_rings` rings are made, because each takes time
+    /// and servers may die meanwhile. [`Self::is_unfinished`] tells whether another step should follow at once.
     pub(crate) fn step(&mut self, now_ns: u64, most_rings: usize) -> Vec<Operation> {
         let (mut operations, mut rings) = (Vec::new(), Vec::new());
         let mut making = Making { left: most_rings, last: None };
@@ -83,7 +83,7 @@ impl Balancer {
             state.write_servers(true, &mut operations);
             self.is_unfinished |= !state.change_ring(now_ns, self.handshake_ns, &mut making, &mut rings);
         }
-        // Those of VIPs come before rings, too.
+        // The counts of VIPs are cleared before rings are set, too.
         operations.extend(rings.extract_if(.., |ring| !matches!(ring, Operation::SetRing { .. })));
         operations.append(&mut rings);
         let wanted = self.wanted_services(|state| state.ring.is_some());
@@ -98,7 +98,7 @@ impl Balancer {
             }
         }
         if self.is_unfinished {
-            // What is to go may still serve what a ring is missing for.
+            // Services are not removed yet: they may still serve a VIP whose new ring is missing.
             self.services.extend(wanted.into_iter().map(|(key, written)| (key, Some(written))));
             return operations;
         }
@@ -110,19 +110,19 @@ impl Balancer {
         operations
     }
 
-    /// Whether the last step has left something to the next one, which may come at once.
+    /// Whether the last step left work for the next one, which may follow at once.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.is_unfinished
     }
 
-    /// The part of it that may be written although [`Self::saved`] is not on the disk: how servers are whose numbers are there already.
+    /// The operations that may be carried out although [`Self::saved`] is not on the disk: new states of servers that were saved before.
     pub(crate) fn step_of_known_servers(&mut self) -> Vec<Operation> {
         let mut operations = Vec::new();
         self.vips.iter_mut().for_each(|state| state.write_servers(false, &mut operations));
         operations
     }
 
-    /// When there is something to write although nothing happens, by the monotonic clock.
+    /// When the next step is due even if no event occurs, by the monotonic clock.
     pub(crate) fn next_step_ns(&self) -> Option<u64> {
         if self.is_unfinished {
             return Some(0);
@@ -135,7 +135,7 @@ impl Balancer {
         rings.chain(leaving).min().map(|since| since.saturating_add(self.handshake_ns))
     }
 
-    /// After a failure to write: everything is written again, and removed again.
+    /// After a failed write, forgets what the tables have, so that all entries are written, and all removals made, again.
     pub(crate) fn distrust_tables(&mut self) {
         self.services.extend(self.removed.drain(..).map(|key| (key, None)));
         self.services.values_mut().for_each(|written| *written = None);
@@ -145,7 +145,7 @@ impl Balancer {
         }
     }
 
-    /// All entries that the table of services must have for VIPs of which something holds.
+    /// All entries that the table of services must have for the VIPs for which `holds` is true.
     pub(super) fn wanted_services(
         &self,
         holds: impl Fn(&VipState) -> bool,
@@ -165,7 +165,7 @@ impl Balancer {
         wanted
     }
 
-    /// Lets servers go that are leaving and have no flows any more, and VIPs without servers.
+    /// Frees leaving servers that have no flows any more, and leaving VIPs that have no servers any more.
     fn free(&mut self, now_ns: u64, operations: &mut Vec<Operation>) {
         let handshake_ns = self.handshake_ns;
         for state in &mut self.vips {
@@ -204,7 +204,7 @@ impl VipState {
             match &server.written {
                 Some(written) if *written == entry => continue,
                 Some(written) if written.mac != entry.mac => {
-                    // An entry is written byte by byte: while the address changes, nothing is sent to it, and flows wait.
+                    // An entry is written byte by byte, so a server is held while its MAC address changes: its flows wait meanwhile.
                     let waiting = |mac: Mac| ServerEntry { mac, state: State::HELD, ..entry.clone() };
                     operations
                         .extend([waiting(written.mac), waiting(entry.mac), entry.clone()].iter().map(set));
@@ -215,8 +215,8 @@ impl VipState {
         }
     }
 
-    /// Gives the VIP the ring that it should have, as soon as the last change is longer ago than a handshake takes. Returns false if
-    /// there are no more rings to be made now.
+    /// Gives the VIP its wanted ring once the last change is longer ago than a handshake takes. Returns false if this step may make no
+    /// more rings.
     fn change_ring(
         &mut self,
         now_ns: u64,
@@ -243,7 +243,7 @@ impl VipState {
                 operations.extend(self.ring_operation());
                 self.is_ring_written = true;
             }
-            // Of a configuration that was given up, servers may be leaving that no ring has had.
+            // If a configuration was taken back, its servers may be leaving without ever having been in a ring.
             self.mark_out(now_ns);
             return true;
         }
@@ -259,7 +259,7 @@ impl VipState {
         }
         let ring = present.changed(&wanted);
         if ring == *present && self.members.is_none() {
-            // Taken over, and as it should be.
+            // The ring was taken over from an earlier daemon, and is already the wanted one.
             self.members = Some(wanted);
             self.mark_out(now_ns);
         } else if now_ns >= self.changed_ns.saturating_add(handshake_ns) {
@@ -280,7 +280,7 @@ impl VipState {
         Some(Operation::SetRing { vip: self.number, ring, former, changed_ns: self.changed_ns })
     }
 
-    /// The ring has no place for those that are leaving.
+    /// Records that leaving servers have no places in the ring any more.
     fn mark_out(&mut self, now_ns: u64) {
         for server in self.servers.iter_mut().filter(|server| server.is_leaving) {
             server.out_ns.get_or_insert(now_ns);
@@ -298,7 +298,7 @@ impl VipState {
 }
 
 impl ServerState {
-    /// What the server is ready for.
+    /// The state that the table entry of the server must have.
     pub(crate) fn state(&self, ignores_health: bool, dies: WhenServerDies) -> State {
         let mut state = State::UP;
         if self.is_unreachable() || self.is_silent() && !ignores_health {
@@ -330,8 +330,8 @@ impl ServerState {
         self.is_silent() || self.is_unreachable()
     }
 
-    /// Whether nothing can be sent to it. Answers for an address may be lost: of a server that is checked, its checks say soon whether
-    /// it died, and until then its last address holds.
+    /// Whether nothing can be sent to it. Answers to ARP or neighbour discovery may be lost, so the last MAC address of a checked server
+    /// holds until its checks tell whether it died.
     fn is_unreachable(&self) -> bool {
         self.mac.is_none() || !self.is_resolved && (!self.is_checked || self.is_silent())
     }

@@ -12,7 +12,7 @@ use crate::{
 const HANDSHAKE_NS: u64 = 3_000_000_000;
 const PLACES: usize = crate::maglev::PLACES;
 
-/// The tables, as the kernel has them, with what must never happen to them.
+/// The tables as the kernel has them, with assertions about what must never happen to them.
 #[derive(Default)]
 struct Tables {
     servers: HashMap<u16, ServerEntry>,
@@ -167,7 +167,7 @@ fn a_server_that_is_taken_out_stays_until_its_flows_have_ended() {
         sweep(&mut balancer, at_ns, &[(2, flows)]);
         assert_eq!(step(&mut balancer, over_ns + 1).0.is_some(), is_there, "{at_ns} {flows}");
     }
-    // Another server may have the number, and never the generation.
+    // Another server may get the number, but never with the same generation.
     balancer.configure(&config(vec![vip(100, vec![80], &[(1, 1), (3, 1)])])).unwrap();
     let new = &balancer.vips()[0].servers[1];
     assert_eq!((new.number, new.generation), (2, 2));
@@ -280,7 +280,7 @@ fn silent() -> Outcome {
     Err(Fault::silent("no answer"))
 }
 
-/// Of a program that says 503, or of a host on which nothing listens any more.
+/// The outcome for a server that answers 503, or for a host on which nothing listens any more.
 fn failing() -> Outcome {
     Err(Fault::answered("refuses".to_owned()))
 }
@@ -441,7 +441,7 @@ proptest! {
             tables.make(balancer.step(now_ns, usize::MAX), now_ns);
             tables.check(&balancer, &wanted);
         }
-        // Left to itself, everything comes to rest as it is wanted.
+        // Without further events, the tables reach the wanted state.
         for _ in 0..4 {
             now_ns += HANDSHAKE_NS;
             sweep(&mut balancer, now_ns, &[]);
@@ -485,7 +485,7 @@ fn many_rings_are_made_part_by_part_and_nothing_goes_before_its_successor_is_the
         assert_eq!(tables.rings.len(), 1 + ready);
         assert_eq!(balancer.addresses().len(), 1 + ready, "no client comes to what has no ring");
         assert_eq!(leads_to(&tables, 100, 81), Some(1), "it is served as before");
-        // A server that dies meanwhile is gone round at once.
+        // The program bypasses a server that dies meanwhile at once.
         balancer.set_neighbour(server_address(ready as u8), None);
         let operations = balancer.step(2, 0);
         assert!(
@@ -500,7 +500,7 @@ fn many_rings_are_made_part_by_part_and_nothing_goes_before_its_successor_is_the
     assert_eq!(leads_to(&tables, 100, 81), Some(4));
     tables.check(&balancer, &wanted);
 
-    // What was not finished can be taken back.
+    // An unfinished change can be taken back.
     let (mut balancer, mut tables) = ready(&before);
     balancer.configure(&wanted).unwrap();
     tables.make(balancer.step(2, 1), 2);

@@ -14,7 +14,7 @@ use crate::{Check, CheckKind, alone, probe::Fault, wire::announce};
 const V4: [u8; 4] = [10, 0, 0, 100];
 const V6: [u16; 8] = [0xfd00, 0, 0, 0, 0, 0, 0, 0x100];
 
-/// A switch with the balancer, a server that has the VIPs, and one that has lost them. No address waits to be found unique.
+/// A switch with the balancer, a server that has the VIPs, and one that has lost them. Duplicate address detection is off.
 const NETWORK: &str = "set -e
 ip link set lo up
 quiet='sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0 net.ipv4.ip_forward=0 \
@@ -68,7 +68,7 @@ fn in_namespaces_of_its_own() {
     let checker = Checker::start(&device, sender).unwrap();
     let (v4, v6) = (IpAddr::from(V4), IpAddr::from(V6));
     let (web1, web1_v6, web2) = ([10, 0, 0, 11].into(), "fd00::11".parse().unwrap(), [10, 0, 0, 12].into());
-    // A server that answers or refuses does so at some time; a silent one need not be waited for.
+    // A server that answers or refuses may be slow, so its timeout is long; for a silent server, a short one is enough.
     let (patient, brief) = (Duration::from_secs(60), Duration::from_millis(300));
     let tcp = Check { interval: Duration::from_millis(200), timeout: patient, rise: 3, ..Check::default() };
     let http = |path: &str| {
@@ -87,7 +87,7 @@ fn in_namespaces_of_its_own() {
         target(1, v4, web1, tcp.clone(), false),
         target(2, v4, web1, http("/two"), false),
         target(5, v4, web1, http("/broken"), true),
-        // Its own address answers, but it has not the VIP.
+        // The server answers at its own address, but does not have the VIP.
         target(6, v4, web2, Check { timeout: brief, ..tcp.clone() }, true),
         target(7, v4, web2, Check { kind: CheckKind::None, ..tcp.clone() }, true),
     ];
@@ -175,7 +175,7 @@ fn collect(events: &Receiver<Event>, macs: usize, up: usize, down: usize) -> Col
     all
 }
 
-/// Waits until such faults of all these have been told.
+/// Waits until such a fault has been reported for each of these targets.
 fn await_faults(events: &Receiver<Event>, ids: &[u64], is_such: impl Fn(&Fault) -> bool) {
     let mut missing = ids.to_vec();
     while !missing.is_empty() {

@@ -24,7 +24,7 @@ const KINDS: [&str; 4] = ["tcp", "http", "https", "none"];
 /// Longest name of a device, as the kernel has it.
 const MAX_DEVICE_BYTES: usize = 15;
 
-/// Schedules by their names here, and by those of ipvs. What ipvs calls by two names for with and without weights is one here.
+/// Schedules by their names here, and by those of ipvs. ipvs has two names, with and without weights, for what is one schedule here.
 const SCHEDULES: [(&str, Schedule); 6] = [
     ("maglev", Schedule::Ring),
     ("round-robin", Schedule::RoundRobin),
@@ -43,14 +43,14 @@ impl Config {
         let mut reader = Reader::new(name, text);
         let document = reader.document(text);
         if reader.has_mistakes() {
-            // After a syntax error, further mistakes would only mislead.
+            // After a syntax error, reports of further mistakes would only mislead.
             return reader.finish(Self::new(""));
         }
         let mut table = reader.root(&document);
         let config = config(&mut reader, &mut table);
         table.finish(&mut reader);
         if reader.mistake_count() == reader.unknown_keys {
-            // Where single values are wrong, what they would mean together is not known.
+            // If single values are wrong, the configuration as a whole cannot be checked.
             for problem in config.problems() {
                 reader.mistake(span(&document, &problem).unwrap_or_default(), problem.why);
             }
@@ -247,7 +247,7 @@ fn set<T>(into: &mut T, value: Option<T>) {
     }
 }
 
-/// Checks that a file says nothing of: a TCP connection to the first port.
+/// The checks of a VIP for which a file has none: a TCP connection to the first port.
 fn default_check(reader: &mut Reader<'_>, span: Range<usize>, ports: &[u16]) -> Check {
     let check = Check::default();
     if ports == [ALL_PORTS] {

@@ -114,7 +114,7 @@ fn what_only_the_whole_shows_has_its_line() {
         assert!(message.starts_with(expected), "{expected}\n{message}");
     }
     assert_eq!(wrong.len(), expected.len(), "{wrong:#?}");
-    // An unknown key hides nothing of it; a wrong value does.
+    // An unknown key does not hide these mistakes; a wrong value does.
     let unknown = Config::read("f", &file.replace("port = 80", "port = 80\nfoo = 1")).unwrap_err();
     assert_eq!(unknown.len(), expected.len() + 2, "{unknown:#?}");
     let wrong = Config::read("f", &file.replacen("port = 80", "port = 0", 1)).unwrap_err();
@@ -173,7 +173,7 @@ proptest! {
             1 => CheckKind::Tcp,
             _ => CheckKind::Http { tls: status.is_multiple_of(2), path: "/a\"b".to_owned(), host: Some("h".to_owned()), status: status..=399 },
         };
-        // What is not checked has no times.
+        // A VIP without checks has no times of checks.
         let usual = Check::default();
         let check = if kind == CheckKind::None { Check { kind, ..usual } } else {
             Check { kind, port: Some(8080), timeout: Duration::from_nanos(ns), jitter: f64::from(jitter) / 100.0, rise: 7, ..usual }

@@ -1,4 +1,4 @@
-//! Writes a configuration as the file that means it.
+//! Writes a configuration as the text of a file that has the same meaning.
 
 use std::{
     fmt::{self, Write},
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Config {
-    /// The configuration as a file: what is as it would be anyway is left out.
+    /// The configuration as a file. Values that equal the defaults are left out.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.

@@ -1,4 +1,4 @@
-//! Goes over to another configuration, part by part: servers may die meanwhile, and requests for counts are answered.
+//! Changes to another configuration step by step, so that deaths of servers and requests for counts are handled in between.
 
 use std::{mem, time::Instant};
 
@@ -14,14 +14,14 @@ use crate::{
 /// A change of the configuration that is being made.
 pub(super) struct Changing {
     asked: PendingRequest,
-    /// What was in effect before, and the text of its file.
+    /// The configuration that was in effect before, and the text of its file.
     former: (Config, String),
-    /// What is done when it is made, in words.
+    /// The answer once the change is made, in words.
     what: String,
 }
 
 impl Daemon {
-    /// Makes a part of the change that is being made; if there is none, begins the next one.
+    /// Makes the next part of the present change; if there is none, begins the next change that waits.
     pub(super) fn go_on_changing(&mut self) {
         if self.changing.is_none()
             && let Some((asked, read)) = self.waiting.pop_front()
@@ -71,7 +71,7 @@ impl Daemon {
         asked.answer(Answer::Done { what });
     }
 
-    /// Stays with the configuration of before.
+    /// Returns to the former configuration.
     fn take_back(&mut self, Changing { asked, former, .. }: Changing, error: &Error) {
         let back = self.balancer.configure(&former.0);
         self.hold(former);
@@ -83,7 +83,7 @@ impl Daemon {
         asked.answer(Answer::Refused { why: vec![format!("{error}; {next}")] });
     }
 
-    /// Takes a configuration and the text of its file, and gives the former ones.
+    /// Puts a configuration and the text of its file into effect, and returns the former ones.
     fn hold(&mut self, (config, text): (Config, String)) -> (Config, String) {
         self.sweeps.set_timeouts(nanoseconds(config.idle_timeout), nanoseconds(config.closing_timeout));
         (mem::replace(&mut self.config, config), mem::replace(&mut self.text, text))

@@ -1,4 +1,4 @@
-//! What a running daemon is asked and told.
+//! Handles the requests to a running daemon.
 
 use std::{path::Path, thread, time::Instant};
 
@@ -11,12 +11,12 @@ use crate::{
     statistics::{self, Statistics, SweepStatistics},
 };
 
-/// What a file says, and its text, or every mistake.
+/// The configuration in a file and the text of the file, or every mistake in it.
 pub(crate) type FileRead = Result<(Config, String), Vec<String>>;
 
 impl Daemon {
-    /// Tells what was counted, at once; what is to be changed is changed after what was to be changed before. Files are read by others:
-    /// however slow they are, servers are checked.
+    /// Answers a request for statistics at once; queues a change behind earlier changes. Files are read in another thread, so that a slow
+    /// file does not delay the handling of checks.
     pub(super) fn take_request(&mut self, asked: PendingRequest) {
         match asked.request {
             Request::Statistics => {
@@ -31,7 +31,7 @@ impl Daemon {
                 // Without a thread, the caller sees that the request was given up.
                 let _ = thread::Builder::new().name("file".to_owned()).spawn(move || {
                     let read = read(&file);
-                    // A daemon that has ended reads nothing again.
+                    // Sending fails only if the daemon has ended.
                     let _ = sender.send(Message::Read(asked, read));
                 });
             }
@@ -39,7 +39,7 @@ impl Daemon {
         }
     }
 
-    /// What a request wants: the configuration, the text of its file, and what is done then, in words.
+    /// The configuration that a request asks for, the text of its file, and what is done then, in words.
     pub(super) fn wanted(
         &self,
         request: &Request,
@@ -52,12 +52,12 @@ impl Daemon {
                 Ok((config, self.text.clone(), what))
             }
             (_, Some(read)) => self.read_again(read?),
-            // The loop has taken these.
+            // `run` and `take_request` handle all other requests.
             _ => Err(Vec::new()),
         }
     }
 
-    /// Goes by the file again. What commands have changed is as the file says it then.
+    /// Adopts the file that was read again. Changes that commands have made are lost.
     fn read_again(&self, (config, text): (Config, String)) -> Result<(Config, String, String), Vec<String>> {
         let name = self.file.display();
         let changed = config.fixed_changes(&self.config).into_iter();

@@ -1,4 +1,4 @@
-//! Starts a daemon, on tables of its own or on those that an earlier one has left.
+//! Starts a daemon with new tables, or with those that an earlier daemon has left.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -37,32 +37,32 @@ const KIND: &str = "balance";
 pub struct Options {
     /// Its name. The BPF file system must be there.
     pub instance: Instance,
-    /// What it balances.
+    /// The configuration of the file.
     pub config: Config,
     /// The file of the configuration, which is read again when that is asked for.
     pub file: PathBuf,
-    /// What the file says.
+    /// The text of the file.
     pub text: String,
 }
 
 impl Daemon {
-    /// Starts. If an earlier daemon of this name was killed or has left its tables, this one goes on with them.
+    /// Starts a daemon. If an earlier one of this name was killed or has left its tables, this one continues with them.
     ///
     /// # Errors
-    /// When another one of this name runs, or has one of the VIPs, or this user, this kernel or this device cannot. What was not there
-    /// before is undone then.
+    /// When a daemon of this name runs, or another one has one of the VIPs, or this user, this kernel or this device cannot. Changes that
+    /// this start has made are undone then.
     pub fn start(options: Options) -> Result<Self, Error> {
         let Options { instance, config, file, text } = options;
         let lock = instance.lock()?;
         let (mut journal, changes) = Journal::resume(instance.journals(), KIND, &instance.label)?;
-        // What an earlier daemon has left goes on, if this one fails.
+        // If this start fails, the tables and the program of an earlier daemon must work on.
         journal.set_kept(!changes.is_empty());
         let pins = instance.pins();
         let is_there =
             |change: &Change| matches!(change, Change::Balancer { pins: there, .. } if *there == pins);
         let mut there = instance.take_pins(Pins::there).inspect_err(|_| {
             if changes.is_empty() {
-                // Nothing but the lock is in it.
+                // The folder has nothing but the lock.
                 let _ = fs::remove_dir_all(&instance.folder);
                 instance.folder.parent().map(fs::remove_dir);
             }
@@ -83,7 +83,7 @@ impl Daemon {
         let held = there.map_or_else(|| instance.take_pins(Pins::make), Ok)?;
         let state = state.filter(|_| pins.join("rings").exists());
         let changed = state.as_ref().and_then(|state| state.config_of(&text));
-        // What these are about is not in the tables.
+        // The contents of the tables do not depend on these two, so they always come from the file.
         let (metrics, sizes) = (config.metrics, config.sizes.clone());
         let config = Config { metrics, sizes, ..changed.unwrap_or(config) };
         let load = |hook| Program::load(hook, &config.sizes, Some(&pins));
@@ -141,7 +141,7 @@ impl Daemon {
             journal,
             _lock: lock,
         };
-        // Only a hint, which may lack.
+        // Hosts that answer for the VIPs are only worth a warning, so an error of this look is ignored.
         for (vip, mac) in rivals(&daemon.device.link, &daemon.config).unwrap_or_default() {
             let fact = rival_fact(vip, mac, &daemon.device.name);
             warn!("{fact}: choose another VIP, or take it from that host");
@@ -169,7 +169,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Where the file does not say how, another device gets what is best for it.
+    /// If the file does not set the hook, loads the program again for the best hook of a new device.
     pub(super) fn load_best(&mut self, device: &Device) -> Result<(), Error> {
         let best = Hook::for_device(device);
         if self.config.hook.is_none() && self.program.hook != best {
@@ -180,7 +180,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Where the file does not say how, and the driver cannot take the program, the kernel does.
+    /// Attaches the program. If the driver of the device cannot run it, cls or generic XDP replaces XDP in the driver.
     pub(super) fn attach(&mut self, device: &Device) -> Result<(), Error> {
         let pins = self.instance.pins();
         if !self.pins.is_there() {
@@ -206,7 +206,7 @@ impl Daemon {
     }
 }
 
-/// Loads the program for the hook that the file says, or else for the best one, or for cls, if this kernel does not take that.
+/// Loads the program for the hook that the file sets, or else for the best one, or for cls if this kernel does not accept that.
 fn load_for<T>(
     wanted: Option<Hook>,
     best: Hook,
@@ -221,7 +221,7 @@ fn load_for<T>(
     }
 }
 
-/// Refuses VIPs that another balancer of this network namespace has given: the first to end would take them from the other.
+/// Refuses VIPs that another balancer gave to this network namespace: the first balancer to end would take them from the other.
 pub(super) fn refuse_taken(instance: &Instance, config: &Config) -> Result<(), Error> {
     for run in undo::runs(instance.journals())? {
         if run.kind != KIND || run.title == instance.label {

@@ -1,4 +1,4 @@
-//! What is on the disk for the next start.
+//! The state that is saved on the disk for the next start.
 
 use std::{
     fs::{self, File},
@@ -11,22 +11,22 @@ use tracing::{error, warn};
 use super::Daemon;
 use crate::{Config, Error, Instance, balancer::SavedState};
 
-/// Of the format below.
+/// Version of the format below.
 const VERSION: u32 = 1;
 
-/// The file.
+/// The contents of the file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct State {
     version: u32,
-    /// What the configuration file said when it was read.
+    /// The text of the configuration file when it was read.
     pub text: String,
-    /// That, with what commands have changed.
+    /// The configuration with the changes that commands have made.
     config: String,
     pub tables: SavedState,
 }
 
 impl State {
-    /// What an earlier daemon has left; none if there is nothing, or nothing that this version can read.
+    /// The state that an earlier daemon has left; none if there is none, or none that this version can read.
     pub(super) fn read(instance: &Instance) -> Option<Self> {
         let path = instance.state();
         let text = match fs::read(&path) {
@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// The configuration with what commands have changed, if the file has not changed since, and this version can read it.
+    /// The configuration with the changes of commands, if the file has not changed since, and this version can read the configuration.
     pub(super) fn config_of(&self, text: &str) -> Option<Config> {
         if self.text != text {
             return None;
@@ -70,7 +70,7 @@ impl State {
 }
 
 impl Daemon {
-    /// Writes what has changed of the state, in one step.
+    /// Replaces the saved state in one step, if it has changed.
     pub(super) fn save(&mut self) -> Result<(), Error> {
         let path = self.instance.state();
         let state = State {

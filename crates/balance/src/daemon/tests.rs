@@ -1,4 +1,4 @@
-//! Daemons in namespaces of their own, and what others do to their devices, addresses and disks.
+//! Daemons in namespaces of their own, while other programs change their devices, addresses and disks.
 
 use std::{fs, io::Write, process::Command, thread::JoinHandle};
 
@@ -230,7 +230,7 @@ fn as_root_a_device_may_change_go_and_come_back() {
     alone("a_device_may_change_go_and_come_back", |folder| {
         let as_it_was = addresses();
         let mut listener = Listener::start();
-        // What is under way while the device changes gets no answer.
+        // A probe that is under way while the device changes gets no answer.
         let daemon = Running::start(folder, "eth0", &file("", &CHECK.replace("60s", "5s")));
         let is_up = || daemon.statistics().vips[0].servers[0].is_up;
         until("the server is up", is_up);
@@ -250,7 +250,7 @@ fn as_root_a_device_may_change_go_and_come_back() {
             "ip address flush dev eth0 scope global; ip address add 10.0.0.2/24 dev eth0; ip -n web neigh flush dev eth0",
         );
         until("the VIP is given again", || addresses().contains("eth0    inet 10.0.0.100/32"));
-        // They come from the other address: no host has the former one.
+        // Probes now come from the other address, because no host has the former one.
         listener = probed_again(listener);
 
         let pins = daemon.instance.pins();
@@ -260,7 +260,7 @@ fn as_root_a_device_may_change_go_and_come_back() {
         let former = shell("ip -o link show eth0 | cut -d: -f1").trim().to_owned();
         assert!(has_link(&former));
         shell("ip link del eth0");
-        // It looks each second.
+        // The daemon looks at the device each second.
         std::thread::sleep(Duration::from_millis(1_500));
         shell(
             "ip link add eth0 address 02:00:00:00:00:03 type veth peer name eth0 address 02:00:00:00:00:12 netns web
@@ -283,10 +283,10 @@ fn as_root_a_device_may_change_go_and_come_back() {
 #[test]
 fn as_root_a_device_that_is_down_is_announced_when_it_is_up() {
     alone("a_device_that_is_down_is_announced_when_it_is_up", |folder| {
-        // A host takes no word of its own addresses.
+        // A host ignores announcements of its own addresses, so the VIP is removed from the server.
         shell("ip link set eth0 down; ip -n web address del 10.0.0.100/32 dev lo");
         let daemon = Running::start(folder, "eth0", &file("", PLAIN));
-        // Before the device is up: afterwards, the balancer may already have told them.
+        // The neighbour entry is set before the device is up: afterwards, the balancer may already have announced the VIP.
         shell(
             "ip -n web neigh replace 10.0.0.100 lladdr 02:00:00:00:00:99 nud stale dev eth0; ip link set eth0 up",
         );
@@ -359,14 +359,14 @@ fn as_root_a_file_that_is_refused_is_read_at_the_next_start() {
         let services = MapInfo::from_pin(daemon.instance.pins().join("services")).unwrap();
         assert_eq!(services.max_entries() as usize, SERVICES);
         let path = folder.path().join("eth0.toml");
-        // As many again have no place beside those that are there.
+        // The table has no room for as many new ports beside the present ones.
         fs::write(&path, ports(20_000)).unwrap();
         let why = refusal(daemon.ask(&Request::Reload));
         assert!(why.contains("no room for more ports of VIPs"), "{why}");
         assert!(matches!(daemon.weigh(5), Answer::Done { .. }), "it goes on");
         let saved = fs::read_to_string(daemon.instance.state()).unwrap();
         assert!(saved.contains("1000") && !saved.contains("28999"), "the refused file counts as read");
-        // What another start can change, and what only one from the beginning.
+        // Some keys can change by a restart with kept tables, and others only by one with new tables.
         for (key, next) in [
             ("hook = \"cls\"", "`proofload balance stop --keep`"),
             ("[tables]\nflows = 9", "stop`, which ends"),
@@ -456,7 +456,7 @@ fn as_root_tables_of_a_balancer_that_runs_are_nobody_elses() {
         assert!(crate::unpin(&pins).unwrap_err().to_string().contains("a balancer that runs uses it"));
         assert!(is_attached() && pins.join("rings").exists() && first.statistics().trouble.is_none());
 
-        // What it leaves goes on with its state; without that, the tables have no owner.
+        // The next start continues with kept tables and their state; tables without a state have no owner.
         first.end(Order::Keep).unwrap();
         let again = Running::start(folder, "eth0", &text);
         assert!(is_attached());
@@ -587,7 +587,7 @@ fn as_root_a_long_change_keeps_nobody_waiting_and_is_taken_back_if_nobody_waits_
         daemon.handle_message(read);
         daemon.go_on_changing();
         assert!(daemon.balancer.is_unfinished(), "a part of it is made");
-        // A server is found and answers meanwhile, and the table has it so.
+        // Meanwhile, a server is found and answers, and its entry in the table changes.
         let server = "10.0.0.11".parse().unwrap();
         let entry = |daemon: &Daemon| tables(&daemon.instance).0;
         let before = entry(&daemon);
@@ -596,7 +596,7 @@ fn as_root_a_long_change_keeps_nobody_waiting_and_is_taken_back_if_nobody_waits_
         daemon.handle_message(Message::Health(Event::Health { id, health: Ok(()) }));
         daemon.settle_or_retry();
         assert!(entry(&daemon) != before && daemon.balancer.is_unfinished());
-        // What is asked for meanwhile waits, but for counts.
+        // Meanwhile, all requests but those for statistics wait.
         let (other, others) = std::sync::mpsc::channel();
         for request in [weigh(3), Request::Statistics] {
             daemon.take_request(PendingRequest::new(request, other.clone(), None));

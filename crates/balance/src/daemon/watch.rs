@@ -1,4 +1,4 @@
-//! The device and its addresses, which others may change while the balancer runs.
+//! Watches the device and its addresses, which other programs may change while the balancer runs.
 
 use std::{net::IpAddr, time::Instant};
 
@@ -8,7 +8,7 @@ use super::{Daemon, RETRY, start::start_checker};
 use crate::{Device, Error, layout::mac_text, wire::announce};
 
 impl Daemon {
-    /// Looks at the device, and makes the addresses as they have to be. What is wrong is told once.
+    /// Looks at the device, and restores the addresses that it must have. A problem is logged once.
     pub(super) fn look_if_due(&mut self) {
         if Instant::now() < self.next_look {
             return;
@@ -27,7 +27,7 @@ impl Daemon {
         self.next_look = Instant::now() + RETRY;
     }
 
-    /// Follows what has changed of the device since the last look.
+    /// Reacts to changes of the device since the last look.
     fn look_at_device(&mut self) -> Result<(), Error> {
         let now = Device::find(&self.device.name)?;
         let name = &now.name;
@@ -67,7 +67,7 @@ impl Daemon {
         if has_other_mac { self.write_settings() } else { Ok(()) }
     }
 
-    /// Gives the host addresses, takes back what it had of others, and tells neighbours.
+    /// Gives the host exactly the wanted addresses, and announces new ones to neighbours.
     pub(super) fn give(&mut self, wanted: Vec<IpAddr>) -> Result<(), Error> {
         let added = self.addresses.set(&wanted, &self.device, self.config.answer_arp, &self.journal)?;
         for address in added.iter().filter(|address| self.assigned_addresses.contains(address)) {
@@ -75,7 +75,7 @@ impl Daemon {
         }
         self.assigned_addresses = wanted;
         self.unannounced.extend(added);
-        // The next look says why, if it cannot be.
+        // If this fails, the next look reports why.
         let _ = self.announce();
         Ok(())
     }

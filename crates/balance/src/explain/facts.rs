@@ -19,7 +19,7 @@ use crate::{Config, Error, Mac, instance, prober::mac_of, rights};
 
 /// How long others may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long another host may take to answer for a VIP. Mostly none does.
+/// How long another host may take to answer for a VIP. Usually none does, and the whole time passes.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 
 /// An address and the name of its interface.
@@ -30,7 +30,7 @@ pub(crate) struct OwnAddress {
     pub(crate) prefix: u8,
 }
 
-/// What matters for a balancer.
+/// The facts that matter for a balancer.
 #[derive(Debug, Clone)]
 pub(crate) struct BalancerFacts {
     pub(crate) kernel: (u8, u8, u16),
@@ -43,13 +43,13 @@ pub(crate) struct BalancerFacts {
     pub(crate) devices: Vec<String>,
     pub(crate) link: Option<Link>,
     pub(crate) driver: Option<String>,
-    /// Names of the programs of cls_bpf that are attached by links, in their order.
+    /// Names of the cls_bpf programs that are attached by links, in the order in which they run.
     pub(crate) programs: Vec<String>,
     /// Whether the XDP program of the device is that of a balancer.
     pub(crate) is_running: bool,
     pub(crate) addresses: Vec<OwnAddress>,
     pub(crate) servers: BTreeMap<IpAddr, Option<Mac>>,
-    /// The hosts that answer for the VIPs that this host does not have, and is to get.
+    /// The hosts that answer for those VIPs which this host is to get, but does not have yet.
     pub(crate) rivals: BTreeMap<IpAddr, Mac>,
     pub(crate) arp_ignore: u32,
     pub(crate) log_martians: bool,
@@ -57,16 +57,16 @@ pub(crate) struct BalancerFacts {
     pub(crate) sends_redirects: bool,
 }
 
-/// What matters for a server.
+/// The facts that matter for a server.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerFacts {
     pub(crate) addresses: Vec<OwnAddress>,
     pub(crate) devices: Vec<DeviceFacts>,
-    /// What programs listen on.
+    /// The addresses and ports on which programs listen.
     pub(crate) listeners: Vec<SocketAddr>,
 }
 
-/// What holds for a device of Ethernet that is up: the larger one of its settings and those for all.
+/// The effective settings of an Ethernet device that is up: of each setting, the larger one of the device's value and that for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeviceFacts {
     pub(crate) name: String,
@@ -149,8 +149,8 @@ fn own_addresses(netlink: &mut Netlink, links: &[Link]) -> io::Result<Vec<OwnAdd
 /// VIPs that are asked for at once. Each takes a place among the kernel's neighbours.
 const MOST_ASKED: usize = 64;
 
-/// The hosts that answer for the VIPs that a device is to get and this host does not have. What the kernel knew before may not be so any more, and
-/// does not count.
+/// The hosts that answer for those VIPs which a device is to get and this host does not have. What the kernel knew before does not
+/// count, because it may be out of date.
 pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr, Mac>> {
     if !config.answer_arp {
         return Ok(BTreeMap::new());
@@ -160,7 +160,7 @@ pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr
     let mut wanted = Vec::new();
     for address in config.vips.iter().map(|vip| vip.address).take(MOST_ASKED) {
         let is_own = present.iter().any(|assigned| assigned.address == address);
-        // What this host has, it need not look for.
+        // An address that this host has needs no query.
         if !is_own && !matches!(netlink.neighbour(link.index, address), Ok(Neighbour::Known { .. })) {
             wanted.push(address);
         }
@@ -182,7 +182,7 @@ fn neighbours(
     for &address in addresses {
         let known = netlink.neighbour(index, address)?;
         if known == Neighbour::Unknown || known == Neighbour::Failed {
-            // Refused where the device is down: the address stays unknown then.
+            // The kernel refuses this if the device is down; the address stays unknown then.
             let _ = netlink.resolve_neighbour(index, address);
         }
         found.insert(address, mac_of(known));
@@ -208,7 +208,7 @@ fn kernel_version() -> (u8, u8, u16) {
     (next() as u8, next() as u8, next())
 }
 
-/// The driver of hardware, if `/sys` shows this network namespace.
+/// The driver of a hardware device, if `/sys` shows this network namespace.
 fn driver(device: &str) -> Option<String> {
     if !undo::sys_is_own() {
         return None;
@@ -228,7 +228,7 @@ fn has_xdp_pin(index: u32) -> bool {
     })
 }
 
-/// The larger one of a device's setting and that for all: what holds, with those that are read here.
+/// The effective value of a setting: for the settings that are read here, the larger one of the device's value and that for all.
 fn setting(device: &str, name: &str) -> u32 {
     let of = |device: &str| number(&format!("net.ipv4.conf.{}.{name}", device.replace('.', "/")));
     of("all").max(of(device))
@@ -239,7 +239,7 @@ fn number(name: &str) -> u32 {
     text.trim().parse().unwrap_or_default()
 }
 
-/// Addresses in the state LISTEN of `/proc/net/tcp` or `tcp6`, where they stand as words of the host's byte order.
+/// The addresses in the state LISTEN in `/proc/net/tcp` or `tcp6`, which write addresses as words in the host's byte order.
 fn listening(table: &str) -> Vec<SocketAddr> {
     let of = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);

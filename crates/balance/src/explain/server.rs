@@ -1,4 +1,4 @@
-//! What is missing for a server.
+//! The rules for what is missing for a server.
 
 use std::net::IpAddr;
 
@@ -51,7 +51,7 @@ pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
     }
     for device in &facts.devices {
         let name = &device.name;
-        // The larger one of those of the device and of all holds.
+        // Linux applies the larger of the values for the device and for all.
         let sysctl_name = name.replace('.', "/");
         let of_device = if device.arp_ignore > 2 {
             format!(" and net.ipv4.conf.{sysctl_name}.arp_ignore=1")

@@ -25,7 +25,7 @@ pub(super) enum Command {
     Clear,
 }
 
-/// What a line says.
+/// The meaning of a line.
 #[derive(Debug)]
 pub(super) struct Given<'l> {
     pub(super) command: Command,
@@ -33,14 +33,14 @@ pub(super) struct Given<'l> {
     pub(super) service: Option<SocketAddr>,
     pub(super) scheduler: Option<Word<'l>>,
     pub(super) flags: Option<&'l str>,
-    /// None within: without a time.
+    /// The inner option is none for `-p` without a time.
     pub(super) persistence: Option<Option<Duration>>,
     /// Address, port, and the column.
     pub(super) server: Option<(IpAddr, Option<u16>, usize)>,
     pub(super) weight: Option<u32>,
     pub(super) most: Option<u32>,
     pub(super) resume: Option<u32>,
-    /// What cannot be done.
+    /// The mistakes of the line.
     pub(super) wrong: Wrong,
 }
 
@@ -65,7 +65,7 @@ const COMMANDS: [(char, &str, Command); 7] = [
     ('C', "clear", Command::Clear),
 ];
 
-/// A letter that no option has.
+/// The letter of options that have only a long name.
 const NO_LETTER: char = '\0';
 
 const OPTIONS: [Known; 25] = [
@@ -132,7 +132,7 @@ pub(super) fn words(line: &str) -> Vec<Word<'_>> {
     words
 }
 
-/// What the words mean.
+/// Parses the words of a line.
 ///
 /// # Errors
 /// When they have no command of the table.

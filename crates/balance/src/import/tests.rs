@@ -138,7 +138,7 @@ proptest! {
         drop(import(&words.join(" ")));
     }
 
-    /// What is imported is the same when it has been written to a file and read again.
+    /// An imported configuration stays the same when it is written to a file and read again.
     #[test]
     fn an_import_is_a_configuration(services in proptest::collection::vec(
         (0_u16..3, prop::sample::select(vec!["rr", "wrr", "sh", "mh", "mh -b mh-port", "rr -p", "wrr -p 60"]),

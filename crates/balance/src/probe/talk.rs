@@ -1,4 +1,4 @@
-//! What a probe says on a connection, and what it makes of the answer: HTTP/1.1, plain or in TLS.
+//! The exchange of a probe on a connection, and the judgement of the answer: HTTP/1.1, plain or in TLS.
 
 use std::{
     collections::VecDeque,
@@ -11,9 +11,9 @@ use tls::{Failure, Session};
 
 use crate::CheckKind;
 
-/// Bytes of an answer in which its status must stand: `HTTP/1.1 200`, and what ends it.
+/// Bytes of an answer that must have its status: `HTTP/1.1 200`, and the blank after it.
 const STATUS_BYTES: usize = 13;
-/// As much of interim answers and the status of the final one.
+/// The most bytes that are kept of interim answers and the final one.
 const MAX_HEADS: usize = 1 << 18;
 /// Bytes of plaintext that are read at once.
 const READ_BYTES: usize = 4_096;
@@ -28,17 +28,17 @@ pub(super) struct Talk {
     pub(super) request: Vec<u8>,
     is_asked: bool,
     good: RangeInclusive<u16>,
-    /// The begin of the answer.
+    /// The begin of the answer, without interim answers.
     answer: Vec<u8>,
     tls: Option<Box<Tls>>,
 }
 
-/// What follows from what a server has said.
+/// What the probe does after it has received bytes.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// Nothing yet; this is to be said, if it is anything.
+    /// There is no result yet; these bytes are to be sent, if there are any.
     Says(Vec<u8>),
-    /// All is well, or not.
+    /// The result: the server is well, or not.
     Found(Result<(), String>),
 }
 
@@ -48,7 +48,7 @@ struct Tls {
     wire: Wire,
 }
 
-/// Bytes that have come, and bytes that are to be sent.
+/// Bytes that have been received, and bytes that are to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
     pub(super) incoming: VecDeque<u8>,
@@ -56,7 +56,7 @@ pub(super) struct Wire {
 }
 
 impl Talk {
-    /// What a check of this kind says; nothing if a connection is enough.
+    /// The exchange of a check of this kind; none if a connection is enough.
     ///
     /// # Errors
     /// When TLS cannot be used.
@@ -67,7 +67,7 @@ impl Talk {
             false => None,
             true => {
                 let address = || Session::to_anybody(&vip.ip().to_string());
-                // A host with a port is no name of TLS.
+                // A host with a port is not a valid server name in TLS; the address replaces it.
                 let session = host
                     .as_deref()
                     .map_or_else(address, |host| Session::to_anybody(host).or_else(|_| address()));
@@ -79,18 +79,18 @@ impl Talk {
         Ok(Some(Self { port, request, is_asked: false, good, answer, tls }))
     }
 
-    /// What a server has not answered that says nothing.
+    /// What a silent server has left unanswered.
     pub(super) fn awaited(&self) -> &'static str {
         let is_handshaking = self.tls.as_ref().is_some_and(|tls| tls.session.is_handshaking());
         if is_handshaking { "a handshake of TLS" } else { "a request" }
     }
 
-    /// What may be the cause when a server ends the connection: many TLS servers do so with clients that do not speak TLS.
+    /// The possible cause when a server ends the connection: many TLS servers do so with clients that do not speak TLS.
     pub(super) fn hint(&self) -> &'static str {
         if self.tls.is_some() { "" } else { "; if it speaks TLS, use check = { kind = \"https\" }" }
     }
 
-    /// Takes what a server has said: at first nothing, when it has accepted the connection.
+    /// Takes bytes that a server has sent: at first none, when it has accepted the connection.
     pub(super) fn hear(&mut self, fresh: &[u8], ends: bool) -> Heard {
         let port = self.port;
         let (says, plain) = match &mut self.tls {
@@ -149,7 +149,7 @@ impl Talk {
 }
 
 impl Tls {
-    /// Takes what has come, and gives the plaintext in it. What is to be sent is on the wire then.
+    /// Takes received bytes, and returns the plaintext in them. Bytes to be sent are in `wire.outgoing` then.
     fn exchange(&mut self, fresh: &[u8], request: &[u8]) -> Result<Vec<u8>, Failure> {
         let Self { session, wire } = self;
         wire.incoming.extend(fresh);
@@ -189,7 +189,7 @@ impl Write for Wire {
     }
 }
 
-/// Whether the words of a refusal are about TLS: nginx, Apache and Go say so.
+/// Whether the text of a refusal mentions TLS, as those of nginx, Apache and Go do.
 fn speaks_of_tls(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     ["HTTPS", "SSL", "TLS"].iter().any(|word| text.contains(word))
@@ -207,7 +207,7 @@ pub(super) fn request(path: &str, host: Option<&str>, vip: SocketAddr) -> Vec<u8
     .into()
 }
 
-/// The status that an answer begins with; none if too little of it has come.
+/// The status at the begin of an answer; none if too little of the answer has come.
 fn status(answer: &[u8], ends: bool) -> Result<Option<u16>, ()> {
     const BEGIN: &[u8; 12] = b"HTTP/1.x 000";
     let fits = |(at, byte): (usize, &u8)| match BEGIN.get(at) {

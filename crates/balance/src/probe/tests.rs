@@ -21,7 +21,7 @@ fn ends(is_v6: bool) -> (SocketAddr, SocketAddr) {
     }
 }
 
-/// A server that has a probe: what it sends begins at 5,000.
+/// A server that is being probed: its sequence numbers begin at 5,000.
 struct Server {
     probe: Probe,
     began: Instant,
@@ -312,7 +312,7 @@ proptest! {
         }
     }
 
-    /// Whatever a server sends, a probe answers each segment once at most, with packets that are whole, and ends once.
+    /// Whatever a server sends, a probe answers each segment at most once, with valid packets, and ends once.
     #[test]
     fn segments_of_any_kind_are_no_danger(
         is_v6: bool,
@@ -337,7 +337,7 @@ proptest! {
         }
     }
 
-    /// An answer in pieces of any size, some of them twice, too early or with what was there before, means what the whole one means.
+    /// An answer in pieces of any size, some of them repeated, too early or overlapping earlier ones, has the same result as the whole.
     #[test]
     fn an_answer_in_pieces_is_put_together(
         interim in prop::option::of(102_u16..200),

@@ -84,7 +84,7 @@ fn a_server_is_found_probed_and_lost() {
     };
     assert!(*up < Duration::from_millis(200), "{up:?}");
     assert_eq!(*fault, Fault::answered("refuses connections to port 80".to_owned()));
-    // An interval until the first bad probe, and two thirds of one for the others.
+    // The first bad probe comes after up to an interval, and the others within two thirds of one.
     let late = *down - Duration::from_secs(30);
     assert!(late < check.interval.mul_f64(1.05 * (1.0 + 2.0 / 3.0)), "{late:?}");
     let lost = prober.neighbour(server, Neighbour::Failed, start);
@@ -163,7 +163,7 @@ fn a_server_without_an_address_is_down() {
     let [(at, Event::Health { id: 1, health: Err(fault) })] = &events[..] else { panic!("{events:?}") };
     assert_eq!(*fault, Fault::silent("does not answer ARP or neighbour discovery for its own address"));
     assert!(*at > check.timeout * 2, "{at:?}");
-    // The probe that waits for it goes on at once when it is there.
+    // The probe that waits for the address begins as soon as the address is known.
     while !matches!(prober.targets[&1].state, State::Unaddressed { .. }) {
         prober.wake(prober.wakes().unwrap());
     }
@@ -184,7 +184,7 @@ fn other_targets_leave_the_rest_alone() {
     }
     let events = run(&mut prober, start, Duration::from_secs(10), |_, _| Some(true));
     assert_eq!(events.len(), 2);
-    // A server of another VIP, too: its device is known already.
+    // The same server in another VIP: its MAC address is known already.
     let again = Target { id: 4, vip: IpAddr::from([192, 0, 2, 101]), ..target(1, &none, true) };
     let all = vec![target(1, &check, false), target(2, &check, false), target(3, &none, true), again.clone()];
     let told = prober.set_targets(all, start);

@@ -41,7 +41,7 @@ fn settings_come_with_addresses_of_ipv4() {
     assert_eq!(plan.lines, expected);
     assert!(planned(&["10.0.0.102"], &[], "8", "2").unwrap().settings.len() == 1, "8 answers for nothing");
     assert_eq!(planned(&["2001:db8::1"], &[], "0", "0").unwrap().settings, []);
-    // A device's own 3 would hold against 1 for all.
+    // A 3 of the device itself would prevail over a 1 for all.
     let names = |ignore| {
         let plan = planned(&["10.0.0.102"], &[], ignore, "2").unwrap();
         plan.settings.into_iter().map(|(name, ..)| name).collect::<Vec<_>>()
@@ -150,7 +150,7 @@ fn in_a_namespace_of_its_own() {
             assert_eq!(state().1, addresses[..3]);
             setup.end().unwrap();
         } else {
-            // One that fails leaves what there was.
+            // A command that fails leaves the earlier changes.
             let switch = kernel::sysctl_path("net.ipv6.conf.lo.disable_ipv6");
             Setting::write(&switch, "1").unwrap();
             let failed = again("fails", &journals).output().unwrap();

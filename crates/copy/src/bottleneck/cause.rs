@@ -1,15 +1,15 @@
-//! What can hold a copy back.
+//! The causes that can hold a copy back.
 
 use serde::Serialize;
 
 /// What held a copy back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Bottleneck {
-    /// What it was.
+    /// The cause.
     pub cause: Cause,
-    /// The figures that show it.
+    /// The measurements that show the cause.
     pub evidence: String,
-    /// What would lift it, if a user can.
+    /// What a user can do about it, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }

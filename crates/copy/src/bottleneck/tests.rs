@@ -1,6 +1,6 @@
 use super::*;
 
-/// An upload over nine connections of which each has as much on the way as its congestion window, without a queue.
+/// An upload over nine connections, each of which has as much in flight as its congestion window allows, without a queue.
 fn senders() -> SenderUse {
     SenderUse {
         samples: 180,
@@ -66,7 +66,7 @@ fn each_cause_is_named_by_what_shows_it() {
     assert_eq!(sends(|senders| senders.receive_window_limited_us = 60_000_000), Cause::SocketBuffer);
     assert_eq!(sends(|senders| senders.send_buffer_bytes = 170 * 1_300_000), Cause::SocketBuffer);
     assert_eq!(sends(|senders| senders.rtt_us += 170 * 30_000), Cause::Path);
-    // What waits for packets that are sent again is no queue.
+    // A delay by packets that are sent again is not a queue.
     assert_eq!(
         sends(|senders| {
             senders.rtt_us += 170 * 30_000;
@@ -76,7 +76,7 @@ fn each_cause_is_named_by_what_shows_it() {
         Cause::CongestionWindow
     );
     assert_eq!(sends(|senders| senders.congestion_window_bytes = 170 * 1_100_000), Cause::CongestionWindow);
-    // BBR's window is twice what is on the way; what waits is paced.
+    // BBR's window is twice the bytes in flight; segments wait because BBR paces them.
     assert_eq!(sends(|senders| senders.samples_unsent = 150), Cause::CongestionWindow);
     let roomy = |senders: &mut SenderUse| {
         (senders.samples_unsent, senders.congestion_window_bytes) = (150, 170 * 9_000_000);
@@ -94,13 +94,13 @@ fn each_cause_is_named_by_what_shows_it() {
     let short = |seen: &mut Seen<'_>| (seen.channels, seen.round_trip_s) = (6, 0.0003);
     assert_eq!(of(&idle, Some(&chain), short), Cause::Processor);
     assert_eq!(of(&idle, Some(&chain), |seen| (seen.channels, seen.rate) = (6, 50e6)), Cause::SshWindow);
-    // Others' work on all processors does not make a window smaller.
+    // Other programs' work on all processors does not make a window smaller.
     let busy = HostUse {
         busy_share: Some(1.0),
         ..shown(SenderUse { receive_window_limited_us: 60_000_000, ..senders() })
     };
     assert_eq!(of(&busy, Some(&there), |_| {}), Cause::SocketBuffer);
-    // On a busy machine, what waits on loopback waits for a processor.
+    // On a busy machine, delays on loopback are waits for a processor.
     let near = SenderUse { rtt_us: 170 * 2_500, least_rtt_us: 170 * 3, ..senders() };
     let full = HostUse { busy_share: Some(0.98), ..shown(near) };
     assert_eq!(of(&full, Some(&there), |_| {}), Cause::Processor);
@@ -117,12 +117,12 @@ fn what_is_not_shown_is_not_named() {
     let idle = shown(SenderUse { samples: 180, samples_sending: 10, ..senders() });
     assert_eq!(of(&idle, Some(&there), |seen| seen.full_channels_share = 0.1), Cause::Unknown);
     assert_eq!(of(&HostUse { steady_s: 1.0, ..idle.clone() }, Some(&there), |_| {}), Cause::Unknown);
-    // Of a download, only the sender there could tell.
+    // For a download, only the sender on the other machine could tell.
     assert_eq!(
         of(&idle, None, |seen| (seen.direction, seen.full_channels_share) = (Direction::Down, 0.1)),
         Cause::Unknown
     );
-    // A limit that is not reached is none.
+    // A limit that is not reached is not the cause.
     assert_eq!(of(&idle, Some(&there), |seen| seen.limit = Some(100_000_000)), Cause::SshWindow);
 }
 

@@ -1,13 +1,13 @@
-//! A look at a machine: what it shows at a moment.
+//! One sample of a machine.
 
 use std::collections::BTreeMap;
 
 use kernel::{remote::ss, tcp::Connection};
 
-/// What stands before the connections in a text.
+/// The line before the connections in a text.
 pub(super) const SOCKETS: &str = "proofload: sockets";
 
-/// What a machine shows at a moment. What rises does so since its start.
+/// One sample of a machine. Counters have risen since its start.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Look {
     /// Time in which processors worked and in which they did not, in ticks.
@@ -26,13 +26,12 @@ pub(super) struct Working {
     pub(super) parent: u32,
     pub(super) began_ticks: u64,
     pub(super) running_ticks: u64,
-    /// It waits for a device.
+    /// Whether it waits for a device.
     pub(super) is_blocked: bool,
 }
 
 impl Look {
-    /// Leaves the programs that the same sshd has started as this one, and not before it: those of the copy, and what others have
-    /// begun there meanwhile.
+    /// Keeps the programs that the same sshd has started as this one, and not before it: those of the copy, and later ones of others.
     pub(super) fn keep_siblings(&mut self, pid: u32, began_ticks: u64) {
         let ancestor = |pid: u32| {
             let mut top = pid;

@@ -1,4 +1,4 @@
-//! What the routing socket tells: interfaces, addresses and neighbours.
+//! Reads interfaces, addresses and neighbours from the routing socket.
 
 use std::{
     io,
@@ -29,7 +29,7 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Its address; none if it has none of Ethernet.
+    /// Its Ethernet address; none if it has none.
     pub mac: Option<[u8; 6]>,
     /// Largest packet, in bytes.
     pub mtu: u32,
@@ -37,7 +37,7 @@ pub struct Link {
     pub is_up: bool,
     /// Whether it has a carrier.
     pub has_carrier: bool,
-    /// Kind of an interface of software, such as `veth`; none of hardware.
+    /// Kind of a virtual interface, such as `veth`; none for hardware.
     pub kind: Option<String>,
     /// The number of the XDP program that is attached, if there is one.
     pub xdp: Option<u32>,
@@ -59,7 +59,7 @@ pub struct Address {
 pub enum Neighbour {
     /// Nothing, or nothing yet.
     Unknown,
-    /// Its address of Ethernet.
+    /// Its Ethernet address is known.
     Known {
         /// The address.
         mac: [u8; 6],
@@ -81,7 +81,7 @@ pub struct NeighbourChange {
     pub now: Neighbour,
 }
 
-/// A socket that hears of each change of neighbours in its network namespace.
+/// A socket that receives each change of a neighbour in its network namespace.
 #[derive(Debug)]
 pub struct NeighbourChanges {
     socket: Socket,
@@ -121,8 +121,8 @@ impl Netlink {
         }
     }
 
-    /// Lets the kernel find out a neighbour's address, or check it if it has not been heard of lately. Not for an address that
-    /// was set by hand: the kernel would take it for one that it has found.
+    /// Makes the kernel resolve a neighbour's address, or verify it if the neighbour has not been heard of lately. Must not be
+    /// called for an address that was set by hand: the kernel would treat it as one that it has resolved.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -182,7 +182,7 @@ impl NeighbourChanges {
     /// Changes that have come since the last call; none if none has.
     ///
     /// # Errors
-    /// When there were more changes than the kernel keeps, so that all that matters must be asked for again.
+    /// When there were more changes than the kernel keeps: some are lost, so the neighbours that matter must be queried again.
     pub fn take(&mut self) -> io::Result<Vec<NeighbourChange>> {
         let mut changes = Vec::new();
         loop {

@@ -18,9 +18,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::{ANSWER_WAIT, Destination, OwnConnection, lock};
 use crate::ssh::ends;
 
-/// What the shell is told first. `e` ends a part of an answer, `f` prints files below `/proc`, `b` those that can be read with one
-/// program, `n` the counters of network cards, `s` what `ss` says, and `t` the threads of processes, whether one of them waits for
-/// a device, and their descriptors.
+/// Functions that the shell is given first. `e` ends a part of an answer, `f` prints files below `/proc`, `b` prints them with a
+/// single program, `n` the counters of network cards, `s` the output of `ss`, and `t` the threads of processes, whether one of them
+/// waits for a device, and their descriptors.
 const PRELUDE: &str = r#"LC_ALL=C PATH=$PATH:/usr/sbin:/sbin; export LC_ALL PATH
 e() { printf '\n%s %s %s\n' "$m" "$1" "$2"; }
 f() { for n; do cat "/proc/$n" 2>&1; e $? "$n"; done; }
@@ -43,11 +43,11 @@ const END: &str = "end";
 const MAX_ANSWER_BYTES: usize = 32 << 20;
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// Such pieces that wait to be read. A machine that sends more than it was asked for is blocked.
+/// At most this many pieces wait to be read. A machine that sends more than it was asked for is blocked.
 const MAX_PIECES: usize = 64;
-/// Last words of `ssh` that are kept.
+/// How much of the end of the standard error of `ssh` is kept.
 const WORDS_BYTES: usize = 4_096;
-/// Time that `ssh` has for its last words.
+/// Longest wait for the end of the standard error of `ssh`.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
 /// A login on a remote host.
@@ -103,7 +103,7 @@ impl Session {
     }
 
     fn greet(&mut self, wait: Duration) -> io::Result<()> {
-        // What the user's own start files print belongs to the first part.
+        // The first part takes the output of the user's start files, and is ignored.
         let greeting = format!(
             "m={}\n{PRELUDE}e 0 noise\nprintf %s \"$SSH_CONNECTION\"; e 0 connection\n\
              command -v ss; e $? ss\nf sys/kernel/osrelease self/mountinfo\n",
@@ -132,8 +132,8 @@ impl Session {
     }
 
     fn asked(&mut self, commands: &str, wait: Duration) -> io::Result<Vec<Part>> {
-        // An answer is awaited before more is written, so a host that is silent cannot fill the pipe.
-        // If it has ended, its last words come below.
+        // Each answer is awaited before more is written, so a silent host cannot fill the pipe.
+        // If `ssh` has ended, the error below contains what it wrote last.
         let _ = self.input.write_all(format!("{commands}\ne 0 {END}\n").as_bytes());
         let (mut answer, until) = (Vec::new(), Instant::now() + wait);
         let end = format!("\n{} 0 {END}\n", self.mark);
@@ -182,7 +182,7 @@ fn shown_id(child: &Child) -> Option<u32> {
     crate::number(&info, "Pid:")?.try_into().ok()
 }
 
-/// What comes from `ssh`, until it ends: so much at a time as is taken.
+/// Receives the output of `ssh` until it ends. The bounded channel stops reading while nothing is taken.
 fn received(mut from: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<Vec<u8>>> {
     let (sender, receiver) = mpsc::sync_channel(MAX_PIECES);
     let work = move || {
@@ -225,7 +225,7 @@ impl LastWords {
     }
 
     fn last(&self) -> String {
-        // A connection that others share may keep it open.
+        // A connection that other logins share may keep the standard error open.
         let _ = self.ended.recv_timeout(LAST_WORDS_WAIT);
         let words = String::from_utf8_lossy(&lock(&self.words)).into_owned();
         let mut lines = words.lines().map(|line| line.replace(|c: char| c.is_control(), ""));
@@ -249,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// Says so many bytes, and counts those that were read.
+    /// Yields this many bytes, and counts those that were read.
     struct Talker(usize, Arc<AtomicUsize>);
 
     impl Read for Talker {

@@ -33,7 +33,7 @@ type Groups = BTreeMap<String, BTreeMap<String, u64>>;
 #[derive(Debug)]
 pub(crate) struct Shell<'a> {
     session: &'a mut Session,
-    /// The processes that listen, with their addresses, since the last whole look.
+    /// The processes that listen, with their addresses, as of the last whole look.
     owners: BTreeMap<u32, BTreeSet<String>>,
     /// The control groups of those that listened at the begin.
     groups: Option<BTreeSet<PathBuf>>,
@@ -64,7 +64,7 @@ impl<'a> Shell<'a> {
         Ok(self.session.ask(commands)?.into_iter().map(of).collect())
     }
 
-    /// What `ss` prints; nothing where there is none, or where it fails.
+    /// The output of `ss`; empty if it is not installed, or fails.
     fn sockets(&mut self, what: &str, options: &str) -> io::Result<String> {
         if !self.session.has_ss {
             return Ok(String::new());
@@ -110,7 +110,7 @@ impl<'a> Shell<'a> {
         let names: String = self.owners.keys().map(|pid| format!(" {pid}/cgroup")).collect();
         let texts = self.ask(&format!("f{names}"))?;
         let of = |text: &String| cgroups::group_of(&self.session.mounts, text, "cpu");
-        // Others may have named it, and it is to stand between quotes in a command.
+        // Another user may have chosen the group's name, which a command contains between single quotes.
         let of = |text| of(text).filter(|group| !group.to_string_lossy().contains('\''));
         Ok(self.groups.insert(texts.values().flatten().filter_map(of).collect()).clone())
     }
@@ -166,7 +166,7 @@ impl Source for Shell<'_> {
     }
 
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>> {
-        // Each costs some 500 bytes on the way, so they are counted first.
+        // Each connection takes some 500 bytes to transfer, so they are counted first.
         let established = found(&self.ask("f net/snmp")?, "net/snmp").ok();
         let established =
             established.and_then(|snmp| protocol_number(&snmp, "Tcp", "CurrEstab")).unwrap_or(0);
@@ -203,7 +203,7 @@ fn words(words: impl Iterator<Item = &'static str>) -> String {
     words.flat_map(|word| [" ", word]).collect()
 }
 
-/// Takes apart what `tail` prints of several files.
+/// Splits the output of `tail` into its files.
 fn apart(text: &str) -> Texts {
     let files = text.split("==> ").filter_map(|part| part.split_once(" <==\n"));
     files.map(|(name, text)| (name.to_owned(), Ok(text.trim_end().to_owned()))).collect()
@@ -214,8 +214,8 @@ fn found(texts: &Texts, name: &str) -> io::Result<String> {
     text.map_err(io::Error::other)
 }
 
-/// What the control group that its quota stopped most often has counted since it was first read. A sum of several groups would
-/// say more than any of them was stopped, and would fall when one of them goes.
+/// The counts of the control group that was throttled most often since it was first read. A sum over several groups would exceed
+/// what any of them was throttled, and would fall when a group is removed.
 fn throttling(texts: &Texts, before: &mut Groups) -> BTreeMap<String, u64> {
     let files = texts.iter().filter(|(name, _)| name.ends_with("/cpu.stat"));
     let since_before = |(name, text): (&String, &Result<String, String>)| {

@@ -1,4 +1,4 @@
-//! What `ss` of iproute2 prints. Its columns and words differ between versions: words that are not known are left out.
+//! Parses the output of `ss` of iproute2. Its columns and words differ between versions: unknown words are ignored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -109,7 +109,7 @@ fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
             "mss" => info.segment_bytes = number(),
             "cwnd" => info.congestion_window = number(),
             "unacked" => info.in_flight = number(),
-            // retrans:those under way/all
+            // retrans:retransmissions in flight/all
             "retrans" => {
                 info.retransmits =
                     value.split('/').nth(1).and_then(|all| all.parse().ok()).unwrap_or_default();
@@ -136,7 +136,7 @@ fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
     (info, buffer)
 }
 
-/// Milliseconds up to a slash, in microseconds.
+/// Parses the milliseconds before a slash, and returns them in microseconds.
 fn milliseconds(value: &str) -> u32 {
     let ms = value.split('/').next().and_then(|ms| ms.parse::<f64>().ok());
     ms.map_or(0, |ms| (ms * 1e3) as u32)

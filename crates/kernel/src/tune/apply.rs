@@ -1,4 +1,4 @@
-//! Changes settings, each recorded before.
+//! Changes settings, after recording the value of each in a journal.
 
 use std::io;
 
@@ -31,10 +31,10 @@ impl Applied {
     }
 }
 
-/// Writes settings, by their names, and leaves them so. `folder` is that of tunings; the caller holds its lock.
+/// Writes settings, given as names and values, and leaves them changed. `folder` is that of tunings; the caller holds its lock.
 ///
 /// # Errors
-/// When a setting cannot be recorded, written or read back. All are as before then.
+/// When a setting cannot be recorded, written or read back. Then all settings are as before.
 pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Result<Vec<Applied>, String> {
     let network = Network::own().map_err(|error| format!("cannot tell the network namespace: {error}"))?;
     let mut recorded: Vec<Setting> = Vec::new();
@@ -54,7 +54,7 @@ pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Res
         };
         Setting::write(&setting.path, value).map_err(failed)?;
     }
-    // All are read when all are written, because the kernel may change one with another.
+    // They are read back only after all have been written, because the kernel may change one setting along with another.
     let mut applied = Vec::new();
     for (at, setting) in recorded.iter_mut().enumerate() {
         let name = name_of(&setting.path);
@@ -70,12 +70,12 @@ pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Res
     Ok(applied)
 }
 
-/// What the kernel changes with another setting, and takes back only by hand: it allows everybody the algorithm that it is told to
-/// use itself (tcp_cong.c).
+/// The kernel changes the second setting along with the first, and restoring the first does not undo that: a congestion control
+/// algorithm that becomes the default is allowed to every user from then on (tcp_cong.c).
 const CHANGED_WITH: (&str, &str) =
     ("net.ipv4.tcp_congestion_control", "net.ipv4.tcp_allowed_congestion_control");
 
-/// The names of settings, and after them of those that the kernel changes with them.
+/// The names of these settings, then those of settings that the kernel changes along with them.
 pub(super) fn with_coupled(settings: &[(String, String)]) -> impl Iterator<Item = &str> {
     let (cause, effect) = CHANGED_WITH;
     let has = |name: &str| settings.iter().any(|(setting, _)| setting == name);
@@ -85,7 +85,7 @@ pub(super) fn with_coupled(settings: &[(String, String)]) -> impl Iterator<Item 
 
 /// Why a setting cannot be restored exactly, and so is not changed; none if it can be.
 pub fn refusal(name: &str) -> Option<String> {
-    // What changes others with itself (devinet.c, addrconf.c; vm.rst).
+    // Settings whose change also changes others (devinet.c, addrconf.c; vm.rst).
     const COUPLED: [&str; 4] = ["net.ipv4.ip_forward", "net.ipv6.conf.all.", "vm.dirty_", "vm.overcommit_"];
     let is_coupled = COUPLED.iter().any(|coupled| name.starts_with(coupled))
         || [".forwarding", ".disable_ipv6"].iter().any(|end| name.ends_with(end));
@@ -94,7 +94,7 @@ pub fn refusal(name: &str) -> Option<String> {
             "a change of {name} also changes other settings or addresses, which could not be restored exactly"
         ));
     }
-    // What is known and not here is listed as not applied.
+    // A known setting that this kernel lacks is not refused, but listed as not applied.
     let path = path_of(name).filter(|path| path.starts_with("/proc/sys/net") || path.starts_with("/sys"));
     match path {
         _ if known(name).is_some() => None,

@@ -1,6 +1,6 @@
 //! Files in the form of sysctl.conf(5).
 
-/// A line that sets something, or that should.
+/// A line that is a setting, or should be one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// Its number in the file; the first is 1.
@@ -9,11 +9,11 @@ pub struct Line {
     pub setting: Result<(String, String), String>,
 }
 
-/// The lines that are neither empty nor comments. Never fails: what is no setting is returned as such.
+/// The lines that are neither empty nor comments. Never fails: the text of a line that is not a setting is returned as an error.
 pub fn parse(text: &str) -> Vec<Line> {
     let line = |(index, line): (usize, &str)| {
         let line = line.trim();
-        // A name alone after a minus sign keeps it out of a pattern.
+        // A minus sign and a name without a value exclude this name from a pattern.
         let is_exclusion = line.starts_with('-') && !line.contains('=');
         let is_setting = !line.is_empty() && !line.starts_with(['#', ';']) && !is_exclusion;
         is_setting.then(|| Line { number: index + 1, setting: setting(line).ok_or_else(|| line.to_owned()) })
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Vec<Line> {
 
 fn setting(line: &str) -> Option<(String, String)> {
     let (name, value) = line.split_once('=')?;
-    // A leading minus sign: whether it fails does not matter.
+    // A leading minus sign means that a failure to set it is ignored.
     let name = name.trim();
     let name = name.strip_prefix('-').unwrap_or(name).trim();
     let value = value.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -31,7 +31,7 @@ fn setting(line: &str) -> Option<(String, String)> {
     (is_name && !value.is_empty()).then(|| (with_dots(name), value))
 }
 
-/// A name whose parts are separated by slashes may have dots inside of them; they change places (sysctl(8)).
+/// The parts of a name may contain dots if slashes separate them; slashes and dots are then swapped (sysctl(8)).
 fn with_dots(name: &str) -> String {
     match name.find(['.', '/']).map(|at| &name[at..=at]) {
         Some("/") => {

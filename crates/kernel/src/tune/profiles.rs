@@ -29,16 +29,16 @@ enum Value<'a> {
     Is(&'a str),
     AtLeast(u64),
     AtMost(u64),
-    /// The last of its numbers is at least twice the path's bandwidth-delay product: a buffer holds what is on its way, and what is
-    /// kept until the other end has acknowledged it.
+    /// The last of its numbers is at least twice the path's bandwidth-delay product: a buffer holds the data in flight, and the data
+    /// that is kept until the other end has acknowledged it.
     TwoBdp,
-    /// On every interface that is up, but lo: at least so many packets.
+    /// At least this many packets, on every interface that is up, except lo.
     QueueAtLeast(u64),
-    /// On every interface that is up, but lo, with fewer receive queues than processors: all processors.
+    /// All processors, on every interface that is up and has fewer receive queues than there are processors, except lo.
     AllProcessors,
 }
 
-/// A setting that a profile wants to be so, and why.
+/// A setting, the value that a profile wants it to have, and why.
 struct Want(&'static str, Value<'static>, &'static str);
 
 /// What settings should be for a purpose.
@@ -47,12 +47,12 @@ pub struct Profile {
     pub name: &'static str,
     /// What it is for.
     pub purpose: &'static str,
-    /// The path for which buffers are sized, where the user gives none; none for a profile that sizes no buffers.
+    /// The path for which buffers are sized if the user gives none; none if the profile has no such default, or sizes no buffers.
     pub path: Option<LongPath>,
     wants: &'static [&'static [Want]],
 }
 
-/// A setting beside what a profile wants.
+/// A setting as it is, and as a profile wants it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     /// The setting.
@@ -69,7 +69,7 @@ pub struct Wanted {
     pub to_write: Option<String>,
     /// Why the setting is not applied here; none if it is.
     pub not_applied: Option<&'static str>,
-    /// Whether `/sys` may show another network namespace's, so that its present value is not known.
+    /// Whether `/sys` may show the interfaces of another network namespace, so that the present value is not known.
     pub is_unseen: bool,
 }
 
@@ -180,7 +180,7 @@ impl Profile {
         self.wants.iter().copied().flatten().any(|want| matches!(want.1, Value::TwoBdp))
     }
 
-    /// The settings that the profile wants, as they are on this machine. `path` is there if the profile needs one. Whether `/sys`
+    /// The settings that the profile wants, as they are on this machine. `path` must be given if the profile needs one. Whether `/sys`
     /// shows this network namespace is looked up only where it matters.
     pub fn wanted(&self, path: Option<LongPath>, machine: &Machine<'_>) -> Vec<Wanted> {
         let mut all = Vec::new();
@@ -261,8 +261,8 @@ fn wanted(
     Wanted { name: name.to_owned(), now, wants, why, justification, to_write, not_applied, is_unseen }
 }
 
-/// Whether `/sys` shows interfaces with the names, numbers and addresses of this network namespace's. Any user can tell this, but
-/// it is no proof: it suffices to read.
+/// Whether `/sys` shows interfaces with the names, numbers and addresses of this network namespace's. Any user can check this. It is
+/// no proof, but suffices for reading.
 pub fn sys_looks_own() -> bool {
     let shown = |name: &str, what: &str| {
         crate::read(format!("/sys/class/net/{name}/{what}")).map(|text| text.trim().to_owned()).ok()

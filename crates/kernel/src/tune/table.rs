@@ -1,13 +1,13 @@
-//! The settings that are known, and what they really do. Facts are those of the kernel's ip-sysctl.rst, net.rst and vm.rst, and of
-//! its source where these say less.
+//! The settings that are known, and what they really do. The facts come from the kernel's ip-sysctl.rst, net.rst and vm.rst, and from
+//! its source where these say too little.
 
 /// Where a setting holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// In each network namespace for itself.
+    /// Each network namespace has a value of its own.
     Namespace,
-    /// On the whole machine. It is changed only from the machine's own network namespace; others do not have it, or cannot
-    /// write it.
+    /// The whole machine has one value. It can be changed only from the initial network namespace; others do not have the setting,
+    /// or cannot write it.
     Machine,
 }
 
@@ -26,11 +26,11 @@ pub(crate) enum Rule {
     AtMost(u64),
     /// Less than the machine's own number does harm.
     NotLowered,
-    /// Three numbers of pages, of which the last may be a quarter of the memory.
+    /// Three numbers of pages, of which the last may be at most a quarter of the memory.
     Pages,
     /// Numbers that must rise.
     Rising,
-    /// An administrator who changes this default expects something else of it.
+    /// This is the default; an administrator who changes it expects an effect that the setting does not have.
     Misunderstood(u64),
     /// Without effect while `net.ipv4.tcp_syncookies` is not 0.
     WithoutSyncookies,

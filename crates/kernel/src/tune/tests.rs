@@ -90,7 +90,7 @@ fn each_kind_of_fault_is_seen_and_sound_neighbours_are_not() {
         ("net.ipv4.tcp_rmem = 4096 99 12", "net.ipv4.tcp_rmem = 4096 4096 8192"),
         ("net.ipv4.ip_local_port_range = 65535 1024", "net.ipv4.ip_local_port_range = 1024 65535"),
         ("net.ipv4.tcp_fin_timeout = 15", "net.ipv4.tcp_fin_timeout = 60"),
-        // Lowered before; half of the table's entries is what the kernel gave.
+        // The present value was lowered; the kernel's default is half of the table's entries.
         ("net.ipv4.tcp_max_tw_buckets = 131071", "net.ipv4.tcp_max_tw_buckets = 131072"),
         ("net.core.default_qdisc = fq", "net.ipv4.tcp_congestion_control = bbr"),
         ("net.core.somaxconn = many", "net.core.somaxconn = 128"),

@@ -38,9 +38,9 @@ struct HostSamples<S> {
 }
 
 struct ProgramSamples {
-    /// Its times before the trial; none of a process that began during it.
+    /// Its times before the trial; none if the process began during it.
     before: Option<Program>,
-    /// With the last times of threads that have ended, too.
+    /// The last look at it, with the last known times of threads that have ended.
     last: Program,
     cpus: Option<String>,
     /// The number of the last look that found it.
@@ -58,7 +58,7 @@ impl<S: Source> Samples<S> {
             hosts.into_iter().map(|(name, source)| HostSamples::new(name, source)).collect();
         let processes = S::processes();
         hosts.iter_mut().try_for_each(|host| host.begin(&processes))?;
-        // Last here and first at the end: on a slow path, looking takes a while.
+        // The machine is read last here and first in `end`, because looking at hosts takes a while on a slow path.
         let machine = machine_of(&mut hosts, Look::Whole)?;
         Ok(Self { began: Instant::now(), machine: Recorder::begin(machine), hosts })
     }
@@ -118,7 +118,7 @@ impl<S: Source> HostSamples<S> {
         self.source.enter()?;
         self.look_at_sockets(Look::Whole)?;
         self.look_at_programs(processes, Look::Whole)?;
-        // The last thing here and the first at the end: looking is work, too.
+        // The counters are read last here and first in `end`, so that the work of looking is not counted.
         self.counters = Recorder::begin(self.source.network(Look::Whole)?);
         self.senders.begin();
         for program in self.programs.values_mut() {
@@ -137,13 +137,13 @@ impl<S: Source> HostSamples<S> {
             if !one.quota[0].is_empty() {
                 one.quota[1] = self.source.quota(one.last.pid);
             }
-            // Threads begin, and choose their processors, during the trial as well.
+            // Threads may begin, or change their CPU affinity, during the trial, so the processors are read again.
             if one.last_look == self.looks && one.has_run() {
                 let threads: Vec<u32> = one.last.threads.keys().copied().collect();
                 one.cpus = self.source.cpus(one.last.pid, &threads).or(one.cpus.take());
             }
         }
-        // What they worked, which their parents' times have as well.
+        // The processor time of ended processes by parent: the parent's time of children includes it.
         let mut ended_ns: BTreeMap<u32, u64> = BTreeMap::new();
         for ProgramSamples { last, .. } in self.programs.values().filter(|one| one.last_look < self.looks) {
             *ended_ns.entry(last.parent).or_default() += last.running_ns + last.children_ns;
@@ -188,7 +188,7 @@ impl<S: Source> HostSamples<S> {
             seen.samples += 1;
             seen.samples_waiting += u32::from(listener.waiting > 0);
         }
-        // The last look is after the load; what a short trial has is that look alone.
+        // The last look comes after the load, but counts as one under load if there was no sample before, as in a short trial.
         let is_under_load = look == Look::Brief || self.senders.used().samples == 0;
         let add = if is_under_load { Senders::look_at } else { Senders::look_after_load };
         self.source.connections(look)?.iter().for_each(|connection| add(&mut self.senders, connection));
@@ -197,12 +197,12 @@ impl<S: Source> HostSamples<S> {
 }
 
 impl ProgramSamples {
-    /// Whether a thread that is left has run since the begin.
+    /// Whether any of its threads has run since the begin.
     fn has_run(&self) -> bool {
         self.before.as_ref().is_none_or(|before| before.threads != self.last.threads)
     }
 
-    /// What it used, without `ended_ns` of those children that ended and were seen before.
+    /// What it used, without `ended_ns`: the time of ended children that were seen, and so have entries of their own.
     fn used(&self, ended_ns: u64) -> ProgramUse {
         let (now, before) = (&self.last, self.before.as_ref());
         let of = |of: fn(&Program) -> u64| of(now).saturating_sub(before.map_or(0, of));
@@ -213,7 +213,7 @@ impl ProgramSamples {
         let threads: Vec<(u64, u64)> = now.threads.iter().map(used_ns).collect();
         let seen_ns: u64 = threads.iter().map(|times| times.0).sum();
         let (own_ns, children_ns) = (of(|now| now.running_ns), of(|now| now.children_ns));
-        // Both times of a process are cut to ticks, before and after.
+        // User and system time are each cut to whole ticks, before and after, so their difference may be off by two ticks.
         let unseen_ns = own_ns.saturating_sub(seen_ns + 2 * programs::TICK_NS);
         let busiest = threads.into_iter().max().filter(|busiest| busiest.0 >= unseen_ns);
         let running_ns = own_ns.max(seen_ns) + children_ns.saturating_sub(ended_ns);
@@ -248,7 +248,7 @@ impl ProgramSamples {
 mod tests {
     use super::*;
 
-    /// A process of which all threads ran for `seen_ns`, and with those that have ended for `running_ns`.
+    /// A process whose threads ran for `seen_ns` each, and which ran for `running_ns` with the threads that have ended.
     fn program(seen_ns: &[u64], running_ns: u64, children_ns: u64) -> Program {
         let stat = "7 (python3) S 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 2 0 11 0";
         let times = |(thread, &running_ns)| (thread, ThreadTimes { running_ns, waiting_ns: 5 });
@@ -272,7 +272,7 @@ mod tests {
             let used = used(before(), program(seen_ns, running_ns, 0), 0);
             (used.busiest_thread_s, used.running_s)
         };
-        // A thread for each connection, between two samples.
+        // A thread for each connection, which began and ended between two samples.
         assert_eq!(of(&[SECOND_NS], 3 * SECOND_NS), (None, 2.0));
         assert_eq!(of(&[3 * SECOND_NS], 4 * SECOND_NS), (Some(2.0), 3.0));
         assert_eq!(of(&[3 * SECOND_NS], 3 * SECOND_NS + programs::TICK_NS).0, Some(2.0));

@@ -11,14 +11,14 @@ use crate::{Finding, Observed};
 
 /// Smallest share of the planned requests that a carried load completes.
 const CARRIED_SHARE: f64 = 0.99;
-/// A carried load fails at most once in so many requests.
+/// At most one in this many requests of a carried load fails.
 pub(super) const MIN_REQUESTS_PER_FAILURE: u64 = 1_000;
-/// Answers up to this time, beside the network's, need no explanation.
+/// Answers that take at most this time in addition to the network's need no explanation.
 pub(super) const SHORT_ANSWER_NS: u64 = 1_000_000;
 
-/// Smallest share of an open load's requests that are still on their way when the last one is due, where answers pile up.
+/// Answers pile up only if at least this share of an open load's requests is unanswered when the last one is due.
 const PILED_UP_SHARE: f64 = 0.01;
-/// How much longer answers take in the last third of an open load than in its first one, where they pile up.
+/// Answers pile up only if they take at least this many times as long in the last third of an open load as in the first.
 const PILED_UP_GROWTH: f64 = 1.5;
 
 /// The generator had no processor, or this machine lacked something.
@@ -43,7 +43,7 @@ pub(super) fn generator(observed: &Observed<'_>) -> Finding {
     if let Some(reason) = reasons.find(|reason| is_of_generator(reason.rule)) {
         return counted("", reason.evidence.clone());
     }
-    // A valid trial may have had too little of its generator, too.
+    // The generator may have lacked processor time in a valid trial, too.
     if let Some(evidence) =
         [UNDECIDED, "cpu_exhausted"].into_iter().find_map(|code| observed.trial.told(code))
         && observed.trial.http().is_some()
@@ -80,7 +80,7 @@ fn ports(observed: &Observed<'_>) -> Option<String> {
             show_count(failed)
         ));
     }
-    // Before it starts, a trial is fitted to the ports, and its reason to be void says so.
+    // Before it starts, a trial is fitted to the ports; if it does not fit, the reason why it is void says so.
     let lacks_ports = |reason: &&VoidReason| reason.evidence.contains("ports: ");
     observed.trial.validity.reasons().iter().find(lacks_ports).map(|reason| reason.evidence.clone())
 }
@@ -129,11 +129,11 @@ fn piles_up(http: &HttpTrial) -> bool {
     fastest_last >= PILED_UP_GROWTH * slowest_first
 }
 
-/// Whether answers take no longer than the network and a moment.
+/// Whether the median answer takes at most [`SHORT_ANSWER_NS`] in addition to the network's time.
 pub(super) fn answers_shortly(observed: &Observed<'_>) -> bool {
     let Some(http) = observed.trial.http() else { return false };
     let network_ns = if http.connect_time.is_empty() { 0 } else { http.connect_time.quantile_ns(0.5) };
-    // What may be the generator's own needs no explanation.
+    // `least` leaves out what may be the generator's own time.
     http.service_time.percentile(0.5).least as u64 <= SHORT_ANSWER_NS + 3 * network_ns
 }
 

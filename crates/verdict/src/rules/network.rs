@@ -1,4 +1,4 @@
-//! What bounds the way between the load and the target.
+//! What bounds the network path between the load and the target.
 
 use std::ops::RangeInclusive;
 
@@ -15,31 +15,31 @@ use crate::{Finding, LinkUse, Observed};
 
 /// Smallest share of its rate that a full link carries.
 const FULL_LINK_SHARE: f64 = 0.9;
-/// Smallest share of the trial for which a link that bounds it is full. Programs log in and begin slowly before.
+/// Smallest share of the trial for which a link that bounds it is full. At first, programs log in and send slowly.
 const FULL_LINK_TIME_SHARE: f64 = 0.5;
-/// The window of a channel of OpenSSH (`CHAN_SES_WINDOW_DEFAULT` in its channels.h): its sender stops with so much not acknowledged.
+/// The window of a channel of OpenSSH (`CHAN_SES_WINDOW_DEFAULT` in its channels.h): a sender stops when this much is not acknowledged.
 const SSH_WINDOW_BYTES: u64 = 2 << 20;
-/// The share of its window that a sender of SSH has on the way when the window stops it. Less, because the receiver opens it
-/// again gradually; more, because of what encryption adds. A connection with still more on the way has several channels.
+/// The share of the SSH window that is in flight when the window stops the sender. It may be below 1, because the receiver reopens the
+/// window gradually, or above, because encryption adds bytes. A connection with still more in flight has several channels.
 const FULL_SSH_WINDOW_SHARES: RangeInclusive<f64> = 0.8..=1.1;
-/// Share of its entries that a table of connections which was full has in use when a trial ends.
+/// Smallest share of the entries of a connection tracking table that are in use when a trial ends, if the table was full.
 const FULL_TABLE_SHARE: f64 = 0.5;
-/// Smallest share of a host's packets that pass an interface which carries the load.
+/// An interface that carries the load received at least this share of the packets of the host's busiest interface.
 const MAIN_INTERFACE_SHARE: f64 = 0.1;
 /// Smallest share of packets whose loss matters.
 const LOSS_SHARE: f64 = 0.000_5;
 /// Fewer dropped packets show nothing.
 const MIN_DROPS: u64 = 10;
-/// Fewer segments that are sent again show nothing: a timer may have been too short.
+/// Fewer retransmitted segments show nothing: a retransmission timer may have been too short.
 const MIN_SENT_AGAIN: u64 = 10;
 /// Smallest share of a sender's busy time for which a limit that matters stops it.
 const LIMITED_SHARE: f64 = 0.5;
-/// Smallest share of a send buffer in use that is full: what is freed is written again only gradually.
+/// A send buffer of which at least this share is in use is full: the program refills freed space only gradually.
 const FULL_BUFFER_SHARE: f64 = 0.6;
-/// A sender with less of its congestion window on the way is not limited by it.
+/// A sender with a smaller share of its congestion window in flight is not limited by it.
 const FILLED_WINDOW_SHARE: f64 = 0.7;
 
-/// The table of connections was full.
+/// The connection tracking table was full.
 pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
     let get = |host: &HostCounters, name: &str| host.counters.get(&format!("conntrack.{name}"));
     let figures = observed.counters.hosts.iter().filter_map(|host| {
@@ -66,7 +66,7 @@ pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
             &host.host,
             format!("{dropped} packets were dropped because all {max} entries were in use"),
         ),
-        // Two packets of one new connection at the same time are one reason.
+        // One such reason is that two packets of a new connection come at the same time.
         Some(dropped) => Finding::Not(format!(
             "{dropped} packets were dropped for other reasons than a full table; it had {entries} of {max} entries"
         )),
@@ -78,7 +78,7 @@ pub(super) fn link_rate(observed: &Observed<'_>) -> Finding {
     let used = observed.links.iter().filter_map(|link| {
         let rate = link.rate_bits_per_s?;
         let full_share = share_of_trial(observed, link.full_s);
-        // 1 where it is full.
+        // At least 1 if the link was full.
         let fullness =
             (link.carried_bits_per_s / rate / FULL_LINK_SHARE).max(full_share / FULL_LINK_TIME_SHARE);
         Some((fullness, rate, full_share, link))
@@ -97,7 +97,7 @@ pub(super) fn link_rate(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// Whether a link carried nearly all that it can. Whatever stops senders before it costs nothing.
+/// Whether a link carried nearly all that it can. If so, whatever stops senders before the link costs nothing.
 pub(super) fn is_a_link_full(observed: &Observed<'_>) -> bool {
     let is_full = |link: &LinkUse| {
         link.rate_bits_per_s.is_some_and(|rate| link.carried_bits_per_s >= FULL_LINK_SHARE * rate)
@@ -114,7 +114,7 @@ pub(super) fn link_queue(observed: &Observed<'_>) -> Finding {
         show_count(link.dropped_packets),
         show_count(link.offered_packets)
     );
-    // What is dropped bounds a sender by its congestion window alone.
+    // Drops bound a sender only through its congestion window, so they do not bound a sender that another window stops.
     let other_windows: [Rule; 3] = [receive_window, send_buffer, ssh_window];
     let is_other_window = other_windows.iter().any(|rule| is_bound(observed, *rule));
     if dropped_share(link) >= LOSS_SHARE && !is_other_window {
@@ -157,7 +157,7 @@ pub(super) fn packet_queue(observed: &Observed<'_>) -> Finding {
 
 /// What a counter of drops of an interface shows.
 struct Dropped<'a> {
-    /// Of the packets that came.
+    /// The drops as a share of the received packets.
     share: f64,
     host: &'a str,
     /// The driver counts packets that found no room; the kernel counts those of unknown protocols, too.
@@ -165,8 +165,8 @@ struct Dropped<'a> {
     evidence: String,
 }
 
-/// By each counter of drops of a host's interfaces that carry the load. Drivers count the same packets again by queues and by reasons,
-/// so the counters are not added up.
+/// One result for each drop counter of a host's interfaces; its share is 0 if the interface does not carry the load. Drivers count
+/// the same packets by queue and again by reason, so the counters are not added up.
 fn dropped_by_interfaces(host: &HostCounters) -> impl Iterator<Item = Dropped<'_>> {
     let get = |interface: &str, name: &str| host.counters.get(&format!("interface.{interface}.{name}"));
     let all = host.counters.values.iter();
@@ -202,7 +202,7 @@ fn is_lack_of_room(counter: &str) -> bool {
         && !has(&["tx", "xdp", "filter", "steer", "vlan"])
 }
 
-/// The host whose connections sent most of the time, if sending is what the trial does; else what a rule on windows says.
+/// The host with the most data in flight, if its connections sent in at least half of the samples; else what a rule on windows says.
 fn sender<'a>(observed: &'a Observed<'_>) -> Result<(&'a str, SenderUse), Finding> {
     let hosts = &observed.counters.hosts;
     let most = hosts.iter().max_by_key(|host| host.senders.in_flight_bytes);
@@ -225,7 +225,7 @@ pub(super) fn is_sending(observed: &Observed<'_>) -> bool {
     sender(observed).is_ok()
 }
 
-/// The share of the busy time that a limit took.
+/// Judges a limit by the share of the senders' busy time for which it stopped them.
 fn limited(observed: &Observed<'_>, of: fn(&SenderUse) -> u64, what: &str) -> Finding {
     let (host, senders) = match sender(observed) {
         Ok(sender) => sender,
@@ -264,7 +264,7 @@ pub(super) fn send_buffer(observed: &Observed<'_>) -> Finding {
     if is_full && !is_window { likely(host, evidence) } else { Finding::Not(evidence) }
 }
 
-/// Whether a rule above explains what stopped the senders. Those whose SYN or request was refused at a queue send it again.
+/// Whether a rule above explains what stopped the senders. Clients whose SYN or request a full queue refused send it again.
 fn is_explained(observed: &Observed<'_>) -> bool {
     let rules: [Rule; 5] = [accept_queue, syn_queue, link_rate, receive_window, send_buffer];
     rules.iter().any(|rule| is_bound(observed, *rule))
@@ -276,7 +276,7 @@ fn is_bound(observed: &Observed<'_>, rule: Rule) -> bool {
 
 /// Packets were lost on the way.
 pub(super) fn packet_loss(observed: &Observed<'_>) -> Finding {
-    // Each direction and each host by itself: those that send only acknowledgements lose nothing that matters.
+    // Each direction and each host is judged by itself: those that send only acknowledgements lose nothing that matters.
     let of_links = observed.links.iter().map(|link| (link.lost_packets, link.offered_packets));
     let of_hosts = observed.counters.hosts.iter().map(|host| {
         let get = |counter| host.counters.get(counter).unwrap_or(0);
@@ -296,7 +296,7 @@ pub(super) fn packet_loss(observed: &Observed<'_>) -> Finding {
         show_count(again.0),
         show_count(again.1)
     );
-    // A queue that is full makes senders send again, too.
+    // A full queue causes retransmissions, too.
     let queues: [Rule; 3] = [connection_limit, link_queue, packet_queue];
     let is_lossy = share(&lost) >= LOSS_SHARE
         || share(&again) >= LOSS_SHARE && !queues.iter().any(|rule| is_bound(observed, *rule));
@@ -330,7 +330,7 @@ fn filled_share(senders: &SenderUse) -> f64 {
     senders.in_flight_bytes as f64 / senders.congestion_window_bytes.max(1) as f64
 }
 
-/// A program of SSH that worked. The sshd that listens has others carry the data.
+/// An SSH program that used processor time. The sshd that listens is left out, because other processes carry its data.
 fn ssh<'a>(observed: &'a Observed<'_>) -> Option<&'a ProgramUse> {
     let mut programs = observed.counters.hosts.iter().flat_map(|host| &host.programs);
     programs.find(|program| {
@@ -361,7 +361,7 @@ pub(super) fn congestion_window(observed: &Observed<'_>) -> Finding {
         Err(finding) => return finding,
     };
     let evidence = window_in_words(&senders);
-    // The kernel lets it grow little beyond what is used, whatever stops the sender.
+    // The kernel hardly grows the window beyond what is used, so it is filled whatever stops the sender.
     let is_other = is_explained(observed) || is_bound(observed, ssh_window);
     if filled_share(&senders) >= FILLED_WINDOW_SHARE && !is_other {
         likely(host, evidence)

@@ -28,22 +28,22 @@ const STOOD_DISK_SHARE: f64 = 0.1;
 const CHEAP_SHARE: f64 = 0.01;
 /// After this time, the kernel sends a SYN again (`TCP_TIMEOUT_INIT`).
 const FIRST_RETRANSMISSION_NS: u64 = 1_000_000_000;
-/// So many connections that took so long show that the target dropped their first packets.
+/// At least this many connections that took that long show that the target dropped their first packets.
 const LATE_CONNECTS: u64 = 10;
-/// Smallest share of the requests under way that wait to be accepted where a limit of connections matters: some always have just come.
+/// Smallest share of the requests under way that wait to be accepted if a connection limit matters: a few have always just come.
 const WAITING_SHARE: f64 = 0.1;
-/// Share of the time of a virtual machine's processors that others have, from which its programs may be slow for want of it.
+/// From this share of steal time on, the programs of a virtual machine may be slow for lack of processors.
 const STOLEN_SHARE: f64 = 0.2;
-/// Samples of a listener that say something.
+/// Fewer samples of a listener or a process say nothing.
 const MIN_SAMPLES: u32 = 3;
 
 /// A process had as many descriptors open as it may.
 pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
-    // What does not listen serves no one.
+    // A program that does not listen serves no requests.
     let servers = target_programs(observed).filter(|(_, program)| !program.listens.is_empty());
     let used = servers.filter_map(|(host, program)| {
         let (most, max) = (program.most_descriptors?, program.max_descriptors?);
-        // A program that has many more than its limit has lowered it itself, to shut its own process in, as sshd does.
+        // A program that has many more than its limit has lowered the limit itself, to sandbox its own process, as sshd does.
         if most > max + BETWEEN_LOOKS {
             return None;
         }
@@ -52,7 +52,7 @@ pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
     let Some((_, most, max, host, program)) = used.max_by(|a, b| a.0.total_cmp(&b.0)) else {
         return no_program(observed);
     };
-    // The kernel's count has one more while the last is opened in vain.
+    // While opening one more descriptor fails, the kernel's count includes it.
     let evidence = format!("{} had {} of {max} descriptors open", program.name, most.min(max));
     let is_near = most + BETWEEN_LOOKS >= max && leaves_connections(observed, host, program);
     match hidden_programs(observed, true) {
@@ -104,7 +104,7 @@ pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
     };
     match work.is_hot() {
         true if work.is_server || observed.trial.http().is_none() => counted(work.host, work.in_words()),
-        // A program beside the target, or one that it shares a processor with.
+        // A hot program that does not listen, or a target that waits for processors.
         is_hot if is_hot || work.lacks_processors() && !is_a_link_full(observed) => {
             likely(work.host, work.in_words())
         }
@@ -171,21 +171,21 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     let (asked, others): (Vec<_>, Vec<_>) =
         host.listeners.iter().partition(|(address, _)| is_asked(observed, address));
     let is_only = if asked.is_empty() { others.len() == 1 } else { others.is_empty() };
-    // Requests do not go to a host behind the one that is asked, but its queues are the target's.
+    // No requests go directly to a host behind the one that is asked, but its queues are the target's, too.
     let (of_target, others) = if asked.is_empty() { (others, asked) } else { (asked, others) };
     let share = |queue: &ListenerUse| f64::from(queue.most_waiting) / f64::from(queue.backlog.max(1));
     let fullest = of_target.iter().max_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
     let size = fullest.map_or_else(String::new, |(_, queue)| format!("queue of {} ", queue.backlog));
     let times = how_often(times);
     let busiest = busiest_target(observed).map_or_else(String::new, |work| format!("; {}", work.in_words()));
-    // The kernel counts for all sockets of the namespace. A queue is full when one more waits than its size.
+    // The kernel counts the overflows of all sockets of a namespace together. A queue is full when one more waits than its size.
     let was_full = |queue: &ListenerUse| queue.most_waiting > queue.backlog;
-    // The target dropped the first packet of a connection that took so long.
+    // A connection to the target that took this long shows that the target dropped its first packet.
     let connects = observed.trial.http().map(|http| http.connect_time.max_ns());
     let has_dropped = connects.is_some_and(|longest_ns| longest_ns >= FIRST_RETRANSMISSION_NS);
     let other = others.iter().find(|(_, queue)| was_full(queue));
-    // Samples may miss a queue while it is full. A single packet may have been lost on the way. A bin of the
-    // histogram reaches below the time.
+    // Samples may miss a queue while it is full, so late connections count as well: several, because a single packet may have been
+    // lost on the way. The bound is below the time, because a bin of the histogram reaches below it.
     let is_late = |http: &HttpTrial| {
         http.connect_time.count() - http.connect_time.count_up_to_ns(FIRST_RETRANSMISSION_NS / 10 * 9)
             >= LATE_CONNECTS
@@ -265,7 +265,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     };
     let share = share_at(observed, place, us as f64 / 1e6);
     let evidence = format!("some process waited for a disk {} of the time", percent(share));
-    // The kernel does not count programs that wait for the journal of a file system.
+    // The kernel's count leaves out programs that wait for the journal of a file system, so blocked samples count as well.
     let stood = target_programs(observed).find(|(_, program)| {
         program.samples >= MIN_SAMPLES && program.samples_blocked * 2 >= program.samples
     });
@@ -289,7 +289,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// The target took its time although it had processors.
+/// The target answered slowly although it had processor time left.
 pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
     let Some(http) = observed.trial.http() else { return Finding::Irrelevant };
     let is_open_and_carried = observed.trial.is_open() && carried(observed).is_some();
@@ -309,7 +309,7 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
         http.service_time.percentile(0.5).in_words(|ns| show_time_ns(ns as u64)),
         at_host(&work)
     );
-    // What a virtual machine had no processor for is in no thread's time.
+    // Time for which a virtual machine had no processor is in no thread's time.
     let stolen =
         machines(observed, targets(observed)).map(|(place, machine)| stolen_share(observed, place, machine));
     match stolen.fold(0.0, f64::max) {

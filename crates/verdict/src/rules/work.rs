@@ -1,4 +1,4 @@
-//! How much the targets' processes worked, and what they could have.
+//! How much processor time the targets' processes used, and how much they could have had.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use record::units::parse_cpus;
 use super::{percent, share_at, target_programs};
 use crate::Observed;
 
-/// Least work of a thread, or of all on their processors, that have no time left, as a share of the trial.
+/// From this share of the trial on, a thread has no time left, or all threads on their processors have none.
 const HOT_SHARE: f64 = 0.9;
 /// A program that works or waits for a processor for less than this share of the trial has time to spare.
 const IDLE_SHARE: f64 = 0.5;
 /// A smaller share needs no mention.
 const NOTEWORTHY_SHARE: f64 = 0.1;
 
-/// What the processes of a target did that share processors; times are shares of the trial.
+/// The work of those processes of a target that share the same processors; times are shares of the trial.
 #[derive(Debug, Clone)]
 pub(super) struct Work<'a> {
     pub(super) host: &'a str,
@@ -24,13 +24,13 @@ pub(super) struct Work<'a> {
     pub(super) is_server: bool,
     /// Its busiest thread, if that is known.
     thread: Option<f64>,
-    /// That thread, or all of the process where it is not known.
+    /// The work of that thread, or of the whole process if the thread is not known.
     most: f64,
     /// All threads of the process that worked most.
     process: f64,
     /// All threads of all processes, which may be more than 1.
     together: f64,
-    /// How long a busiest thread waited for a processor, except for what a quota took.
+    /// The longest wait of a process's busiest thread for a processor, without the time that a quota took.
     waited: f64,
     /// Number of the processors that they share, if it is known.
     processors: Option<usize>,
@@ -70,7 +70,7 @@ impl Work<'_> {
     }
 }
 
-/// By host and the processors that are shared.
+/// The work of the targets' processes, by host and shared processors.
 fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>), Work<'a>> {
     let mut works = BTreeMap::new();
     for (host, program) in target_programs(observed) {
@@ -129,9 +129,9 @@ pub(super) fn in_flight(observed: &Observed<'_>) -> f64 {
     })
 }
 
-/// Whether the processes of each target neither worked nor waited for a processor for half of the time: each of them, since a
-/// lock can make its threads take turns; and all together, counted for as many processors as they have, and as there were
-/// requests to work on.
+/// Whether the targets' processes worked or waited for a processor for less than half of the time. This must hold for each
+/// process, since a lock can make its threads take turns, and for all of a host together, over as many processors as they
+/// have, but no more than there were requests under way.
 pub(super) fn have_time(observed: &Observed<'_>) -> bool {
     let in_flight = in_flight(observed);
     // By host: what all did, and for how many processors that counts.

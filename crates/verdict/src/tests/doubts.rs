@@ -1,10 +1,10 @@
-//! What looks like a cause and is none, or not the one that matters.
+//! Signs that look like a cause but are none, or are not the cause that matters.
 
 use record::Interval;
 
 use super::*;
 
-/// An open load of which all requests are answered, so many of them while it is sent, and the medians of its seconds in milliseconds.
+/// An open load whose requests are all answered, `answered_in_time` of them while it is sent, with the median of each second in ms.
 fn open(answered_in_time: f64, medians_ms: [f64; 10]) -> Case {
     let mut case = Case::sound();
     let http = case.http();
@@ -24,7 +24,7 @@ fn open(answered_in_time: f64, medians_ms: [f64; 10]) -> Case {
 fn answers_that_pile_up_and_come_after_the_load_are_not_carried() {
     let growing = [50.0, 190.0, 330.0, 470.0, 610.0, 750.0, 890.0, 1_030.0, 1_170.0, 1_310.0];
     assert_eq!(open(860.0, growing).named(), [(Cause::HotCore, "web".to_owned())]);
-    // Slow answers are carried, and so is a load whose answers come late once.
+    // A load with slow answers is carried, and so is one whose answers are late once.
     let carried = [(Cause::OfferedLoad, String::new())];
     assert_eq!(open(970.0, [300.0; 10]).named(), carried);
     let mut stall = [2.0; 10];
@@ -48,7 +48,7 @@ fn packets_dropped_beside_a_table_with_room_have_another_reason() {
     assert_eq!(named(Some(5), 262_000), (true, false));
     assert_eq!(named(None, 262_000), (false, true));
     assert_eq!(named(None, 40), (false, false));
-    // A host with more of those hides no full table of another.
+    // A host with more drops for other reasons does not hide the full table of another host.
     let mut both = Case::slow();
     for (host, dropped, entries) in [(0, 50, 40), (1, 30, 1_000)] {
         both.count(host, "conntrack.drop", dropped);
@@ -89,7 +89,7 @@ fn what_meets_few_requests_does_not_hide_a_slow_handler() {
         case.count(1, "TcpExt.TCPOrigDataSent", 20_000);
     };
     assert_eq!(named(lossy), [(Cause::PacketLoss, String::new()), handler.clone()]);
-    // One request in a hundred that fails has not been met cheaply.
+    // The overflow is not cheap if one request in a hundred fails.
     let failing: Change = |case| {
         case.count(1, "TcpExt.ListenOverflows", 1);
         case.http().counts.failed = 10;
@@ -132,18 +132,18 @@ fn core(machine: &mut record::Counters, number: u32, idle_ms: u64, softirq_ms: u
 
 #[test]
 fn a_core_full_of_interrupts_is_found_wherever_it_is() {
-    // Every second one is off.
+    // Some processors are offline, so there are gaps between the numbers.
     let mut case = Case::slow();
     core(&mut case.counters.machine, 0, 9_000, 0, 0);
     core(&mut case.counters.machine, 4, 100, 8_000, 0);
     let named = case.verdict().bottlenecks;
     assert_eq!(named[0].cause, Cause::HotCore);
     assert!(named[0].evidence.starts_with("core 4 was busy 99 %"), "{named:?}");
-    // Without a target here, it is the generator's.
+    // Without a target on this machine, the full core bounds the generator.
     let mut case = remote();
     core(&mut case.counters.machine, 4, 100, 8_000, 0);
     assert_eq!(case.named()[0], (Cause::Generator, String::new()));
-    // What others took is neither work nor idle.
+    // Steal time is neither work nor idle.
     let mut case = Case::slow();
     core(&mut case.counters.machine, 0, 100, 5_500, 3_000);
     assert_eq!(case.named(), []);

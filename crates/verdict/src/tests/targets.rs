@@ -87,7 +87,7 @@ fn processors_that_are_full_are_seen_however_many_share_them() {
         assert!(named.evidence.contains(words), "{}", named.evidence);
     }
     assert_eq!(full(|_| {}).named()[0].0, Cause::ConnectionLimit);
-    // A quota is what it waits for.
+    // The program waits because of its quota.
     let throttled = full(|case| {
         case.web().busiest_thread_waiting_s = Some(7.4);
         case.count(1, "cgroup.throttled_us", 7_000_000);
@@ -176,7 +176,7 @@ fn a_quota_stops_a_group_for_no_longer_than_its_periods() {
         let named = verdict.bottlenecks.into_iter().find(|one| one.cause == Cause::CpuQuota);
         named.map_or_else(|| said(case, Cause::CpuQuota), |one| one.evidence)
     }
-    // Four threads of which each stood still.
+    // Four threads, each of which was throttled.
     let (cause, evidence) = named(90, 28_000_000);
     assert_eq!(
         (cause, &*evidence),
@@ -213,7 +213,7 @@ fn processors_are_those_that_are_online() {
     assert!(case.verdict().bottlenecks[0].evidence.starts_with("core 6 "));
     case.counters.machine.values.insert("cpu6.idle_ms".to_owned(), 9_000);
     assert_eq!(case.named(), []);
-    // Three processes on four processors, which may use 128.
+    // A process that may use 128 processors, of which four are online.
     case.web().cpus = Some("0-127".to_owned());
     let worker = ProgramUse { busiest_thread_s: Some(8.0), running_s: 37.0, ..case.web().clone() };
     case.counters.hosts[1].programs = vec![worker];

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A host that sends: in each of 10 samples, this many bytes are on the way, of a window of a million.
+/// A host that sends: in each of 10 samples, this many bytes of a congestion window of a million are in flight.
 fn sending(case: &mut Case, in_flight_bytes: u64, receive_ms: u64, buffer_ms: u64) {
     let http = case.http();
     http.service_time = Default::default();
@@ -54,7 +54,7 @@ fn windows_are_told_apart() {
     assert_eq!(causes, [Cause::PacketLoss, Cause::CongestionWindow]);
 }
 
-/// A program of SSH that sends with this many bytes typically on the way.
+/// An SSH program that sends with this many bytes typically in flight.
 fn ssh(typical_bytes: u64) -> Case {
     let mut case = Case::slow();
     case.web().name = "ssh".to_owned();
