@@ -280,6 +280,15 @@ mod tests {
     }
 
     #[test]
+    fn times_of_processors_add_up_in_seconds() {
+        let values = [("cpu0.steal_ms", 1_500), ("cpu2.steal_ms", 500), ("cpu0.idle_ms", 7)];
+        let values = values.map(|(name, value)| (name.to_owned(), value)).into();
+        let counters = Counters { values, ..Counters::default() };
+        assert_eq!(counters.processors_s(&BTreeSet::from([0, 1, 2]), "steal"), 2.0);
+        assert_eq!(counters.processors_s(&BTreeSet::from([2]), "idle"), 0.0);
+    }
+
+    #[test]
     fn a_group_is_stopped_for_no_longer_than_its_periods() {
         let share = |values: &[(&str, u64)]| {
             let values = values.iter().map(|&(name, value)| (format!("cgroup.{name}"), value)).collect();

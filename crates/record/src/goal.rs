@@ -315,6 +315,15 @@ mod tests {
         http
     }
 
+    #[test]
+    fn what_is_bounded_is_said_with_its_unit() {
+        let trial = trial_of(Measured::Http(Box::new(trial())));
+        let said = |goal: &Goal| goal.bounded_in_words(&trial, None);
+        assert_eq!(said(&Goal::errors(0.01)), "6–10 % lost");
+        let p50 = said(&Goal::response_time(0.5, 10_000_000));
+        assert!(p50.starts_with("p50 ") && p50.ends_with(" ms"), "{p50}");
+    }
+
     /// The smallest possible and the measured loss, in thousandths.
     fn lost(goal: &Goal, http: &HttpTrial) -> (f64, f64) {
         let trial = trial_of(Measured::Http(Box::new(http.clone())));

@@ -283,6 +283,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn a_nearest_rank_is_one_of_the_list() {
+        let at = |quantile| nearest_rank(&[1, 2, 3, 4], quantile);
+        let found = [0.0, 0.25, 0.26, 0.5, 0.99, 1.0].map(at);
+        assert_eq!(found, [1, 1, 2, 2, 4, 4].map(Some));
+        assert_eq!(nearest_rank::<u32>(&[], 0.5), None);
+    }
+
+    #[test]
     fn a_foreign_histogram_is_refused() {
         let foreign = hdrhistogram::Histogram::<u64>::new(2).unwrap();
         let mut bytes = Vec::new();

@@ -261,6 +261,8 @@ mod tests {
         );
         assert_eq!(Text::written("a{{\"{{\"}}b").unwrap(), Text::literal("a{{b"));
         assert!(pieces("a {{counter").unwrap_err().contains("'{{' without '}}' in '{{counter'"));
+        let long = format!("{{{{{}", "x".repeat(60));
+        assert!(pieces(&long).unwrap_err().contains(&format!("'{{{{{}…'", "x".repeat(38))));
     }
 
     #[test]
