@@ -7,7 +7,6 @@ pub mod ss;
 
 use std::{
     fmt, io,
-    net::SocketAddr,
     str::FromStr,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -16,7 +15,7 @@ use std::{
 use session::Session;
 pub(crate) use source::Shell;
 
-use crate::{leftovers::Leftover, ssh::Login};
+use crate::{leftovers::Leftover, source::OwnConnection, ssh::Login};
 
 /// Longest wait for the first answer of a host: connecting and logging in, perhaps through jump hosts.
 const LOGIN_WAIT: Duration = Duration::from_secs(20);
@@ -75,15 +74,6 @@ pub struct Remote {
     destination: Destination,
     session: Mutex<Option<Session>>,
     own: Mutex<Option<OwnConnection>>,
-}
-
-/// The `ssh` on this machine by which this program observes a remote host; it is no part of a trial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OwnConnection {
-    /// The process group of `ssh`.
-    pub process_group: u32,
-    /// The ends of its connection, ours first, unless the host does not say.
-    pub connection: Option<(SocketAddr, SocketAddr)>,
 }
 
 impl Remote {

@@ -6,6 +6,7 @@ use std::{
     fs::File,
     io::{self, Seek},
     mem,
+    net::SocketAddr,
     path::PathBuf,
     sync::Arc,
 };
@@ -18,7 +19,6 @@ use crate::{
     ethtool,
     namespaces::{self, Kind},
     programs::{self, Program},
-    remote::OwnConnection,
     tcp::{self, Connection, Listener},
 };
 
@@ -49,6 +49,15 @@ impl Look {
     pub(crate) fn max_programs(self) -> usize {
         if self == Self::Whole { usize::MAX } else { 64 }
     }
+}
+
+/// The `ssh` on this machine by which this program observes a remote host; it is no part of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OwnConnection {
+    /// The process group of `ssh`.
+    pub process_group: u32,
+    /// The ends of its connection, ours first, unless the host does not say.
+    pub connection: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// Where the counters of a host are read.

@@ -15,8 +15,8 @@ use std::{
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::{ANSWER_WAIT, Destination, OwnConnection, lock};
-use crate::ssh::ends;
+use super::{ANSWER_WAIT, Destination, lock};
+use crate::{source::OwnConnection, ssh::ends};
 
 /// Functions that the shell is given first. `e` ends a part of an answer, `f` prints files below `/proc`, `b` prints them with a
 /// single program, `n` the counters of network cards, `s` the output of `ss`, and `t` the threads of processes, whether one of them
