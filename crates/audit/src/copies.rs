@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// Counts of events by number. It takes memory only around numbers that are stored, whatever the receipts say was sent.
+/// Counts of events by number. It takes memory only near stored numbers, however many sent events the receipts claim.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Copies {
     pages: BTreeMap<u32, Box<[u8; PAGE as usize]>>,

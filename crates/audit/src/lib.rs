@@ -1,14 +1,14 @@
 //! Compares a sender's receipts with a receiver's files. Finds acknowledged events that are not stored, events that are
 //! stored more often than sent, altered events and events at wrong positions.
 //!
-//! * [`receipts`] reads what the sender knows.
+//! * [`receipts`] reads the receipts of the sender.
 //! * [`paths`] finds the files of the receiver.
 //! * [`files`] reads them line by line, plain or compressed.
 //! * [`event`] finds the events in a line and checks that they are as they were sent.
 //! * [`tally`] compares stored and sent events.
 //!
 //! Files are read once, whatever their size. The audit needs about one byte of memory for each stored event, and memory for
-//! what the receipts say, line by line: numbers in them reserve none.
+//! the lines of the receipts; numbers in them reserve none.
 
 mod copies;
 mod event;
@@ -63,7 +63,7 @@ pub enum AuditError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with the line.
+        /// The mistake in the line.
         cause: String,
     },
     /// A pattern is not valid.
@@ -71,7 +71,7 @@ pub enum AuditError {
     Pattern {
         /// The pattern.
         pattern: String,
-        /// What is wrong with the pattern.
+        /// The mistake in the pattern.
         cause: glob::PatternError,
     },
 }

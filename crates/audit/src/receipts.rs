@@ -28,7 +28,7 @@ pub(crate) struct Receipts {
 pub(crate) struct Run {
     /// The run's events as they were sent.
     pub numbering: Numbering,
-    /// The clients with receipts, by number. What a header counts takes no memory.
+    /// The clients with receipts, by number. The counts in a header take no memory.
     pub clients: BTreeMap<u32, Client>,
     /// Positions of events according to the receiver.
     pub claims: Vec<StoredAt>,

@@ -166,7 +166,7 @@ impl Tally {
         }
     }
 
-    /// Counts the first copy of an event; `highest` is what was known of its client before.
+    /// Counts the first copy of an event; `highest` is the value of its client before this copy.
     fn count_first_copy(&mut self, id: EventId, end: OutcomeRange, highest: Highest, line: u64) {
         self.result.stored += 1;
         match end.outcome {

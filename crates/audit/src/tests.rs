@@ -114,7 +114,7 @@ fn each_damage_is_found_at_its_position() {
             assert_eq!([lost, duplicated, corrupt, out_of_order], counts, "{result:#?}");
             assert_eq!(finding_of(&result, finding), [(Some(event.to_owned()), line)], "{result:#?}");
         };
-    // Line 7 is event 3 of client 0, line 8 the same of client 1.
+    // Line 7 is event 3 of client 0, line 8 is event 3 of client 1.
     let mut removed = lines.clone();
     removed.remove(6);
     check(removed, [1, 0, 0, 0], AuditFinding::Lost, "0000feed-000000-00000003", None);
@@ -142,7 +142,7 @@ fn each_damage_is_found_at_its_position() {
         receipts(&folder, 2, 20, EventOutcome::Synced, 1);
         folder.write("files/x.log", torn.concat());
         let result = folder.audit();
-        // Without its line end alone, an event is still whole.
+        // An event that lacks only its line end is still whole.
         let n = u64::from(cut > 1);
         assert_eq!((result.lost, result.corrupt, result.torn), (n, n, n), "{cut}: {result:#?}");
     }

@@ -71,7 +71,7 @@ impl Flows {
         });
         let (grown, since_ns) = (u128::from(bytes.saturating_sub(counter.last.0)), counter.read_ns);
         (counter.last, counter.read_ns) = (now, now_ns);
-        // Bytes are taken to come evenly between two samples.
+        // The bytes between two samples are assumed to be spread evenly over the time.
         let (bin_ns, length_ns) = (self.bin.as_nanos().max(1), now_ns.saturating_sub(since_ns).max(1));
         let until = |ns: u128| grown * ns.clamp(since_ns, now_ns).saturating_sub(since_ns) / length_ns;
         counter.bins.resize(counter.bins.len().max((now_ns / bin_ns) as usize + 1), 0);
@@ -126,7 +126,7 @@ mod tests {
         }
         let flows = flows.finish();
         let flow = &flows["x"];
-        // They come evenly: 30 bytes each millisecond, then 2.
+        // The bytes are spread evenly: 30 in each millisecond, then 2.
         assert_eq!((flow.bytes, flow.packets, &flow.bins[..]), (700, 5, &[570, 68, 40, 22][..]));
     }
 }

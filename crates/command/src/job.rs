@@ -18,14 +18,14 @@ pub const COPY_MARKER: &str = "\u{e000}copy\u{e001}";
 /// Environment variable that holds a supervisor's job. Other users can read arguments, but not the environment.
 pub const JOB_VARIABLE: &str = "PROOFLOAD_JOB";
 
-/// Which users may read what programs wrote, before it is masked.
+/// Only this user may read the output of programs before secrets in it are masked.
 const MODE: u32 = 0o600;
 
-/// A wall time that may be wrong by a larger share, and by more seconds, is unknown.
+/// A wall time is unknown if it may be wrong by more than this share of it and by more than `MAX_AWAY_S`.
 const MAX_AWAY_RATIO: f64 = 0.01;
 const MAX_AWAY_S: f64 = 0.005;
 
-/// What a supervisor runs.
+/// The programs that a supervisor runs, and how it runs them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
     /// The program with its arguments. [`COPY_MARKER`] stands for the number of the copy.
@@ -42,8 +42,8 @@ pub struct Job {
     pub timeout: Option<Duration>,
     /// The copies are ended after this time, which is no failure.
     pub stop_after: Option<Duration>,
-    /// For how long at most the supervisor waits, after the copies have ended, until the other sides have acknowledged what the
-    /// host still sends for them. Without it, the supervisor does not look.
+    /// Maximum time that the supervisor waits, after the copies have ended, until the other sides have acknowledged the data
+    /// that the host still sends for them. If none, the supervisor does not check.
     pub settle: Option<Duration>,
     /// Files of control groups that the supervisor joins with all its descendants.
     pub groups: Vec<PathBuf>,
@@ -55,7 +55,7 @@ pub struct Job {
     pub parent: Option<u32>,
 }
 
-/// What a supervisor reports.
+/// The report of a supervisor.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
     /// The runs of the copies, in the order of [`Job::copies`].
@@ -64,7 +64,7 @@ pub struct Report {
     pub began_s: f64,
     /// When the last copy had ended, by the same clock.
     pub ended_s: f64,
-    /// What the host still sent after that.
+    /// Data that the host still sent after `ended_s`.
     pub rest: Rest,
     /// For how long the supervisor itself may have been away when it started the copies and when the last one ended, in
     /// seconds.
@@ -84,7 +84,7 @@ pub struct Report {
     pub shortage: Option<String>,
 }
 
-/// What a host still sent after its programs had ended. Times are seconds of CLOCK_MONOTONIC.
+/// Data that a host still sent after its programs had ended. Times are seconds of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rest {
     /// When the supervisor first looked, and how many bytes of TCP the other sides had not acknowledged then.
@@ -95,7 +95,7 @@ pub struct Rest {
     pub between_s: (f64, f64),
     /// Whether all bytes were acknowledged in time.
     pub is_acknowledged: bool,
-    /// What the host has sent since the copies were started.
+    /// Counters of the data that the host has sent since the copies were started.
     pub sent: Sent,
 }
 
@@ -131,7 +131,7 @@ impl Job {
         Folder::open(&self.folder, Trust::Private)
     }
 
-    /// Makes a file anew in the folder, which only this user can read.
+    /// Creates a file in the folder, in place of any file with this name. Only this user can read it.
     pub(crate) fn create(&self, path: &Path) -> io::Result<File> {
         let (folder, name) = (self.held()?, path.file_name().unwrap_or_default());
         match folder.remove(name) {
@@ -164,7 +164,7 @@ impl Job {
 }
 
 impl Report {
-    /// From the start of the first copy to the end of the last, in seconds; none if that may be wrong by more than 1 % and 5 ms.
+    /// Time from the start of the first copy to the end of the last, in seconds; none if it may be wrong by more than 1 % and 5 ms.
     pub fn wall_s(&self) -> Option<f64> {
         wall_s(self.ended_s - self.began_s, self.away_s)
     }
@@ -186,7 +186,7 @@ impl Report {
 }
 
 impl Rest {
-    /// If it is not observed: nothing is sent after `ended_s`.
+    /// The value for a host that is not watched: nothing is sent after `ended_s`.
     pub(crate) fn none(ended_s: f64) -> Self {
         Self { looked_s: ended_s, between_s: (ended_s, ended_s), is_acknowledged: true, ..Self::default() }
     }

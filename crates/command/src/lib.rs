@@ -1,8 +1,8 @@
 //! Runs programs as the load of a trial: several copies at once, timed and counted, ended with all their descendants.
 //!
-//! * [`Job`]: what to run.
+//! * [`Job`]: the programs to run.
 //! * [`supervisor`]: the process that runs a job on a host or on this machine and writes a [`Report`].
-//! * [`OutputFolder`]: where programs write to.
+//! * [`OutputFolder`]: the folder that programs write to.
 //! * [`MemoryGroup`]: measures the memory of all processes.
 //! * [`Flows`]: counts the traffic of interfaces.
 //! * [`number_in`]: reads a number from a program's output.

@@ -18,8 +18,8 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Creates a control group for programs and records it in a journal of `journals`. `has_quota`: their host has a quota of
-    /// processor time. In version 2, which has one hierarchy, they would leave its group for this one.
+    /// Creates a control group for programs and records it in a journal of `journals`. `has_quota` says whether their host has a
+    /// quota of processor time: in version 2, which has a single hierarchy, they would leave the quota's group for this one.
     ///
     /// # Errors
     /// If this machine counts no memory by control groups, if this user may not create one, or for a quota in version 2.

@@ -1,4 +1,4 @@
-//! Where programs write to, until what they wrote is kept without secrets.
+//! The folder that programs write their output to, before it is stored without secrets.
 
 use std::{io, path::Path};
 

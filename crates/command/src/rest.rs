@@ -1,4 +1,4 @@
-//! Watches what a host still sends for programs that have ended.
+//! Watches the data that a host still sends for programs that have ended.
 
 use std::{
     fs::{self, File},
@@ -10,11 +10,11 @@ use std::{
 
 use crate::job::{Rest, Sent};
 
-/// Interval between looks.
+/// Interval between two readings of the tables.
 const INTERVAL: Duration = Duration::from_micros(500);
 /// Size of the buffer for a table of sockets.
 const BUFFER_BYTES: usize = 1 << 16;
-/// The kernel fills a page, as far as whole lines fit, before it returns: a shorter text is the last.
+/// The kernel fills a page with as many whole lines as fit before it returns, so a read shorter than this is the last.
 const LAST_READ_BYTES: usize = 2_048;
 
 /// The sockets and datagrams of this process's host.
@@ -31,12 +31,12 @@ impl Watch {
     /// If `/proc` does not have them.
     pub(crate) fn start() -> io::Result<Self> {
         let mut tables = vec![File::open("/proc/thread-self/net/tcp")?];
-        // Without IPv6, there is none.
+        // A kernel without IPv6 does not have this table.
         tables.extend(File::open("/proc/thread-self/net/tcp6").ok());
         Ok(Self { tables, text: vec![0; BUFFER_BYTES], sent_before: sent() })
     }
 
-    /// Looks at the sockets until the other sides have acknowledged all bytes, at most for `settle`.
+    /// Reads the tables of sockets until the other sides have acknowledged all bytes, at most for `settle`.
     ///
     /// # Errors
     /// If the tables cannot be read.
@@ -94,7 +94,7 @@ impl Watch {
 fn sent() -> Sent {
     let text = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
     let (both, ipv6) = (text("snmp"), text("snmp6"));
-    // Those of TCP are of both versions of IP.
+    // The counters of TCP cover both versions of IP.
     let tcp = |name| kernel::protocol_number(&both, "Tcp", name).unwrap_or(0);
     let datagrams = kernel::protocol_number(&both, "Udp", "OutDatagrams").unwrap_or(0);
     Sent {
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn bytes_of_a_closed_connection_are_watched_until_they_are_acknowledged() {
-        // Watched are the closed connections of the whole namespace, so those of other tests must not be in it.
+        // The watch sees the closed connections of the whole namespace, so other tests must not run in it.
         if std::env::var_os(INSIDE).is_none() {
             let test = "rest::tests::bytes_of_a_closed_connection_are_watched_until_they_are_acknowledged";
             let mut inside = Command::new("unshare");

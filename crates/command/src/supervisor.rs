@@ -37,9 +37,9 @@ const CHECK_INTERVAL_WHILE_STARTING: Duration = Duration::from_millis(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A wait that lasts this much longer than asked for may have ended long after the exit that it waited for.
 const MAX_LATENESS: Duration = Duration::from_millis(10);
-/// Size of a stream above which a copy is ended and has failed.
+/// A copy is ended and has failed if one of its output streams exceeds this size.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
-/// How much of the end of standard error is reported for a failed copy.
+/// Maximum number of bytes from the end of standard error that are reported for a failed copy.
 const MAX_REPORTED_BYTES: u64 = 2_000;
 const MAX_REPORTED_LINES: usize = 5;
 
@@ -89,8 +89,8 @@ impl<'a> Absences<'a> {
         Self { was_stopped, since: Instant::now(), waited_ns }
     }
 
-    /// How long this process was away since the last call, at most: stopped, or without a processor. If the call comes later
-    /// than `due` after the last one, it may have been frozen.
+    /// Upper bound of the time since the last call in which this process was stopped or had no processor. If the call comes later
+    /// than `due` after the last one, the process may have been frozen.
     fn take(&mut self, due: Duration) -> Duration {
         let elapsed = self.since.elapsed();
         let before_ns = self.waited_ns;
@@ -101,7 +101,7 @@ impl<'a> Absences<'a> {
         }
     }
 
-    /// As [`Self::take`] while copies are started: then, this process waits for processors that its own copies use.
+    /// Like [`Self::take`], for the start of copies: only a stop counts, because the copies themselves keep the processors busy.
     fn take_at_start(&mut self) -> Duration {
         let is_stopped = self.was_stopped.load(Ordering::Relaxed);
         let away = self.take(Duration::MAX);
@@ -119,7 +119,7 @@ struct Copy {
 }
 
 fn run_copies(job: &Job, stop: &AtomicBool, mut absences: Absences<'_>) -> Report {
-    // Without the tables, nothing is known of what the host sends.
+    // Without the tables of sockets, the supervisor cannot tell what the host still sends.
     let watch = job.settle.and_then(|settle| Some((settle, Watch::start().ok()?)));
     let (started, began_s) = (Instant::now(), clock::monotonic_s());
     let mut last_check = started;
@@ -136,7 +136,7 @@ fn run_copies(job: &Job, stop: &AtomicBool, mut absences: Absences<'_>) -> Repor
         }
     }
     let (mut interrupted, mut away_at_end) = (copies.len() < job.copies.len(), Duration::ZERO);
-    // A copy that was started late makes all of them take longer.
+    // A copy that was started late prolongs the wall time of all copies.
     let away_at_start = absences.take_at_start();
     while copies.iter().any(|copy| copy.child.is_some()) {
         let deadline_of = |copy: &Copy| Some(copy.started + job.timeout.filter(|_| copy.child.is_some())?);
@@ -181,7 +181,7 @@ fn running_copies(copies: &[Copy]) -> usize {
     copies.iter().filter(|copy| copy.child.is_some()).count()
 }
 
-/// Records copies that have ended, of which `away` may have been spent unseen, and ends those whose time is up.
+/// Records copies that have ended, and ends those whose time is up. An exit may have gone unnoticed for up to `away`.
 fn check_copies(copies: &mut [Copy], job: &Job, started: Instant, away: Duration) {
     copies.iter_mut().for_each(|copy| copy.check(job, away));
     let now = Instant::now();
@@ -347,7 +347,7 @@ fn last_lines(path: &Path) -> Option<String> {
     file.seek(SeekFrom::Start(length.saturating_sub(MAX_REPORTED_BYTES))).ok()?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).ok()?;
-    // Of a file with holes, such as a sparse log, only the text is of use.
+    // The holes of a sparse file, such as a log, are read as zero bytes, which are not part of the text.
     bytes.retain(|byte| *byte != 0);
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();

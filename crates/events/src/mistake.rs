@@ -11,7 +11,7 @@ pub struct Mistake {
     pub column: usize,
     /// Byte in the body (in a form: in the field's decoded value), from 0.
     pub byte: usize,
-    /// What was expected.
+    /// The expected input.
     pub message: String,
 }
 

@@ -25,18 +25,18 @@ use rustix::{
 
 use crate::{check_owners, is_owned, others_may_write, refused, regular};
 
-/// Which owner a folder, and what lies in it, must have.
+/// The owner and the access rights that a folder must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// This user, and no other may look into it: mode 700.
+    /// The owner is this user, and no other user has access: mode 700.
     Private,
-    /// This user or root, and no other may write to it.
+    /// The owner is this user or root, and no other user may write to it.
     OwnersOnly,
-    /// To anybody: a folder where data lie. What we keep in it is judged by itself.
+    /// Any owner and mode: a folder of data. Files that this program keeps in it are checked one by one.
     Anybody,
 }
 
-/// A folder held by its descriptor. What is done in it stays beneath it, and follows no link, whatever others rename meanwhile.
+/// A folder held by its descriptor. All operations stay beneath it and follow no link, whatever other processes rename meanwhile.
 ///
 /// Names may have several components; `..`, links and other file systems' magic links in them are refused by the kernel
 /// (`openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`, Linux 5.6).
@@ -47,15 +47,15 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder by a path that the user named: links above it are followed, and so is the last component where anybody's
-    /// folder will do.
+    /// Opens a folder by a path that the user named. Links above the folder are followed; a link as the last component is followed only
+    /// with `Trust::Anybody`.
     ///
     /// # Errors
-    /// When it is missing, is no folder, or its owner and mode are not what `trust` asks for; the message says which.
+    /// When it is missing, is no folder, or its owner and mode are not those that `trust` requires; the message says which.
     pub fn open(path: &Path, trust: Trust) -> io::Result<Self> {
         let follow = if trust == Trust::Anybody { OFlags::empty() } else { OFlags::NOFOLLOW };
         let opened = match Self::unjudged(path, FOLDER | follow) {
-            // Names can be made in it, though it cannot be listed.
+            // A folder that cannot be listed may still allow names to be created in it.
             Err(Errno::ACCESS) if trust == Trust::Anybody => Self::unjudged(path, WAY),
             opened => opened,
         };
@@ -67,10 +67,10 @@ impl Folder {
         Ok(Self { descriptor, path: path.to_owned() })
     }
 
-    /// The same; makes the folder, for this user alone, if it is missing.
+    /// Like `open`, but creates the folder, for this user alone, if it is missing.
     ///
     /// # Errors
-    /// As for [`open`](Self::open), and when it cannot be made.
+    /// As for [`open`](Self::open), and when it cannot be created.
     pub fn make(path: &Path, trust: Trust) -> io::Result<Self> {
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
@@ -78,16 +78,16 @@ impl Folder {
         }
     }
 
-    /// Makes a folder that is not there yet, which others may look into.
+    /// Creates a folder that does not exist yet, and that other users may read.
     ///
     /// # Errors
-    /// When the name is taken, by whatever it be, or the folder cannot be made.
+    /// When the name is already taken, or the folder cannot be created.
     pub fn make_new(path: &Path) -> io::Result<Self> {
         DirBuilder::new().mode(0o755).create(path)?;
         Self::open(path, Trust::OwnersOnly)
     }
 
-    /// Opens a folder of this user, and takes from others the right to write to it, which umask 002 gave them.
+    /// Opens a folder of this user, and revokes the write permission of other users, which a umask of 002 has granted.
     ///
     /// # Errors
     /// As for [`open`](Self::open) with [`Trust::OwnersOnly`].
@@ -103,17 +103,17 @@ impl Folder {
     /// Opens a folder beneath this one.
     ///
     /// # Errors
-    /// As for [`open`](Self::open); also when the name leads out, or over a link.
+    /// As for [`open`](Self::open); also when the name leads out of this folder, or through a link.
     pub fn below(&self, name: impl AsRef<Path>, trust: Trust) -> io::Result<Self> {
         let name = name.as_ref();
         let descriptor = self.resolve(name, FOLDER, Mode::empty())?;
         Self { descriptor, path: self.path.join(name) }.judged(trust)
     }
 
-    /// The same; makes the last folder of the name, for this user alone, if it is missing.
+    /// Like `below`, but creates the last folder of the name, for this user alone, if it is missing.
     ///
     /// # Errors
-    /// As for [`below`](Self::below), and when it cannot be made.
+    /// As for [`below`](Self::below), and when it cannot be created.
     pub fn make_below(&self, name: impl AsRef<Path>, trust: Trust) -> io::Result<Self> {
         let name = name.as_ref();
         match self.make_folder(name, 0o700) {
@@ -122,19 +122,19 @@ impl Folder {
         }
     }
 
-    /// Makes a folder that is not there yet, with these permissions as far as the umask allows.
+    /// Creates a folder that does not exist yet, with these permissions as far as the umask allows.
     ///
     /// # Errors
-    /// When the name is taken, by whatever it be.
+    /// When the name is already taken.
     pub fn make_folder(&self, name: impl AsRef<Path>, mode: u32) -> io::Result<()> {
         let (parent, last) = self.parent(name.as_ref())?;
         Ok(mkdirat(parent, last, Mode::from_raw_mode(mode))?)
     }
 
-    /// Makes a symbolic link that is not there yet.
+    /// Creates a symbolic link that does not exist yet.
     ///
     /// # Errors
-    /// When the name is taken, by whatever it be.
+    /// When the name is already taken.
     pub fn make_link(&self, name: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
         let (parent, last) = self.parent(name.as_ref())?;
         Ok(symlinkat(to.as_ref(), parent, last)?)
@@ -153,16 +153,16 @@ impl Folder {
         Err(refused(&why))
     }
 
-    /// Makes a file that is not there yet, to write and to read it.
+    /// Creates a file that does not exist yet, for reading and writing.
     ///
     /// # Errors
-    /// When the name is taken, by whatever it be.
+    /// When the name is already taken.
     pub fn create(&self, name: impl AsRef<Path>, mode: u32) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         self.resolve(name.as_ref(), flags, Mode::from_raw_mode(mode)).map(File::from)
     }
 
-    /// Opens a regular file of whomever it be, with these flags; nothing is made.
+    /// Opens an existing regular file of any owner with these flags; creates nothing.
     ///
     /// # Errors
     /// When it is missing, is a link or no regular file.
@@ -170,7 +170,7 @@ impl Folder {
         regular(self.resolve(name.as_ref(), flags | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?.into())
     }
 
-    /// Opens a file that only this user, or root, can have written: what we kept.
+    /// Opens a file that this program keeps, and that only this user or root can have written.
     ///
     /// # Errors
     /// As for [`file`](Self::file); also when another user owns it or may write to it, and when it has a second name.
@@ -181,8 +181,8 @@ impl Folder {
         if about.nlink() > 1 { Err(refused("has a second name")) } else { Ok(file) }
     }
 
-    /// Writes a file beside its place, and puts it there: readers see the old contents or the new ones, and what stood there, a link
-    /// too, is neither followed nor written to.
+    /// Writes a new file beside the old one and renames it over the old one: readers see either the old contents or the new ones. An old
+    /// file or link of this name is neither followed nor written to.
     ///
     /// # Errors
     /// When the folder cannot be written to.
@@ -193,19 +193,19 @@ impl Folder {
         written.inspect_err(|_| drop(self.remove(&beside)))
     }
 
-    /// Makes a file to be put in the place of this name, and the name that it has until then.
+    /// Creates a file that will replace this name; returns the file and its temporary name.
     pub(crate) fn create_beside(&self, name: &Path, mode: u32) -> io::Result<(File, OsString)> {
         let mut beside = name.as_os_str().to_owned();
         beside.push(format!(".{}.new", std::process::id()));
-        // Left by a killed process of this number, or planted.
+        // A leftover of a killed process with the same number, or a planted file.
         let _ = self.remove(&beside);
         Ok((self.create(&beside, mode)?, beside))
     }
 
-    /// Gives something another name beneath this folder, in place of what has it.
+    /// Renames an entry beneath this folder; replaces an existing entry of the new name.
     ///
     /// # Errors
-    /// When it is missing, or a name leads out.
+    /// When it is missing, or a name leads out of this folder.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
         let (from, to) = (self.parent(from.as_ref())?, self.parent(to.as_ref())?);
         Ok(renameat(from.0, from.1, to.0, to.1)?)
@@ -220,24 +220,24 @@ impl Folder {
         Ok(unlinkat(parent, last, AtFlags::empty())?)
     }
 
-    /// Whether something has this name, a link to nowhere too.
+    /// Whether an entry of this name exists; a dangling link counts.
     pub fn has(&self, name: impl AsRef<Path>) -> bool {
         self.look(name).is_ok()
     }
 
-    /// What has this name: of a link, the link itself.
+    /// The metadata of the entry with this name; for a link, those of the link itself.
     ///
     /// # Errors
-    /// When nothing has it, or it leads out.
+    /// When no entry has this name, or the name leads out of this folder.
     pub fn look(&self, name: impl AsRef<Path>) -> io::Result<Stat> {
         let (parent, last) = self.parent(name.as_ref())?;
         Ok(statat(parent, last, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// The names in it, in no order.
+    /// The names in this folder, in no particular order.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the folder cannot be read.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.descriptor)? {
@@ -249,16 +249,16 @@ impl Folder {
         Ok(names)
     }
 
-    /// Whether others than the owner and root may write here, so that any name in it may be a trap.
+    /// Whether users other than this user and root may write to this folder, so that any name in it may be a trap.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not return the metadata.
     pub fn is_shared(&self) -> io::Result<bool> {
         let about = self.metadata()?;
         Ok(others_may_write(&about) || !is_owned(&about))
     }
 
-    /// The path it was opened by, for messages.
+    /// The path by which the folder was opened, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -272,7 +272,7 @@ impl Folder {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         loop {
             match openat2(&self.descriptor, name, flags, mode, beneath) {
-                // A rename elsewhere made the kernel give up the check.
+                // The kernel could not complete its check because of a concurrent rename elsewhere.
                 Err(Errno::AGAIN) => {}
                 Err(Errno::LOOP) => return Err(refused("is a link")),
                 Err(Errno::XDEV) => return Err(refused("leads out of its folder")),
@@ -301,10 +301,10 @@ impl AsFd for Folder {
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A folder in which names are looked up, and which need not be readable.
+/// Flags for a folder in which names are only looked up, and which need not be readable.
 const WAY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The folder that a name's last component is in.
+/// The folder that contains the last component of a name.
 enum Parent<'a> {
     Same(BorrowedFd<'a>),
     Below(OwnedFd),

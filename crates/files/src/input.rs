@@ -1,4 +1,4 @@
-//! Reading what a user named, with limits of size and time.
+//! Reads files that a user named, with limits of size and time.
 
 use std::{
     fs::OpenOptions,
@@ -20,7 +20,7 @@ const MAX_WAIT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// Reads a file that a user named, and notes that it [is read](reads). A pipe (`/dev/stdin`, `<(command)`) is read to its end.
 ///
 /// # Errors
-/// When it cannot be read, is written by an option, or gives no data for 5 s; [`ErrorKind::FileTooLarge`] when it holds more than
+/// When it cannot be read, an option writes to it, or it gives no data for 5 s; [`ErrorKind::FileTooLarge`] when it holds more than
 /// `max_bytes`.
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     read_within(path, max_bytes, &MAX_WAIT)

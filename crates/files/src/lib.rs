@@ -1,7 +1,7 @@
 //! Files and folders that other users may have touched.
 //!
-//! What opens a file here never waits for it, and judges what the descriptor leads to, not a name that may lead elsewhere a moment
-//! later. A [`Folder`] is held by its descriptor: names are looked up beneath it, links are not followed.
+//! Opening a file here never waits for another program. The checks apply to the open descriptor, because the name may lead elsewhere a
+//! moment later. A [`Folder`] is held by its descriptor: names are looked up beneath it, and links are not followed.
 
 use std::{
     fs::{File, Metadata, OpenOptions},
@@ -29,11 +29,11 @@ mod output;
 mod watched;
 mod way;
 
-/// Opens a regular file that a user named, to read it, and notes that it [is read](reads); links are followed. A FIFO that stands in its
-/// place meanwhile does not hold the caller.
+/// Opens a regular file that a user named for reading, and notes that it [is read](reads). Links are followed. If a FIFO has taken the
+/// place of the file meanwhile, the caller is not blocked.
 ///
 /// # Errors
-/// When it cannot be opened, is no regular file, or is written by an option.
+/// When it cannot be opened, is no regular file, or an option writes to it.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = open_with(OpenOptions::new().read(true), path)?;
     reads(path)?;
@@ -49,7 +49,7 @@ pub fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     regular(options.custom_flags(flags.bits().cast_signed()).open(path)?)
 }
 
-/// The file, if it is a regular one. Reading and writing it wait again, as file systems expect.
+/// The file, if it is a regular one. Reads and writes block again, as file systems expect.
 fn regular(file: File) -> io::Result<File> {
     let kind = file.metadata()?.file_type();
     if kind.is_file() {
@@ -64,7 +64,7 @@ fn regular(file: File) -> io::Result<File> {
     Err(refused(&format!("is {what}, not a regular file")))
 }
 
-/// What was opened without waiting, of which reading and writing wait.
+/// Makes reads and writes block again for a file that was opened without waiting.
 fn waiting(file: File) -> io::Result<File> {
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
@@ -74,7 +74,7 @@ fn refused(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned())
 }
 
-/// Refuses what another user than this one, or root, owns or may write to.
+/// Refuses a file or folder that a user other than this one and root owns or may write to.
 fn check_owners(about: &Metadata) -> io::Result<()> {
     if !is_owned(about) {
         return Err(refused(&format!("belongs to user {}", about.uid())));
@@ -82,12 +82,12 @@ fn check_owners(about: &Metadata) -> io::Result<()> {
     if others_may_write(about) { Err(refused("can be written to by other users")) } else { Ok(()) }
 }
 
-/// Whether this user or root owns it.
+/// Whether this user or root owns the file or folder.
 pub fn is_owned(about: &Metadata) -> bool {
     [0, geteuid().as_raw()].contains(&about.uid())
 }
 
-/// Whether the group or everybody may write to it.
+/// Whether the group or all users may write to the file or folder.
 fn others_may_write(about: &Metadata) -> bool {
     about.mode() & 0o022 != 0
 }

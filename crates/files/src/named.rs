@@ -1,4 +1,4 @@
-//! What this process reads and writes by paths that were named to it: nothing that is read is written, and nothing is written twice.
+//! The files that this process reads and writes by name: no file is both read and written, and no file is written twice.
 
 use std::{
     collections::BTreeSet,
@@ -11,15 +11,15 @@ use std::{
 
 use crate::refused;
 
-/// As many links as the kernel follows.
+/// Maximum number of links that the kernel follows.
 pub const MAX_LINKS: u32 = 40;
 
 static NAMED: Mutex<Named> = Mutex::new(Named { read: BTreeSet::new(), claimed: Vec::new() });
 
-/// Paths are looked up again whenever they are compared: what is made, or leads elsewhere, meanwhile counts as it is then.
+/// Paths are resolved again at each comparison, because files may be created and links may change meanwhile.
 struct Named {
     read: BTreeSet<PathBuf>,
-    /// What a file is written by: the option, or the key of a study, that names it.
+    /// The claimed files, each with its writer: the option, or the key of a study, that names it.
     claimed: Vec<(String, PathBuf)>,
 }
 
@@ -37,10 +37,10 @@ impl Named {
     }
 }
 
-/// Claims a file to write to, or standard output (`-`), for an option, which may claim it again.
+/// Claims a file, or standard output (`-`), as the output of an option. The same option may claim it again.
 ///
 /// # Errors
-/// When the file has been read, or is another option's.
+/// When the file has been read, or another option has claimed it.
 pub fn claim(option: &str, path: &Path) -> io::Result<()> {
     let Some(place) = Place::of(path) else { return Ok(()) };
     let mut named = Named::lock();
@@ -63,7 +63,7 @@ pub fn claim(option: &str, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Notes that this file is read, also where another program reads it for us.
+/// Notes that this file is read, by this process or by another program on its behalf.
 ///
 /// # Errors
 /// When an option has claimed it.
@@ -77,7 +77,7 @@ pub fn reads(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Notes the files that a program's word names: it, what stands behind `=`, `:` or `@` in it, and the words of a line for the shell.
+/// Notes the files that a program's argument may name: the whole word, its parts after `=`, `:` or `@`, and the words of a shell command.
 ///
 /// # Errors
 /// As for [`reads`].
@@ -93,7 +93,7 @@ pub fn is_read(path: &Path) -> bool {
     Place::of(path).is_some_and(|place| Named::lock().reader(&place).is_some())
 }
 
-/// The first of these files that an option has claimed, and that option: for files that are too many to be noted.
+/// The first of these files that an option has claimed, and that option. For files that are too many to be noted.
 pub fn first_claimed<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Option<(P, String)> {
     let named = Named::lock();
     let writers: Vec<_> = named.writers().filter(|(_, place)| *place != Place::Stdout).collect();
@@ -104,7 +104,7 @@ pub fn first_claimed<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Opti
     })
 }
 
-/// Where a path leads: a file that is there, or a folder that is there and the names that are missing in it.
+/// The place that a path leads to: an existing file, or an existing folder and the names that are missing in it.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Stdout,
@@ -112,13 +112,13 @@ enum Place {
 }
 
 impl Place {
-    /// None if nothing that is written there can be lost, as on `/dev/null`.
+    /// None if writing there cannot destroy data, as on `/dev/null`.
     fn of(path: &Path) -> Option<Self> {
         if path == Path::new("-") {
             return Some(Self::Stdout);
         }
         let mut path = absolute(path).ok()?;
-        // What a link to nothing names is made.
+        // Writing through a dangling link creates its target.
         for _ in 0..MAX_LINKS {
             match fs::read_link(&path) {
                 Ok(to) if !path.exists() => path = path.parent()?.join(to),
@@ -182,7 +182,7 @@ mod tests {
             let refused = claim("--html", &at(second)).unwrap_err().to_string();
             assert!(refused.contains("--json writes to it, too"), "{refused}");
         }
-        // Also once it is there, under another name.
+        // A claimed file is also recognized once it exists and has another name.
         fs::write(at("made"), "x").unwrap();
         fs::hard_link(at("made"), at("third")).unwrap();
         for refused in [open(&at("third")).map(drop), read(&at("third"), 9).map(drop), reads(&at("third"))] {
@@ -191,7 +191,7 @@ mod tests {
         }
         let claimed = first_claimed([at("plain"), at("third"), at("made")]);
         assert_eq!(claimed, Some((at("third"), "--json".to_owned())));
-        // What is sound.
+        // These uses are allowed.
         assert_eq!(first_claimed([at("plain"), at("read")]), None);
         claim("--json", &at("plain")).unwrap();
         open(&at("link")).unwrap();
@@ -199,7 +199,7 @@ mod tests {
             claim(option, Path::new("/dev/null")).unwrap();
         }
         open(&at("read")).unwrap();
-        // Words of programs name files in many ways.
+        // Arguments of programs name files in many forms.
         for (index, form) in
             ["FILE", "--delay=file:FILE", "cat FILE", "sh -c 'cat <FILE >/dev/null'", "a=@FILE"]
                 .iter()

@@ -18,14 +18,14 @@ use rustix::{
 
 use crate::{Folder, Trust, Watched, refused, waiting};
 
-/// Opens a file that a user named, to write it anew, or (`append`) in lines behind those in it. With mode 600, only this user can read it;
-/// what is written anew is a new file: programs that have the former one open read nothing of it. A pipe or a device is opened as it is, without
-/// waiting for its reader.
+/// Opens a file that a user named, to replace it or (`append`) to append lines to it. With mode 600, only this user can read the file.
+/// A replaced file is a new file, so programs that have the old one open read nothing of the output. A pipe or a device is opened as it
+/// is, without waiting for its reader.
 ///
-/// In a folder that others may write to, no link is followed, and nothing is written behind the lines of others.
+/// In a folder that other users may write to, no link is followed, and nothing is appended to another user's file.
 ///
 /// # Errors
-/// When it cannot be opened or made, is a pipe without a reader, or `option` cannot [claim](crate::claim) it.
+/// When it cannot be opened or created, is a pipe without a reader, or `option` cannot [claim](crate::claim) it.
 pub fn written(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<Watched<File>> {
     opened(option, path, append, mode).map(Watched::of)
 }
@@ -61,7 +61,7 @@ fn opened(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<File
     if !append && !is_link {
         return anew(&folder, path, mode);
     }
-    // One that was there before may have been open to all.
+    // An existing file may have been open to all users.
     if mode == 0o600 {
         opened.set_permissions(Permissions::from_mode(mode))?;
     }
@@ -77,7 +77,7 @@ fn opened(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<File
     Ok(opened)
 }
 
-/// Puts a new file in the place of what has the name.
+/// Creates a new file in the place of any file with this name.
 fn anew(folder: &Folder, path: &Path, mode: u32) -> io::Result<File> {
     let name = Path::new(path.file_name().unwrap_or_default());
     let (file, beside) = folder.create_beside(name, mode)?;
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(fs::read(&far).unwrap(), b"precious\n!");
         secret("--log", &own.join("out"), false).unwrap().write_all(b"ours").unwrap();
         assert_eq!((fs::read(&far).unwrap(), mode(&far)), (b"ours".to_vec(), 0o600));
-        // A new name in either, and a device.
+        // Both folders accept a new name, and a device is opened too.
         for folder in [&shared, &own] {
             assert!(
                 secret("--log", &folder.join("new"), true).is_ok()

@@ -16,10 +16,10 @@ use rustix::{
     io::Errno,
 };
 
-/// As much as a pipe that can be written to takes without waiting (pipe(7)), in bytes.
+/// Bytes that a writable pipe takes without blocking (pipe(7)).
 const AT_ONCE: usize = 4_096;
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// For so long, a process that was asked to end waits for its reader.
+/// How long a process that was asked to end waits for its reader.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -29,12 +29,12 @@ pub fn stop() -> Arc<AtomicBool> {
     Arc::clone(&STOP)
 }
 
-/// An output that holds no process that was asked to end. What is no regular file gets what is written in pieces.
+/// An output that does not block a process that was asked to end. Outputs other than regular files are written in pieces.
 #[derive(Debug)]
 pub struct Watched<W> {
     output: W,
     at_once: usize,
-    /// Since when nothing was read though the process was asked to end.
+    /// Since when the output has not been read, although the process was asked to end.
     unread_since: Option<Instant>,
 }
 
@@ -68,7 +68,7 @@ impl<W: Write + AsFd> Write for Watched<W> {
         loop {
             self.await_reader()?;
             match self.output.write(piece) {
-                // Another writer was faster.
+                // Another writer has used the space first.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 written => return self.output.flush().and(written),
             }
@@ -98,7 +98,7 @@ mod tests {
         watched.write_all(&more[AT_ONCE + 1..]).unwrap();
         assert_eq!(watched.write_all(b"x").unwrap_err().kind(), ErrorKind::TimedOut);
         stop().store(false, Ordering::Relaxed);
-        // It is read again.
+        // The pipe is read again.
         read.read_exact(&mut vec![0; more.len() - 1]).unwrap();
         watched.write_all(b"whole").unwrap();
         let mut left = [0; 5];

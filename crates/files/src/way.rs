@@ -1,4 +1,4 @@
-//! The way to a place: no other user may be able to put something else in the place of a folder or link on it.
+//! Checks the path to a place: no other user may be able to replace a folder or link on it.
 
 use std::{
     env,
@@ -16,14 +16,14 @@ use rustix::{
 
 use crate::{is_owned, named::MAX_LINKS, refused};
 
-/// The user that stands for all that a user namespace does not know, as the host's root in a container without root.
+/// The user that stands for all users unknown to a user namespace, such as the host's root in a container without root.
 const UNKNOWN_USER: u32 = 65_534;
 
-/// Checks every folder on the way to a path, from `/` on, and every link: what others cannot rename leads to the same place until the
-/// end. What is missing is made by this user.
+/// Checks every folder and every link on a path, from `/` on: a path that other users cannot change leads to the same place until the
+/// end. This user creates the missing folders.
 ///
-/// A folder may be this user's, root's, or that of a user in whose folder this program was started. Others may write to it only if it is
-/// sticky, as `/tmp` is, or by the own group of this user, or of the folder's owner, as under umask 002, if no other user is in that group
+/// A folder may belong to this user, to root, or to a user in whose folder this program was started. Others may write to it only if it is
+/// sticky, as `/tmp` is, or through the own group of this user or the folder's owner, as with umask 002, if no other user is in that group
 /// and no access control list lets others in.
 ///
 /// # Errors
@@ -52,7 +52,7 @@ pub fn keeps_names(path: &Path) -> Result<(), (PathBuf, io::Error)> {
             }
             Ok(_) => at.push(&name),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            // Without the right to look up a name, nothing can be made by it.
+            // Without the permission to look up names, this user cannot create any either.
             Err(error) if error.raw_os_error().is_some() && error.kind() == ErrorKind::PermissionDenied => {
                 return Ok(());
             }
@@ -70,7 +70,7 @@ fn names(path: &Path) -> impl Iterator<Item = OsString> {
 
 fn judge_folder(path: &Path, about: &Metadata) -> io::Result<()> {
     judge_owner(about)?;
-    // With a list, the bits of the group are those of all that it names (acl(5)).
+    // With an access control list, the group bits are those of all users and groups that the list names (acl(5)).
     let has_list = || getxattr(path, "system.posix_acl_access", &mut [0_u8; 4_096]).is_ok();
     let is_own_group =
         || [about.uid(), getegid().as_raw()].contains(&about.gid()) && !has_others(about.gid(), about.uid());
@@ -81,7 +81,7 @@ fn judge_folder(path: &Path, about: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether others than this user, root and a folder's owner are in a group, as far as this machine's files say.
+/// Whether a group contains users other than this user, root and a folder's owner, as far as this machine's files say.
 fn has_others(group: u32, owner: u32) -> bool {
     let rows = |file: &str| -> Vec<Vec<String>> {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -106,13 +106,13 @@ fn judge_owner(about: &Metadata) -> io::Result<()> {
     Err(refused(&format!("belongs to user {owner}")))
 }
 
-/// Whether this program was started in a folder of this user, or below one, as root in another user's project or container.
+/// Whether this program was started in or below a folder of this user, as by root in another user's project or container.
 fn is_host(user: u32) -> bool {
     let Ok(here) = env::current_dir() else { return false };
     here.ancestors().any(|folder| fs::metadata(folder).is_ok_and(|folder| folder.uid() == user))
 }
 
-/// Whether this is a user namespace that does not know all users.
+/// Whether this process is in a user namespace that does not know all users.
 fn knows_not_all() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     !map.is_empty() && map.split_whitespace().ne(["0", "0", "4294967295"])
@@ -133,7 +133,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// What is said of the way to a path below a folder, without that folder.
+    /// The refusal of a path below a folder, with the refused folder relative to that folder.
     fn said(base: &Path, path: &str) -> Option<String> {
         let (folder, why) = keeps_names(&base.join(path)).err()?;
         let folder = folder.canonicalize().unwrap();
@@ -162,7 +162,7 @@ mod tests {
                     said.is_none_or(|said| said.starts_with("shared can be written to by other users"));
                 assert!(right, "{bits:o} {path}");
             }
-            // Not on the way.
+            // These paths do not lead through the folder.
             for path in ["far/deep", "far/new", "new"] {
                 assert_eq!(said(&base, path), None, "{bits:o} {path}");
             }
@@ -185,13 +185,13 @@ mod tests {
         for path in ["theirs/new", "theirs/own/new", "link", "link/new"] {
             assert!(said(&base, path).is_some_and(|said| said.ends_with("belongs to user 61234")), "{path}");
         }
-        // Members of a group of many may write to it.
+        // Members of another group may write to the folder.
         mode(&base.join("far"), 0o775);
         chown(base.join("far"), None, OTHER).unwrap();
         assert!(said(&base, "far/new").is_some());
         mode(&base.join("far"), 0o755);
         assert_eq!(said(&base, "far/new"), None);
-        // A list lets one more user write, which shows as a right of the own group: this user, 61234, the group, the mask, others.
+        // A list lets one more user write, which shows as a right of the own group. Entries: this user, 61234, the group, the mask, others.
         chown(base.join("far"), Some(0), Some(0)).unwrap();
         let entries =
             [(1, 7, u32::MAX), (2, 7, 61_234), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
@@ -201,7 +201,7 @@ mod tests {
             list.extend(u32::to_le_bytes(who));
         }
         let set = setxattr(base.join("far"), "system.posix_acl_access", &list, XattrFlags::empty());
-        // Not every file system has lists.
+        // Not every file system supports access control lists.
         if set != Err(Errno::OPNOTSUPP) {
             set.unwrap();
             assert!(said(&base, "far/new").is_some_and(|said| said.contains("written to by other users")));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_group_of_others_is_no_own_one() {
-        // Debian's `sync` and `nobody` are in it.
+        // On Debian, `sync` and `nobody` are in this group.
         assert!(has_others(65_534, 0));
         assert!(!has_others(4_000_000, 0), "nobody is in it");
     }

@@ -51,7 +51,7 @@ impl FleetError {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToWorker {
-    /// `secrets`: texts that must not be written down, and what is written instead.
+    /// `secrets`: texts that must not be written down, each with its replacement.
     Prepare {
         plan: Box<HttpPlan>,
         share: Share,

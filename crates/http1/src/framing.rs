@@ -198,7 +198,7 @@ pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     elements(value).filter(|element| !element.is_empty())
 }
 
-/// The same, with empty elements: where readers that disagree on them would disagree on the end of a message.
+/// The same, with empty elements, for headers where readers that disagree on them would disagree on the end of a message.
 #[inline]
 fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(trim)

@@ -5,7 +5,7 @@
 //! were split.
 //!
 //! * [`ResponseReader`] is the client side, [`RequestReader`] the server side.
-//! * HeadBuffer and body bytes go to a sink as they arrive; `()` is the sink that drops them.
+//! * Heads and body bytes go to a sink as they arrive; `()` is the sink that drops them.
 //! * A head that arrives in one piece is parsed in place, without a copy or an allocation.
 //! * [`Limits`] bounds the memory, and no input makes a reader panic.
 //!

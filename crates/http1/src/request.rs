@@ -68,7 +68,7 @@ pub struct RequestReader {
     phase: Phase,
 }
 
-/// What is needed of a head to read the body.
+/// The parts of a head that reading the body needs.
 struct HeadResult {
     head_bytes: u32,
     keep_alive: bool,

@@ -71,7 +71,7 @@ pub struct ResponseReader {
     phase: Phase,
 }
 
-/// What is needed of a head to read the body.
+/// The parts of a head that reading the body needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParsedHead {
     pub(crate) status: u16,

@@ -79,22 +79,22 @@ pub struct Balancer {
     pub threads: u32,
 }
 
-/// What a balancer's kind needs to know.
+/// Details of a balancer, some of which only certain kinds use.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Details {
     /// The port of the servers.
     pub server_port: u16,
     /// Hosts that may become servers later.
     pub later_servers: Vec<usize>,
-    /// How it chooses; the kind's own way if none.
+    /// How it chooses a server; the default of its kind if none.
     pub schedule: Option<Schedule>,
-    /// Most connections of a server.
+    /// Maximum number of connections of a server.
     pub max_connections: Option<u64>,
-    /// A full server gets connections again when it has fewer than these.
+    /// A full server gets new connections again when it has fewer connections than this.
     pub resume_connections: Option<u64>,
-    /// Processes of HAProxy.
+    /// Number of HAProxy processes.
     pub processes: u32,
-    /// HAProxy's settings; `check` and `check_interval` are those of l2dsr, too.
+    /// HAProxy's settings; l2dsr also uses `check` and `check_interval`.
     pub haproxy: Haproxy,
 }
 
@@ -102,7 +102,7 @@ impl Balancer {
     /// Gives the hosts of a plan what the balancer needs. `clients` are the hosts that connect to it.
     ///
     /// # Errors
-    /// What is missing, such as a link.
+    /// When the plan lacks something that the balancer needs, such as a link, or does not fit it; the message says why.
     pub(crate) fn apply(
         &mut self,
         plan: &mut Plan,
@@ -119,7 +119,7 @@ impl Balancer {
             let via = gateways.collect::<Result<Vec<_>, _>>()?;
             let host = &mut plan.hosts[client];
             host.routes.push(Route { to: self.vip, prefix: Network::max_prefix(self.vip), via });
-            // By addresses and ports, so that the connections of one client spread, too. All kinds get the same settings.
+            // ECMP hashes addresses and ports, so that one client's connections spread, too. All kinds get the same settings.
             let version = if self.vip.is_ipv4() { "ipv4" } else { "ipv6" };
             set(host, &format!("net.{version}.fib_multipath_hash_policy"), "1");
         }
@@ -141,7 +141,7 @@ impl Balancer {
                 return Err(format!("there is another process '{}'", process.name));
             }
         }
-        // The commands that set the kernel's balancer up end at once.
+        // The commands that set up the kernel's balancer end at once.
         self.processes = match self.kind {
             BalancerKind::Lvs => Vec::new(),
             _ => processes.iter().map(|process| process.name.clone()).collect(),
@@ -178,7 +178,7 @@ impl Balancer {
         Ok(())
     }
 
-    /// The address of a host on a link of another, of the virtual address's IP version.
+    /// The address of the host `to` on a link that it shares with the host `from`, of the virtual address's IP version.
     fn neighbour(&self, plan: &Plan, from: usize, to: usize) -> Result<IpAddr, String> {
         let fits = |address: IpAddr| address.is_ipv4() == self.vip.is_ipv4();
         plan.shared_address(from, to, &fits).ok_or_else(|| {
@@ -197,7 +197,7 @@ impl Balancer {
 }
 
 fn set(host: &mut Host, name: &str, value: &str) {
-    // What the file says about the host goes first.
+    // A setting that the file gives for the host takes precedence.
     host.sysctls.entry(name.to_owned()).or_insert_with(|| value.to_owned());
 }
 

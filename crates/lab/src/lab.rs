@@ -123,7 +123,7 @@ impl Error {
 pub struct ProcessFailure {
     /// Name of the process.
     pub name: String,
-    /// What is wrong, as a predicate of the name.
+    /// The failure, as a predicate of the name.
     pub why: String,
     /// The last lines of its output.
     pub last_lines: Vec<String>,
@@ -148,7 +148,7 @@ pub type MeasureLink<'a> = &'a mut dyn FnMut(&str, &mut link::Link) -> Result<()
 pub struct Lab {
     plan: Plan,
     options: Options,
-    // In the order of removal: processes, links, namespaces, and last the journal, which undoes the remaining changes.
+    // The fields are in the order of removal: processes, links, namespaces, and last the journal, which undoes the remaining changes.
     processes: Vec<Process>,
     links: BTreeMap<String, link::Link>,
     hosts: Vec<Namespace>,
@@ -184,7 +184,7 @@ impl HostHandle<'_> {
         self.lab.hosts[self.index].id()
     }
 
-    /// What a watch needs to read the host's counters.
+    /// The data that a watch needs to read the host's counters.
     pub fn watched(&self) -> WatchedHost {
         WatchedHost {
             name: self.name().to_owned(),
@@ -342,7 +342,7 @@ impl Lab {
     /// Takes everything down.
     ///
     /// # Errors
-    /// What could not be removed. The journal keeps these changes; the next command tries again.
+    /// The changes that could not be undone. The journal keeps them; the next command tries again.
     pub fn down(mut self) -> Result<(), Vec<Error>> {
         self.take_down()
     }

@@ -28,7 +28,7 @@ use crate::{
 
 /// Index of a host's first interface and of a segment's bridge, above the indexes that the kernel assigns itself.
 const FIRST_INDEX: u32 = 1_000;
-/// The network of addresses of a link alone.
+/// Prefix length of link-local addresses, in bits.
 const LINK_LOCAL_PREFIX: u8 = 64;
 /// Number of threads that configure hosts.
 const WORKERS: usize = 4;
@@ -48,7 +48,7 @@ impl NetworkBuilder<'_> {
     /// Builds the network. Returns the emulated links, each of which runs in its own process.
     pub(crate) fn build(&self, stop: impl Fn() -> bool) -> Result<BTreeMap<String, Emulated>, Error> {
         let check_not_cancelled = || if stop() { Err(Error::Cancelled) } else { Ok(()) };
-        // Before the interfaces exist, because they inherit most of these settings.
+        // The settings are made before the interfaces exist, because interfaces inherit most of them.
         let set_up = |index, host: &Host| {
             sysctls::set_for_host(host, self.plan.has_ipv6(index))?;
             let mut netlink = Netlink::open()?;
@@ -90,7 +90,7 @@ impl NetworkBuilder<'_> {
             let mut netlink = Netlink::open()?;
             netlink.add_bridge("bridge", FIRST_INDEX, link.mtu)?;
             for (position, end) in link.ends.iter().enumerate() {
-                // Set at creation: others could see a name or an address before a later change.
+                // Name and address are set at creation, because other programs could see the interface before a later change.
                 let port = VethEnd {
                     namespace: None,
                     name: &self.plan.hosts[end.host].name,
@@ -172,7 +172,7 @@ impl NetworkBuilder<'_> {
                 }
                 netlink.add_address(index, end.address, link.prefix)?;
                 if end.address.is_ipv6() {
-                    // Without one, the kernel looks for a neighbour only from the address of a packet that waits, which a balancer has not.
+                    // Otherwise neighbour discovery uses the source address of the waiting packet, which a balancer does not have.
                     netlink.add_address(index, link_local(end), LINK_LOCAL_PREFIX)?;
                 }
                 netlink.set_up(index)?;

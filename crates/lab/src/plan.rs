@@ -40,7 +40,7 @@ impl Plan {
         first.or_else(|| self.hosts.get(host)?.loopback.first().copied())
     }
 
-    /// An address of the host `other` on a link that `host` also has; none if there is no link of both, no address
+    /// An address of the host `other` on a link that `host` also has; none if they share no link, no address
     /// `fits`, or both are the same host.
     pub fn shared_address(&self, host: usize, other: usize, fits: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let is_usable = |end: &&End| end.host == other && host != other && fits(end.address);
@@ -172,9 +172,9 @@ pub struct Process {
     pub ready_timeout: Duration,
     /// Maximum bytes of output that are kept.
     pub log_limit_bytes: u64,
-    /// What happens if the output exceeds `log_limit_bytes`.
+    /// The consequence if the output exceeds `log_limit_bytes`.
     pub flood: Flood,
-    /// How many descriptors it may have open; as many as this process if none.
+    /// Maximum number of descriptors that it may have open; the limit of this process if none.
     #[serde(default)]
     pub descriptors: Option<u64>,
     /// Whether the process may end with status 0 while the lab is up.
@@ -215,7 +215,7 @@ pub enum Ready {
     Exit,
 }
 
-/// What happens to output that exceeds the limit.
+/// The treatment of output that exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Flood {
     /// The process has failed, and the lab is taken down.

@@ -195,7 +195,7 @@ pub(crate) fn schema() -> Map<String, Json> {
     all
 }
 
-/// What a program needs to know in order to be configured.
+/// The context in which a program is configured.
 pub(crate) struct ProgramContext<'a> {
     pub known: &'a Known,
     pub process: &'a Process,
@@ -243,7 +243,7 @@ impl ProgramContext<'_> {
     }
 }
 
-/// The words of a command line. Those that name files are read by what it starts.
+/// Reads the words of a command line. Notes the files that words name, because the started program reads them.
 pub(crate) fn read_words(reader: &mut Reader<'_>, values: &[Value<'_>]) -> Vec<String> {
     let word = |value| {
         let word = reader.text(value)?.to_owned();

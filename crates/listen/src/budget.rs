@@ -106,9 +106,9 @@ impl Drop for Reservation<'_> {
 /// Divides the descriptors of this process between connections and the storage.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
-    /// Connections with a descriptor from this one on are only answered 503,
+    /// Connections with a descriptor from this number on are only answered 503.
     refuse_from: u64,
-    /// and from this one on closed at once: these descriptors are the storage's.
+    /// Connections with a descriptor from this number on are closed at once: these descriptors are the storage's.
     storage_from: u64,
 }
 

@@ -47,7 +47,7 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Encrypts the data port; the admin address stays plain.
     pub tls: Option<Tls>,
-    /// Credentials that allow posting; if empty, everybody may post.
+    /// Credentials that allow posting; if empty, every client may post.
     pub credentials: Vec<Credential>,
     /// Whether answers carry a `Date` header.
     pub date: bool,
@@ -131,7 +131,7 @@ impl Compat {
     }
 }
 
-/// Parts of a request to add to its records, in the way of Fluentd's `in_http`.
+/// Parts of a request to add to its records, as Fluentd's `in_http` adds them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestFields {
     /// `add_http_headers`: headers as members `HTTP_NAME`.
@@ -199,13 +199,13 @@ pub struct Timeouts {
     pub body: Duration,
     /// Minimum average rate of a body after [`Timeouts::body`], measured from the body's start.
     pub body_bytes_per_s: u64,
-    /// How long a connection may be without a request, or a client may take none of an answer.
+    /// How long a connection may have no request, or a client may accept no bytes of an answer.
     pub idle: Duration,
     /// How long storing may take. After that, the client is answered 503: its events may or may not be stored.
     pub store: Duration,
     /// How long a stopping listener waits for requests in flight.
     pub drain: Duration,
-    /// How long what a client sends is discarded after its connection was closed.
+    /// How long received bytes are discarded after the listener has closed a connection.
     #[doc(hidden)]
     pub linger: Duration,
 }
@@ -233,7 +233,7 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// What authenticates a client. `Debug` does not show it.
+/// A credential of a client. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
     /// `Authorization: Bearer TOKEN`.

@@ -5,7 +5,7 @@ use sockets::{ConnectionPermit, Token};
 
 use crate::{incoming::IncomingRequest, stream::Stream};
 
-/// What a connection is doing.
+/// The activity of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Waiting for a request, or reading one.
@@ -18,7 +18,7 @@ pub(crate) enum Phase {
     Lingering,
 }
 
-/// What a connection's deadline is for.
+/// The event that a connection waits for until its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     Request,
@@ -55,7 +55,7 @@ pub(crate) struct Connection<'a> {
     pub pending: Token,
     /// Number of requests read.
     pub requests: u64,
-    /// Since when the connection waits for `wait`, in nanoseconds since the start.
+    /// When the connection began to wait for `wait`, in nanoseconds since the start.
     pub since_ns: u64,
     /// The deadline of this wait, in nanoseconds since the start.
     pub deadline_ns: u64,
@@ -121,7 +121,7 @@ impl<'a> Connection<'a> {
         self.unparsed.is_some() || unread
     }
 
-    /// What the connection waits for.
+    /// The event that the connection waits for.
     pub(crate) fn waits_for(&self) -> Wait {
         match self.phase {
             Phase::Reading if self.incoming.is_some() => Wait::Body,

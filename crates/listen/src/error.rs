@@ -30,7 +30,7 @@ pub enum Error {
     Tls {
         /// The file.
         path: PathBuf,
-        /// What is wrong with the file, and what to do.
+        /// The problem with the file, and what to do.
         cause: String,
     },
 }

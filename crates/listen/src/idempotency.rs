@@ -63,7 +63,7 @@ pub(crate) struct PartlyStored {
     pub stored: Vec<(usize, Receipt)>,
 }
 
-/// What the lines of a request depend on besides its body. A repeat comes later, with other headers or from another address: it
+/// The inputs besides the body that determine a request's lines. A repeat comes later, with other headers or from another address: it
 /// must render the same lines as the first request, because otherwise the parts would have other boundaries.
 #[derive(Debug, Clone)]
 pub(crate) struct RenderInputs {

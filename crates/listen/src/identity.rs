@@ -34,7 +34,7 @@ impl Identity {
 }
 
 impl Tls {
-    /// What is wrong with the files, each by itself.
+    /// The mistakes in the files, each file by itself.
     pub fn mistakes(&self) -> Vec<String> {
         let mistakes = tls::Identity::mistakes(&self.certificates, &self.key);
         mistakes.map(|mistake| mistake.to_string()).collect()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::RequestFields;
 
-/// Writes the members that every record gets from its request, as a JSON object, in Fluentd's way.
+/// Writes the members that every record gets from its request, as a JSON object, as Fluentd does.
 pub(crate) fn add_members(
     head: &RequestHead<'_>,
     query: &str,

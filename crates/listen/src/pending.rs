@@ -28,11 +28,11 @@ pub(crate) struct Pending<'a> {
     pub failure: Option<Failure>,
     /// The receipts of its parts: first those of an earlier request, then the others in the order of completion.
     pub receipts: Vec<Receipt>,
-    /// Number of receipts that are an earlier request's.
+    /// Number of receipts that belong to an earlier request.
     pub earlier: usize,
     /// Numbers of the stored parts, if parts are tracked: a repeat with the same idempotency key must know them if others fail.
     pub stored: Vec<usize>,
-    /// What a repeat needs to render the same lines.
+    /// The inputs that a repeat needs to render the same lines.
     pub inputs: Option<Box<RenderInputs>>,
     pub reservation: Reservation<'a>,
     pub claim: Option<Claim<'a>>,
@@ -42,7 +42,7 @@ pub(crate) struct Pending<'a> {
     pub is_acknowledged: bool,
 }
 
-/// What a token stands for.
+/// The entry that a token stands for.
 #[derive(Debug)]
 enum Waiting<'a> {
     Request(Pending<'a>),
@@ -70,7 +70,7 @@ impl<'a> Pending<'a> {
         self.receipts[self.earlier..].iter().map(|receipt| receipt.bytes).sum()
     }
 
-    /// Takes what a repeat need not store again; None if a repeat must store everything.
+    /// Takes the parts that a repeat need not store again; None if a repeat must store everything.
     pub(crate) fn partly_stored(&mut self) -> Option<(Claim<'a>, PartlyStored)> {
         let claim = self.claim.take().filter(|_| !self.stored.is_empty())?;
         let stored = self.stored.drain(..).zip(self.receipts.iter().cloned()).collect();

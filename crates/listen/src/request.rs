@@ -27,7 +27,7 @@ const AUTHORIZATION: &str = "Authorization";
 #[derive(Default)]
 struct Headers<'h> {
     hosts: u32,
-    /// A field of which two would be two answers to one question: another reader of the request may take the other.
+    /// A header that must not be repeated, but is: another program that reads the request may use the other value.
     repeated: Option<&'static str>,
     authorization: Option<&'h [u8]>,
     content_type: Option<&'h [u8]>,

@@ -59,7 +59,7 @@ pub(crate) fn tag_of<'a>(path: &'a str, prefix: Option<&str>, tag: &mut String) 
     Ok(tag.len() > start)
 }
 
-/// Appends the tag of a path in Fluentd's way: the path after its first slash, not decoded, with dots for slashes.
+/// Appends the tag of a path as Fluentd does: the path after its first slash, not decoded, with dots for slashes.
 pub(crate) fn fluentd_tag_of(path: &str, prefix: Option<&str>, tag: &mut String) {
     if let Some(prefix) = prefix {
         tag.push_str(prefix);

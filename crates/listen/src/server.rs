@@ -76,7 +76,7 @@ impl Server {
         self.admin
     }
 
-    /// What the storage recovered of an earlier run.
+    /// The result of recovering the segments of an earlier run.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }

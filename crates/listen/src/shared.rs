@@ -1,4 +1,4 @@
-//! What the threads of a listener share.
+//! State that the threads of a listener share.
 
 use std::{
     os::fd::OwnedFd,
@@ -27,7 +27,7 @@ use crate::{
 /// Maximum number of connections to the admin port.
 const MAX_ADMIN_CONNECTIONS: u64 = 16;
 
-/// What the threads of a listener share.
+/// State that the threads of a listener share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub config: Config,
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub routes: Routes,
     pub answer_writer: AnswerWriter,
     pub identity: Option<Identity>,
-    /// One per thread.
+    /// The counters of each thread.
     pub counters: Vec<Counters>,
     pub clock: Clock,
     pub lifecycle: Lifecycle,

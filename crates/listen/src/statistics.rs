@@ -99,7 +99,7 @@ impl Statistics {
                 *all.events.entry(level_name(level).into()).or_default() += thread.events(level);
             }
             all.accepted_events_lost += thread.accepted_events_lost.value();
-            // Read in this order: settled events were acknowledged before.
+            // Settled events are read first, because they were acknowledged before.
             let settled = thread.accepted_events_settled.value();
             all.accepted_events_pending += thread.events(Level::Accepted).saturating_sub(settled);
             all.replayed += thread.replayed.value();

@@ -32,7 +32,7 @@ impl TagPattern {
     /// Parses patterns separated by blanks.
     ///
     /// # Errors
-    /// What is not supported, and what is.
+    /// The unsupported syntax, and the supported one.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut alternatives = Vec::new();
         for pattern in text.split_whitespace() {

@@ -50,7 +50,7 @@ pub(crate) struct Worker<'a> {
     engine: Engine<'a>,
     connections: Connections<Connection<'a>>,
     refused_open: usize,
-    /// When draining ends, once it has begun.
+    /// The end of draining, once it has begun.
     drain_until_ns: Option<u64>,
     done: Vec<Done>,
     read: Vec<ReadBody<'a>>,

@@ -31,7 +31,7 @@ pub(crate) struct Absences {
     baseline: Baseline,
     /// Without a baseline: the effect is over once this number of requests have ended.
     recovers_at: Option<u64>,
-    /// Requests that had been sent when it was last asked whether the effect is over; `u64::MAX` after an absence.
+    /// Requests that had been sent at the last check of whether the effect is over; `u64::MAX` after an absence.
     sent_before: u64,
 }
 
@@ -107,7 +107,7 @@ impl Absences {
             self.baseline.add(now_ns, load_state);
         }
         self.delay_ns += fresh_ns;
-        // What leaves right after the absence is late itself.
+        // Requests that leave right after the absence are late themselves.
         (self.recovers_at, self.sent_before) = (None, u64::MAX);
         true
     }

@@ -21,7 +21,7 @@ const APART: Duration = Duration::from_millis(250);
 /// Longest time for the tries of a name.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The addresses of a host and a port, as the system's resolver has them.
+/// The addresses of a host and a port, as the system's resolver gives them.
 pub(crate) fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
     for address in (host, port).to_socket_addrs()? {
@@ -57,7 +57,7 @@ pub fn choose(plan: &mut HttpPlan, known: &mut Vec<NamePlan>) -> Vec<String> {
     notes
 }
 
-/// Tries the addresses of a name, the next one while slow ones have not answered.
+/// Tries the addresses of a name; the next try begins while slow addresses have not answered.
 fn try_addresses(name: &mut NamePlan, source: Option<IpAddr>) {
     let until = Instant::now() + PATIENCE;
     let mut waiting = alternating(&name.addresses).into_iter().peekable();
@@ -99,7 +99,7 @@ fn try_addresses(name: &mut NamePlan, source: Option<IpAddr>) {
     }
 }
 
-/// The addresses in turn of the one family and of the other (RFC 8305, section 4), so that one that is down delays little.
+/// The addresses, alternating between the families (RFC 8305, section 4), so that a family that is down delays little.
 fn alternating(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let (six, four): (Vec<_>, Vec<_>) =
         addresses.iter().enumerate().partition(|(_, address)| address.is_ipv6());
@@ -157,7 +157,7 @@ mod tests {
         let notes = choose(&mut plan, &mut known);
         assert_eq!(plan.targets[0], other);
         assert_eq!(notes.len(), known.len());
-        // What is known is not tried again.
+        // Known addresses are not tried again.
         let mut again = before;
         choose(&mut again, &mut known);
         assert!(known.is_empty() || again == plan);
@@ -185,7 +185,7 @@ mod tests {
         let words = plan.connection.names[0].in_words();
         let expected = format!("{first} for web:80, which also has {down} (");
         assert!(words.starts_with(&expected) && words.ends_with(&format!(", {second}")), "{words}");
-        // The try is gone before the load begins.
+        // The connection of the try is closed before the load begins.
         one.set_nonblocking(true).unwrap();
         if let Ok((mut stream, _)) = one.accept() {
             let read = io::Read::read(&mut stream, &mut [0]);

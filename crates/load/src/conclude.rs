@@ -27,7 +27,7 @@ pub const GENERATOR_AWAY: &str = "generator_away";
 /// The name of response times in [`OwnPercentile::times`].
 const RESPONSE_TIME: &str = "response_time";
 
-/// What a trial's record has beside the plan and the workers' results.
+/// The parts of a trial's record besides the plan and the workers' results.
 #[derive(Debug, Clone)]
 pub struct TrialContext {
     /// When the trial started, seconds since 1970 UTC.
@@ -116,7 +116,7 @@ fn measured(plan: &HttpPlan, result: &WorkerResult) -> (u64, f64) {
 /// Whether a closed load ended because all its requests had begun.
 fn has_begun_all_requests(plan: &HttpPlan, result: &WorkerResult) -> bool {
     let begun = match (&plan.script, &result.http.script) {
-        // Of a session, iterations are counted.
+        // In a session, iterations are counted.
         (Some(plan), Some(script)) if plan.is_session() => script.iterations.begun,
         _ => result.http.counts.scheduled.saturating_sub(result.http.counts.never_sent_own()),
     };

@@ -1,4 +1,4 @@
-//! What a worker's connections carry: the bytes of the next request, and what its answer is worth.
+//! The content of a worker's connections: the bytes of the next request, and the judgement of its answer.
 //!
 //! * [`Fixed`]: the same request, judged by its status.
 //! * [`Numbered`]: numbered events, which are acknowledged, retried or given up.
@@ -40,7 +40,7 @@ impl RunningScript {
     }
 }
 
-/// What an exchange is made of.
+/// The inputs from which an exchange is made.
 #[derive(Debug)]
 pub struct ExchangeContext<'a> {
     pub(crate) plan: &'a HttpPlan,
@@ -55,7 +55,7 @@ pub struct ExchangeContext<'a> {
     pub(crate) log: Option<&'a LogSender>,
 }
 
-/// What an answer is worth.
+/// The judgement of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
     /// The request is completed.
@@ -66,7 +66,7 @@ pub enum Judgement {
     Retried(u64),
 }
 
-/// What comes after a request has ended.
+/// The continuation after a request has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// A further request of the same iteration, after this pause; none for the load's think time.
@@ -75,7 +75,7 @@ pub enum Next {
     End(Option<u64>),
 }
 
-/// What an exchange knows at the end.
+/// The results of an exchange at the end.
 #[derive(Debug, Default)]
 pub struct Concluded {
     pub(crate) ledger: Option<Ledger>,
@@ -152,7 +152,7 @@ pub trait Exchange: Sized {
         None
     }
 
-    /// What comes after a slot's request has ended.
+    /// The continuation after a slot's request has ended.
     #[inline]
     fn next(&mut self, slot: SlotId) -> Next {
         let _ = slot;
@@ -184,7 +184,7 @@ pub trait Exchange: Sized {
         let _ = (slot, request);
     }
 
-    /// What is known at the end.
+    /// The results at the end.
     fn conclude(self) -> Concluded {
         Concluded::default()
     }

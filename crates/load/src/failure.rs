@@ -47,7 +47,7 @@ pub(crate) fn handshake_failure(error: ConnectionError) -> ErrorClass {
     }
 }
 
-/// What is known of it beyond its class.
+/// The cause of a handshake's error, where more than its class is known.
 pub(crate) fn handshake_cause(error: ConnectionError) -> Option<&'static str> {
     if let ConnectionError::Tls(failure) = error { failure.cause() } else { None }
 }
@@ -90,11 +90,11 @@ pub(crate) fn parse_failure(error: &Error) -> ErrorClass {
     }
 }
 
-/// What other protocols begin with.
+/// The first bytes of other protocols.
 const OTHERS: [(&[u8], &str); 3] =
     [(b"\x15\x03", "TLS: https://?"), (b"\x16\x03", "TLS: https://?"), (b"SSH-", "SSH")];
 
-/// What is wrong with an answer whose `bytes` gave this error.
+/// The fault of an answer whose `bytes` gave this error.
 pub(crate) fn parse_cause(error: &Error, bytes: &[u8]) -> String {
     let other = OTHERS.into_iter().find(|(start, _)| bytes.starts_with(start));
     match (error, other) {

@@ -16,7 +16,7 @@ use rustix::{
 /// available to the next trial.
 static INITIAL_MEMORY: OnceLock<(u64, u64)> = OnceLock::new();
 
-/// What this process maps beside its connections after limits were read: stacks of threads, buffers of the observers of the
+/// Memory that this process maps besides its connections after limits were read: stacks of threads, buffers of the observers of the
 /// kernel.
 const OTHER_MAPPED_BYTES: u64 = 10 * 1024 * 1024;
 

@@ -1,12 +1,12 @@
-//! A trial's record: with its secrets masked.
+//! A trial's record with its secrets masked.
 
 use record::{HttpPlan, Request, StepAction, StepPlan, Text, TextRequest, Trial};
 use secrets::{mask, reference};
 
-/// Members whose texts are all ours.
+/// Members whose texts all come from proofload itself.
 const OWN: [&str; 5] = ["schema", "proofload_version", "code", "times", "percentile"];
 
-/// Masks what was learned in all texts of a trial, and its command.
+/// Masks the learned secrets in all texts of a trial, and its command.
 pub(crate) fn masked_trial(mut trial: Trial) -> Trial {
     trial.command.iter_mut().for_each(|word| *word = mask(word).into_owned());
     mask::mask_record(trial, &OWN)
@@ -53,7 +53,7 @@ fn mask_steps(steps: &mut [StepPlan]) {
     }
 }
 
-/// Masks a text. Of what is masked, only the words are left.
+/// Masks a text. Of a text that changes, only the masked words are left.
 fn mask_text(text: &mut Text, masked: impl Fn(&str) -> String) {
     let shown = text.shown();
     let masked = masked(&shown);

@@ -1,4 +1,4 @@
-//! What users write wrong in a workload.
+//! Mistakes of users in a workload.
 
 /// A mistake in a field of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]

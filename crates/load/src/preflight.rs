@@ -322,7 +322,7 @@ pub fn missing_here(plan: &HttpPlan) -> Vec<FieldMistake> {
     mistakes
 }
 
-/// Why no client can connect to what lies under a path; none if one can.
+/// Why no client can connect to the socket at a path; `None` if one can.
 fn unreachable_socket(path: &Path) -> Option<FieldMistake> {
     let shown = path.display();
     let message = match fs::metadata(path) {

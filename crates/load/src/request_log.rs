@@ -14,13 +14,13 @@ use serde::Serialize;
 /// Entries that may wait for the disk. Further ones are dropped and counted: a measurement does not wait for its log.
 const MAX_WAITING: usize = 65_536;
 
-/// What is logged of a request. Times are in nanoseconds since 1970.
+/// The log entry of a request. Times are in nanoseconds since 1970.
 #[derive(Debug)]
 pub(crate) struct LogEntry {
     pub(crate) step: usize,
     pub(crate) user: u64,
     pub(crate) iteration: u64,
-    /// As it may be shown.
+    /// The target, in the form that may be shown.
     pub(crate) target: Box<[u8]>,
     pub(crate) trace: Box<[u8]>,
     /// This side's address of the connection, if it was sent on one that has addresses.
@@ -108,7 +108,7 @@ fn write(mut file: impl Write, name: &str, steps: &[String], entries: &Receiver<
             push_line(&entry, steps, &mut lines)?;
             number += 1;
         }
-        // At once: other processes add lines to the same file, and none must stand within another.
+        // One call writes whole lines: other processes add lines to the same file, and no line may split another.
         if let Err(error) = file.write_all(&lines) {
             lost += number;
             why.get_or_insert(error);

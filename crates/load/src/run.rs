@@ -253,7 +253,7 @@ impl ThreadContext {
         let mut worker =
             Worker::<_, X>::new(Arc::clone(&self.plan), self.share, script, self.recorder, self.stop, wire)
                 .map_err(|errno: Errno| RunError::Setup(errno.into()))?;
-        // Before anything is sent, so that a folder that is not writable does not waste a trial.
+        // The file is created before anything is sent, so that a folder that is not writable does not waste a trial.
         let receipts = match &self.plan.events {
             Some(events) => open_receipts(&self.plan.url, events, self.share, self.plan.connections()),
             None => Ok(None),

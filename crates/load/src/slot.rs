@@ -19,7 +19,7 @@ pub(crate) enum Phase {
     Vacant,
     /// The connection is being opened.
     Connecting,
-    /// The connection is established, and what comes before all else on it is not done: see [`Wire::has_preface`].
+    /// The connection is established, and its preface is not done: see [`Wire::has_preface`].
     ///
     /// [`Wire::has_preface`]: crate::wire::Wire::has_preface
     Preface,
@@ -74,7 +74,7 @@ pub(crate) struct Lifetime {
 }
 
 impl Lifetime {
-    /// That of a plan's connections, if it is limited.
+    /// The lifetime of a plan's connections, if it is limited.
     pub(crate) fn of(plan: &HttpPlan) -> Option<Self> {
         let ConnectionPlan { max_requests, max_age_ns, .. } = plan.connection;
         (max_requests.is_some() || max_age_ns.is_some()).then(|| Self {
@@ -104,7 +104,7 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// Those of a plan.
+    /// The timeouts of a plan.
     pub(crate) fn of(plan: &HttpPlan) -> Self {
         let HttpPlan { connection, timeout_ns, .. } = plan;
         Self {
@@ -145,7 +145,7 @@ pub(crate) struct Slot {
     pub first_byte_ns: u64,
     /// When the last answer arrived.
     pub last_answer_ns: u64,
-    /// From when on the user could go on after it: the earliest moment at which it may have arrived.
+    /// The earliest moment at which that answer may have arrived, from which on the user could continue.
     pub ready_ns: u64,
     /// When the last failure without an answer came.
     pub last_failure_ns: u64,

@@ -40,7 +40,7 @@ impl Tick {
         self.response_time.merge(&other.response_time);
     }
 
-    /// The interval as the result folder has it.
+    /// The interval in the form of the result folder.
     pub fn interval(&self) -> Interval {
         let times = &self.response_time;
         // An empty histogram says 0, which would be a time.

@@ -20,7 +20,7 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// What the connections of a trial share.
+/// The configuration that the connections of a trial share.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsConfig {
     /// The client's configuration, without resumption.

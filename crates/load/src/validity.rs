@@ -9,7 +9,7 @@ use record::{
 
 use crate::worker_result::WorkerResult;
 
-/// The percentiles whose intervals are told.
+/// The percentiles whose intervals are reported.
 pub(crate) const TOLD: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
 /// A percentile with fewer times beyond it is random.
 const MIN_BEYOND: f64 = 10.0;
@@ -106,12 +106,12 @@ pub(crate) fn is_decided_by_refusals(plan: &HttpPlan, result: &WorkerResult) -> 
     }
 }
 
-/// In words, for how much of the time the generator was there, and how long it was not: `sound for 93 % of 10 s (longest stall
+/// In words, the share of the time in which the generator was present, and its longest absence: `sound for 93 % of 10 s (longest stall
 /// 38.0 ms)`.
 pub fn soundness_in_words(http: &HttpTrial, elapsed_s: f64) -> String {
     let share = http.away.total_s / elapsed_s.max(1e-9) / f64::from(http.cpu.threads.max(1));
     let percent = 100.0 * (1.0 - share.min(1.0));
-    // A generator that was away was not there all the time.
+    // The share of a generator that was away must not be rounded up to 100 %.
     let percent = if percent >= 99.0 { (percent * 10.0).floor() / 10.0 } else { percent.floor() };
     let elapsed = show_nominal_time_ns((elapsed_s * 10.0).round() as u64 * 100_000_000);
     let longest = show_time_ns((http.away.longest_s * 1e9) as u64);
@@ -157,7 +157,7 @@ pub(crate) fn unsent_in_words(result: &WorkerResult) -> Option<String> {
     })
 }
 
-/// More requests were not sent than the goals allow to be lost, or than a hundredth without goals. Fewer are counted and told.
+/// More requests were not sent than the goals allow to be lost, or than a hundredth without goals. Fewer are counted and reported.
 pub(crate) fn rate_not_reached(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     let counts = &result.http.counts;
     let allowed =
@@ -169,7 +169,7 @@ pub(crate) fn rate_not_reached(plan: &HttpPlan, result: &WorkerResult) -> Option
 /// Whether a generator without processor time left shortened what it measured, and changed nothing else: users whose requests
 /// left as soon as their answers were read. Such a loop sends evenly, one answer's work apart, so no burst of its own queues in
 /// the target. Arrivals of an open load that a busy loop holds up for less than a millisecond each are in no share, though
-/// they queue in bursts; neither is what delays a request behind others that are read with it (`--pipeline`).
+/// they queue in bursts; nor is the delay of a request behind others that are read with it (`--pipeline`).
 pub(crate) fn is_only_slowed(plan: &HttpPlan, result: &WorkerResult) -> bool {
     let is_closed = matches!(plan.load, LoadModel::Closed { .. }) && plan.pipeline <= 1;
     is_closed && result.http.lateness.quantile_ns(0.99) <= MAX_UNRECORDED_NS
@@ -196,7 +196,7 @@ pub(crate) fn exhausted_in_words(plan: &HttpPlan, result: &WorkerResult) -> Opti
 }
 
 /// The generator's threads waited too long for a processor, and the absences that the loop noticed do not explain it, so that no
-/// share bounds what the waiting did. The rule judges only trials with goals: of open loads, and of closed loads whose goals
+/// share bounds the effect of the waiting. The rule judges only trials with goals: of open loads, and of closed loads whose goals
 /// bound a time. `study::judge` revokes it if every goal was met.
 fn processor_shared(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     let decision = plan.decides?;

@@ -19,7 +19,7 @@ use std::{
 
 use rustix::io::Errno;
 
-/// What was done on a connection, or how it failed.
+/// The result of a call on a connection, or how it failed.
 pub(crate) type Result<T, E = ConnectionError> = std::result::Result<T, E>;
 
 /// Index of a slot, which holds at most one connection at a time.
@@ -85,7 +85,7 @@ pub struct Agreed {
     pub is_resumed: bool,
 }
 
-/// How far what comes before all else on a connection is, after a step.
+/// The progress of a connection's preface after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrefaceStep {
     /// Whether it is complete.
@@ -94,7 +94,7 @@ pub struct PrefaceStep {
     pub unread_ns: Option<u64>,
 }
 
-/// How far the handshake of a connection is, after a step.
+/// The progress of a connection's handshake after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeStep {
     /// What was agreed, once the handshake is done.
@@ -169,12 +169,12 @@ pub trait Wire {
     /// Why the attempt failed.
     fn connect_result(&mut self, slot: SlotId) -> Result<(), Errno>;
 
-    /// Whether something comes before all else on a connection: the tunnel of a proxy, or a line of the PROXY protocol.
+    /// Whether a connection begins with a preface: the tunnel of a proxy, or a line of the PROXY protocol.
     fn has_preface(&self) -> bool {
         false
     }
 
-    /// Takes what comes before all else on an established connection as far as it goes without waiting.
+    /// Advances the preface of an established connection as far as possible without waiting.
     ///
     /// # Errors
     /// Why the connection is of no use.
@@ -183,7 +183,7 @@ pub trait Wire {
         Ok(PrefaceStep { is_done: true, unread_ns: Some(0) })
     }
 
-    /// Takes the handshake of an established connection as far as it goes without waiting.
+    /// Advances the handshake of an established connection as far as possible without waiting.
     ///
     /// # Errors
     /// Why there is no session.

@@ -100,7 +100,7 @@ pub struct Finished<W> {
     pub result: WorkerResult,
     /// The outcome of every event, if the load has events.
     pub(crate) ledger: Option<Ledger>,
-    /// What became of the steps, if the load has a script.
+    /// The results of the steps, if the load has a script.
     pub(crate) script: Option<ScriptResult>,
     /// The wire, which counts its own waiting and polling time.
     pub(crate) wire: W,

@@ -1,12 +1,12 @@
-//! What workers measured, before it becomes the record of a trial.
+//! The measurements of workers, before they become the record of a trial.
 
 use record::HttpTrial;
 use serde::{Deserialize, Serialize};
 
-/// What one worker, or several merged, measured. Points in time are nanoseconds since the start.
+/// The measurements of one worker, or of several merged. Points in time are nanoseconds since the start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct WorkerResult {
-    /// What the trial's record keeps. `response_time.observed` of one worker stays empty: its ticks carry those times.
+    /// The part that the trial's record keeps. `response_time.observed` of one worker stays empty: its ticks carry those times.
     /// `conclude` fills in the plan and the figures that need all workers.
     pub http: HttpTrial,
     /// Requests completed before sending ended.

@@ -40,7 +40,7 @@ const RATE_PER_THREAD: f64 = 50_000.0;
 /// Default of the longest polling before a send, in nanoseconds.
 const DEFAULT_SPIN_NS: u64 = 500_000;
 
-/// What the user has set, so that the pre-flight check must not change it.
+/// The settings that the user has fixed, so that the pre-flight check must not change them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FixedByUser {
     /// The number of worker processes.
@@ -212,7 +212,7 @@ options::workload! {
 pub const DEFAULT_TIMEOUT_NS: u64 = 30_000_000_000;
 
 impl HttpWorkload {
-    /// What the pre-flight check must not change.
+    /// The settings that the pre-flight check must not change.
     pub fn fixed_by_user(&self) -> FixedByUser {
         FixedByUser { processes: self.processes.is_some(), sources: self.source.is_some() }
     }

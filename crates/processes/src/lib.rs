@@ -27,7 +27,7 @@ pub struct Processes<M> {
     outputs: mpsc::Receiver<(usize, Output<M>)>,
 }
 
-/// What the output of a worker process brings.
+/// An event on the output of a worker process.
 #[derive(Debug)]
 pub enum Output<M> {
     /// A message.
@@ -125,8 +125,8 @@ impl<M: DeserializeOwned + Send + 'static> Processes<M> {
 }
 
 impl<M> Drop for Processes<M> {
-    /// Kills the workers that still run, and waits for their end. All are killed before: those that run on would take the
-    /// processors from the kernel, which closes a worker's connections before the worker is gone.
+    /// Kills all workers that still run, and only then waits for their end: workers that run on would take the processors from
+    /// the kernel, which closes a worker's connections before the worker is gone.
     fn drop(&mut self) {
         for worker in &mut self.workers {
             worker.input = None;

@@ -38,7 +38,7 @@ pub(crate) struct Refusal {
     mistakes: Vec<String>,
 }
 
-/// What a command did, or why it did nothing.
+/// The result of a command, or why it was refused.
 pub(crate) type Result<T = (), E = Refusal> = std::result::Result<T, E>;
 
 impl Refusal {

@@ -132,7 +132,7 @@ fn run_programs() -> Result<exit::Exit, exit::Refusal> {
 
 /// Prints the mistake in the command line, with its secrets masked, or the help that was asked for.
 fn print_error(error: &clap::Error) -> std::process::ExitCode {
-    // A word may be any bytes.
+    // A word may have bytes that are not UTF-8.
     std::env::args_os().for_each(|word| secrets::mask::learn_argument(&word.to_string_lossy()));
     let text = error.render().to_string();
     if error.use_stderr() {
@@ -145,7 +145,7 @@ fn print_error(error: &clap::Error) -> std::process::ExitCode {
     }
 }
 
-/// Removes hidden commands, and what is no help, from the suggestions of an error.
+/// Removes hidden commands and useless tips from the suggestions of an error.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let cli = Cli::command();
     let is_hidden = |name: &String| cli.find_subcommand(name).is_some_and(clap::Command::is_hide_set);
@@ -155,7 +155,7 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
         }
     }
-    // After -- stands a line of curl, and no value that begins with a hyphen.
+    // The words after -- are a line of curl, not a value that begins with a hyphen.
     if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
         tips.retain(|tip| !tip.to_string().contains("as a value"));
         if !tips.is_empty() {

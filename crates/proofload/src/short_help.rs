@@ -1,4 +1,4 @@
-//! `-h`: what most people need of a command, in 25 lines at most. `--help` says all.
+//! `-h`: the help that most users need for a command, in 25 lines at most. `--help` shows all of it.
 
 use clap::{Arg, Command, builder::StyledStr};
 
@@ -18,7 +18,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 /// Commands that take the lines of other programs.
 const OF_OTHERS: [&str; 3] = ["wrk", "wrk2", "ab"];
 
-/// What the short help of a command shows beside its arguments.
+/// The parts of a command's short help besides its arguments.
 struct ShortHelp {
     /// The command; `proofload` for the program itself.
     command: &'static str,
@@ -110,7 +110,7 @@ fn help_of(help: Option<&StyledStr>) -> String {
     help.map(|help| first_clause(&help.to_string()).to_owned()).unwrap_or_default()
 }
 
-/// A help text up to what explains it further.
+/// A help text without the explanations that follow its first clause.
 fn first_clause(help: &str) -> &str {
     let ends = ["; ", ": ", ". ", " [", "\n"].into_iter().filter_map(|end| help.find(end));
     help[..ends.min().unwrap_or(help.len())].trim_end_matches('.')

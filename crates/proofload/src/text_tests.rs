@@ -107,7 +107,7 @@ fn takes_a_file(argument: &Arg) -> bool {
     argument.get_action().takes_values() && !argument.is_hide_set() && !is_folder && (is_path || says_file)
 }
 
-/// Has a line's files read.
+/// Reads the files that a line names.
 fn read(words: &[String]) -> Result<(), String> {
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{words:?}\n{error}"));
     let done = match &cli.command {

@@ -1,4 +1,4 @@
-//! What the settings of hosts that a study varies bring, and which lines to change.
+//! Advice on the settings of hosts that a study varies: the gain of each, and the lines to change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::{
 
 /// Least gain that is worth a change.
 const LEAST_GAIN: f64 = 1.1;
-/// Share of the largest value that is as good: a smaller change that reaches it is advised.
+/// Share of the largest value that counts as equally good: a smaller change that reaches it is advised.
 const AS_GOOD: f64 = 0.95;
 
 /// A setting with its main figure.
@@ -24,7 +24,7 @@ struct Measured<'a> {
     value: f64,
 }
 
-/// Advice for every group of settings that differ in host settings alone, and then what other levels bring. Empty if the
+/// Advice for every group of settings that differ in host settings alone, and then on the gain from other levels. Empty if the
 /// study does not vary settings of hosts.
 pub(crate) fn sentences(results: &Results, readings: &[Reading]) -> Vec<String> {
     let all = &results.plan.settings;
@@ -106,7 +106,7 @@ impl Words<'_> {
         text::quantity(&self.quantity.name, one.value)
     }
 
-    /// What lines on hosts bring to a group of settings.
+    /// The gain that lines on hosts bring to a group of settings.
     fn of_hosts(&self, group: &[Measured<'_>], best: &Measured<'_>, others: &[&Factor]) -> String {
         let name = levels(best.setting, others);
         let least = group.iter().min_by(|a, b| a.value.total_cmp(&b.value)).unwrap_or(best);
@@ -125,7 +125,7 @@ impl Words<'_> {
         )
     }
 
-    /// What another level of a factor brings.
+    /// The gain that another level of a factor brings.
     fn of_levels(&self, group: &[Measured<'_>], factor: &Factor, rest: &[&Factor]) -> Option<String> {
         let first = group.first()?;
         let best = group.iter().max_by(|a, b| a.value.total_cmp(&b.value))?;
@@ -142,7 +142,7 @@ impl Words<'_> {
         })
     }
 
-    /// What bounds a setting, and what would raise it.
+    /// The limit of a setting, and the change that would raise it.
     fn bound(&self, one: &Measured<'_>) -> Option<String> {
         let bounded = self.bounded.iter().find(|bounded| bounded.setting == one.number);
         bounded

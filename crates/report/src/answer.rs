@@ -66,7 +66,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What its search found for its goal; none of a setting's own load.
+    /// The outcome of its search for its goal; `None` for a setting that is not searched.
     pub(crate) fn outcome<'a>(&self, results: &'a Results) -> Option<&'a GoalOutcome> {
         let mut searches = searches_of(results, self.setting).iter();
         searches.find(|search| self.block.is_none_or(|block| search.block == block))?.goals.get(self.goal)

@@ -25,7 +25,7 @@ pub(crate) fn bounded(results: &Results) -> Vec<Bounded<'_>> {
 /// The column heads and rows of a table.
 pub(crate) type SettingTable = (Vec<&'static str>, Vec<Vec<String>>);
 
-/// The settings without a search and what bounded them, which for searches the first sentences say; none if it was not observed.
+/// What bounded the settings without a search; `None` if it was not observed. For searches, the first sentences say it.
 pub(crate) fn table(results: &Results) -> Option<SettingTable> {
     let unsearched =
         bounded(results).into_iter().filter(|bounded| !results.plan.settings[bounded.setting].searched);

@@ -1,4 +1,4 @@
-//! What came of raising the limits that verdicts named.
+//! The results of raising the limits that verdicts named.
 
 use record::{Proof, ProofFigure, Proven, quantity::quantities};
 
@@ -30,7 +30,7 @@ fn sentence(results: &Results, proof: &Proof) -> String {
 
 fn figures(results: &Results, proof: &Proof) -> String {
     let known = quantities(&results.plan);
-    // Where a figure shows it, those that do not are only in the JSON.
+    // If a figure shows that the limit moved, figures that do not are only in the JSON.
     let tells = |figure: &&ProofFigure| figure.is_shown || proof.proven != Proven::Moved;
     let shown = proof.figures.iter().filter(tells).map(|figure| {
         let words = known.iter().find(|quantity| quantity.name == figure.quantity);

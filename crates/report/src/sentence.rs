@@ -12,7 +12,7 @@ use crate::{
 /// With more answers than this, the headline has one sentence per goal.
 pub(crate) const MAX_SENTENCES: usize = 12;
 
-/// What the answer of a search is about.
+/// The subject of a search's answer.
 pub(crate) struct SearchAnswer<'a> {
     /// The study's result.
     pub results: &'a Results,
@@ -116,7 +116,7 @@ impl SearchAnswer<'_> {
         (status, format!("{sentence}{note}."))
     }
 
-    /// What the first warning of the setting with this code says behind these words.
+    /// The text after `words` in the setting's first warning with this code.
     fn warned(&self, code: &str, words: &str) -> Option<&str> {
         let outcome = self.results.outcomes().iter().find(|outcome| outcome.setting == self.setting)?;
         let mut warnings = outcome.warnings.iter().filter(|warning| warning.code == code);
@@ -176,7 +176,7 @@ impl SearchAnswer<'_> {
         Some(format!(", in trials of {}", text::seconds(lengths.reduce(f64::max)?)))
     }
 
-    /// A note of the smallest load above the lower bound that this machine had no valid trial at.
+    /// A note on the smallest load above the lower bound at which this machine had no valid trial.
     fn not_made_above(&self, lower: Option<&Bound>) -> Option<String> {
         let trials = self.results.trials_of(self.setting).filter(|entry| entry.block == self.block);
         let above = trials

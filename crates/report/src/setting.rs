@@ -45,7 +45,7 @@ pub(crate) fn figures(results: &Results, readings: &[Reading], number: usize) ->
         // Rounded to 13 digits, against the errors of binary fractions.
         let rounded = |value: f64| format!("{value:.12e}").parse().unwrap_or(value);
         let computed = || median.map(|median| median.map(rounded));
-        // What was cut off beyond the middle does not move the median.
+        // Values that were cut off beyond the middle do not move the median.
         let median = summary.map(|summary| Span { at_least, ..summary.span() }).or_else(computed);
         let median = median.filter(|median| median.value.is_finite());
         let shown = match summary {

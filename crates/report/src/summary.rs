@@ -25,7 +25,7 @@ pub(crate) struct Repeats {
     pub confidence: Option<String>,
 }
 
-/// What the brackets of a table say, as a line; empty without intervals.
+/// A line that explains the brackets of a table; empty without intervals.
 pub(crate) fn brackets_line(confidence: Option<String>) -> String {
     let line =
         |confidence| format!("In brackets: the interval of the true median at {confidence} confidence.\n");

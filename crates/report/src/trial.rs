@@ -12,7 +12,7 @@ pub fn trial_answer(trial: &Trial, http: &HttpTrial) -> (Status, String) {
     let never_sent = counts.never_sent - counts.never_sent_own();
     let is_met =
         counts.failed + never_sent + counts.in_flight == 0 && http.connection_errors.total() == unused;
-    // What the generator did not send decides nothing about the target.
+    // Requests that the generator did not send decide nothing about the target.
     let status = if trial.validity.is_void() || is_met && counts.never_sent > 0 {
         Status::Void
     } else if is_met {

@@ -1,4 +1,4 @@
-//! What is kept of an answer while it arrives, in bounded memory.
+//! The parts of an answer that are kept while it arrives, in bounded memory.
 
 use std::io::Write as _;
 
@@ -12,7 +12,7 @@ pub(crate) const MAX_KEPT_BYTES: usize = 1 << 20;
 /// Compressed bytes that are decoded at a time: they may become a thousand times as many.
 const DECODED_AT_A_TIME: usize = 1_024;
 
-/// What a step needs of its answers.
+/// The parts of its answers that a step needs.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     pub(crate) headers: Vec<String>,
@@ -42,7 +42,7 @@ impl Needs {
     }
 }
 
-/// What is kept of an answer.
+/// The kept parts of an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -56,10 +56,10 @@ pub(crate) struct Answer {
     pub(crate) body_bytes: u64,
     kept: Vec<u8>,
     is_too_long: bool,
-    /// The end of what was searched: a text may go on in the next bytes.
+    /// The end of the searched bytes, because a text may continue in the next ones.
     tail: Vec<u8>,
     decoder: Option<Box<MultiGzDecoder<Vec<u8>>>>,
-    /// The body was not what its coding says: nothing is known of it.
+    /// The body could not be decoded as its coding says, so nothing is known of it.
     pub(crate) is_undecodable: bool,
 }
 
@@ -82,7 +82,7 @@ impl Answer {
         self.found.resize(needs.texts.len(), false);
         for field in head.headers {
             if let Some(place) = needs.headers.iter().position(|name| name.eq_ignore_ascii_case(field.name)) {
-                // As a list, if there are several (RFC 9110, 5.3).
+                // Several fields of the same name are joined to a list (RFC 9110, 5.3).
                 match &mut self.headers[place] {
                     Some(value) => value.extend([b", ", field.value].concat()),
                     None => self.headers[place] = Some(field.value.to_vec()),
@@ -126,7 +126,7 @@ impl Answer {
         self.decoder = Some(decoder);
     }
 
-    /// Ends the body: gives what the decoder still holds.
+    /// Ends the body: takes the bytes that the decoder still holds.
     pub(crate) fn end(&mut self, needs: &Needs) {
         let decoder = self.decoder.take();
         if self.body_bytes == 0 {
@@ -151,7 +151,7 @@ impl Answer {
             }
         }
         let Some(longest) = needs.texts.iter().map(|text| text.needle().len()).max() else { return };
-        // What may lie across the end of the last bytes and the begin of these.
+        // A text may lie across the end of the last bytes and the beginning of these.
         let begin = &bytes[..bytes.len().min(longest.saturating_sub(1))];
         self.tail.extend_from_slice(begin);
         for (found, text) in self.found.iter_mut().zip(&needs.texts) {

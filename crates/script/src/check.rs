@@ -1,4 +1,4 @@
-//! What an answer must have besides its status.
+//! Checks of an answer besides its status.
 
 use memchr::memmem;
 use record::units::parse_size;
@@ -9,19 +9,19 @@ use crate::{
     take::Finder,
 };
 
-/// What an answer must have.
+/// A check that an answer must pass.
 #[derive(Debug)]
 pub(crate) enum Check {
-    /// A value that [`Finder`] finds, with what it must be; none if it must only be there.
+    /// A value that [`Finder`] finds, with its required relation; none if it must only be present.
     Value(Finder, Option<(Relation, String)>),
-    /// A text of the body, by its place among those that are looked for; `false` if it must not be there.
+    /// A text of the body, by its place among the texts that are searched for; `false` if it must be absent.
     Text { place: usize, is_there: bool },
     /// Bytes of the body, as they came.
     Size(Relation, u64),
 }
 
 impl Check {
-    /// Parses such as `json:$.ok = true`, and adds to `needs` what must be kept of the answer.
+    /// Parses a check such as `json:$.ok = true`, and adds to `needs` the parts of the answer that must be kept.
     pub(crate) fn parse(text: &str, needs: &mut Needs) -> Result<Self, String> {
         let text = text.trim();
         let (kind, rest) = text.split_once(':').map_or((text, ""), |(kind, rest)| (kind.trim(), rest.trim()));

@@ -25,7 +25,7 @@ enum Operand {
     User,
     Iteration,
     Named(Place),
-    /// What was written.
+    /// A constant, as it was written.
     Written(Vec<u8>),
 }
 
@@ -59,7 +59,7 @@ const RELATIONS: [(&str, Relation); 6] = [
     ("<", Relation::Less),
     (">", Relation::Greater),
 ];
-/// Characters of relations; what follows a relation is none of them.
+/// Characters of relations; the character after a relation is none of them.
 const OF_RELATIONS: [char; 5] = ['=', '!', '<', '>', '~'];
 
 /// A word of a condition.
@@ -152,7 +152,7 @@ impl Comparison {
         };
         let is_status = matches!(left, Operand::Status);
         let is_json = |word: &str| serde_json::from_str::<serde_json::Number>(word).is_ok();
-        // 600 is no status, and bounds them.
+        // 600 is not a status, but may be the bound of a comparison.
         let statuses = 100..600 + u16::from(equality.is_none());
         let is_of_statuses = |word: &str| word.parse().is_ok_and(|n| n == 0 || statuses.contains(&n));
         let is_constant = |word: &str| ["true", "false", "null"].contains(&word);
@@ -218,18 +218,18 @@ impl Relation {
     pub(crate) fn holds(self, left: &[u8], right: &[u8]) -> bool {
         let text = |value| std::str::from_utf8(value).map(str::trim).unwrap_or_default();
         let (left_text, right_text) = (text(left), text(right));
-        // Numbers of records have more digits than a floating-point number.
+        // Numbers of records may have more digits than a floating-point number keeps.
         let whole = (left_text.parse::<i128>().ok(), right_text.parse::<i128>().ok());
         let order = match (whole, (number(left_text), number(right_text))) {
             ((Some(left), Some(right)), _) => Some(left.cmp(&right)),
             (_, (Some(left), Some(right))) => left.partial_cmp(&right),
-            // What is no number is neither more nor less than one.
+            // A text that is not a number is neither more nor less than a number.
             (_, (None, Some(_)) | (Some(_), None)) if !matches!(self, Self::Equal | Self::Unequal) => {
                 return false;
             }
             _ => Some(left.cmp(right)),
         };
-        // Only a number that is none (NaN) has no order.
+        // Only NaN has no order.
         let Some(order) = order else { return self == Self::Unequal };
         match self {
             Self::Equal => order.is_eq(),
@@ -271,7 +271,7 @@ pub(crate) fn split_relation(text: &str) -> Option<(&str, Relation, &str)> {
     None
 }
 
-/// What an answer must have, as it is written: a text in quotes, or as it stands if nothing in it looks like more than that.
+/// The text that an answer must have: in quotes, or without them if nothing in it looks like more than a text.
 pub(crate) fn wanted(text: &str) -> Result<String, String> {
     let quoted = text.chars().next().filter(|c| ['"', '\''].contains(c));
     match quoted {

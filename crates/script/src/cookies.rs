@@ -111,7 +111,7 @@ fn end_of(text: &str) -> Option<i64> {
     at.to_zoned(TimeZone::UTC).ok().map(|at| at.timestamp().as_second())
 }
 
-/// The host of an origin. A Host field of one's own may have templates, of which nothing is known.
+/// The host of an origin. A Host field that the user wrote may have templates, whose values are unknown.
 fn host_of(origin: &[u8]) -> &[u8] {
     let at = origin.windows(3).position(|bytes| bytes == b"://").map_or(0, |at| at + 3);
     let authority = &origin[at..];

@@ -21,10 +21,10 @@ pub(crate) struct Feeder {
     order: RowOrder,
 }
 
-/// A line's number, and what came of it.
+/// A line's number, and the result of reading it.
 type Line = (usize, Result<(), String>);
 
-/// Where a worker is in a feeder.
+/// A worker's position in a feeder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor {
     next: u64,
@@ -61,10 +61,10 @@ impl Feeder {
         }
     }
 
-    /// What came of each line.
+    /// The result of reading each line.
     fn read_csv(&mut self, text: &str) -> Vec<Line> {
         let quotes = check_quotes(text.as_bytes()).err();
-        // Behind a wrong quote, lines are not what they seem.
+        // Lines after a wrong quote may be split in the wrong places.
         let sound = quotes.as_ref().map_or(usize::MAX, |(line, _)| line - 1);
         let sound: String = text.split_inclusive('\n').take(sound).collect();
         let mut lines: Vec<Line> = Vec::new();
@@ -178,7 +178,7 @@ impl Feeder {
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    // Each worker process reads it, and a pipe has its bytes once.
+    // Each worker process reads the file, and a pipe gives its bytes only once.
     files::open(path).and_then(|_| files::read(path, MAX_FILE_BYTES)).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => {
             io::Error::other("it has more than 1 GiB, and its rows are kept in memory")
@@ -187,7 +187,7 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Checks that quoted values end with their quotes (RFC 4180, 2.5 to 2.7): what reads CSV would take something else for the value.
+/// Checks that quoted values end with their quotes (RFC 4180, 2.5 to 2.7): otherwise the CSV reader would return another value.
 fn check_quotes(bytes: &[u8]) -> Result<(), (usize, String)> {
     let (mut at, mut line) = (0, 1);
     while at < bytes.len() {

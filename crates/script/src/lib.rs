@@ -1,10 +1,10 @@
-//! Requests made of templates, in sessions: what is sent next, and what an answer is worth.
+//! Requests made of templates, in sessions: which request is sent next, and how an answer is judged.
 //!
 //! * `template`: texts with `{{…}}`, and the values that they can name.
 //! * `feeder`: rows of files.
 //! * `condition`, `program`: which step comes next.
-//! * `answer`, `take`, `check`, `cookies`: what is read of an answer.
-//! * [`User`]: one user's way through the steps.
+//! * `answer`, `take`, `check`, `cookies`: the parts of an answer that are read.
+//! * [`User`]: one user's path through the steps.
 //!
 //! Nothing here reads a clock or a socket. The caller renders a request, sends it, feeds the answer to the user's sink, and
 //! asks what comes next.
@@ -100,7 +100,7 @@ impl Script {
         })
     }
 
-    /// Keeps the values of such names out of the targets that a log shows.
+    /// Hides the values whose names are secret from the targets that a log shows.
     pub fn hide(&mut self, is_secret: impl Fn(&str) -> bool) {
         let secret = self.places.iter().filter(|(name, _)| is_secret(name));
         self.secret = secret.map(|(_, place)| *place).collect();

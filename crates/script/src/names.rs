@@ -21,7 +21,7 @@ pub(crate) const BUILT_IN: [&str; 11] = [
     "time_us",
 ];
 
-/// What is said of a name that nothing has.
+/// The words of a message about an unknown name.
 pub(crate) const UNKNOWN: &str = "nothing has the name";
 
 /// Where a named value is.
@@ -103,7 +103,7 @@ impl Names {
         )
     }
 
-    /// Says that no feeder and no step gives a value of this name, and which they give.
+    /// Says that no feeder and no step gives a value of this name, and lists the names that they give.
     pub(crate) fn without_value(&self, name: &str) -> String {
         if BUILT_IN.contains(&name) {
             return format!("'{name}' is new in every place of a template, and nothing to compare with");

@@ -30,7 +30,7 @@ pub(crate) struct Program {
     pub(crate) loops: usize,
 }
 
-/// A way that an iteration may go.
+/// A path that an iteration may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice {
     pub(crate) weight_up_to: u64,
@@ -55,7 +55,7 @@ pub(crate) enum Operation {
 #[derive(Debug)]
 pub(crate) enum Times {
     Fixed(u32),
-    /// The value of a name, at most so often.
+    /// The value of a name, and the largest number of runs.
     Named(Place, u32),
 }
 
@@ -69,7 +69,7 @@ impl Times {
     }
 }
 
-/// How often a value says that something is to be repeated. None if it is no whole number up to `most`.
+/// The number of runs that a value gives. `None` if it is not a whole number up to `most`.
 pub(crate) fn runs(value: &[u8], most: u32) -> Option<u32> {
     std::str::from_utf8(value).ok()?.trim().parse().ok().filter(|n| *n <= most)
 }
@@ -82,7 +82,7 @@ pub(crate) struct Step {
     pub(crate) pause: Option<Distribution>,
     pub(crate) expect: StatusSet,
     pub(crate) checks: Vec<Check>,
-    /// Values to take: their place, where they are in the answer, if a step is repeated so often the most, and their names.
+    /// Values to take: their place, where they are in the answer, the most runs if a step is repeated by the value, and their names.
     pub(crate) takes: Vec<(usize, Finder, Option<u32>, Box<str>)>,
     pub(crate) needs: Needs,
     pub(crate) goes_on_after_failure: bool,
@@ -112,7 +112,7 @@ pub(crate) struct RequestTemplate {
     pub(crate) origin: Box<[u8]>,
 }
 
-/// What compiling needs to know.
+/// The state of the compilation.
 struct Compiler<'a> {
     names: &'a Names,
     keepalive: bool,
@@ -160,7 +160,7 @@ impl Program {
         compiler.program
     }
 
-    /// Notes of which taken values a step is repeated so often.
+    /// Marks the taken values that give a step's number of runs.
     fn mark_numbers(&mut self) {
         let of_repeat = |operation: &Operation| match operation {
             Operation::Begin { times: Times::Named(Place::Taken(place), most), .. } => Some((*place, *most)),
@@ -197,7 +197,7 @@ impl Compiler<'_> {
         self.mistakes.push(ScriptMistake { step: step.name.clone(), key, message });
     }
 
-    /// The value, or the mistake noted.
+    /// The value; on an error, notes the mistake and returns `None`.
     fn checked<T>(&mut self, step: &StepPlan, key: &'static str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.mistake(step, key, message)).ok()
     }
@@ -297,11 +297,11 @@ impl Compiler<'_> {
             .checked(step, "url", Template::parse_target(&request.target, self.names))
             .unwrap_or_default();
         let mut fields = Vec::new();
-        // With a log, each request has a trace of its own; two fields would be no trace at all.
+        // With a log, each request has a trace of its own; a second field would invalidate both.
         let is_sent = |name: &str| !(self.traces && name.eq_ignore_ascii_case("traceparent"));
         let headers: Vec<_> = request.headers.iter().filter(|(name, _)| is_sent(name)).collect();
         for (name, value) in headers {
-            // No colon behind the name: what follows that of a secret field would be masked.
+            // The message has no colon after the name, because the text after a secret field's colon would be masked.
             let value = Template::parse(value, self.names).map_err(|why| format!("in {name}, {why}"));
             if let Some(value) = self.checked(step, "headers", value) {
                 fields.push((format!("{name}: ").into_bytes().into(), value));

@@ -8,11 +8,11 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::{Script, feeder::Cursor, names::Place, program::Feeders};
 
-/// What the users of one worker share.
+/// The state that the users of one worker share.
 #[derive(Debug)]
 pub struct WorkerState {
     pub(crate) rng: Pcg64Mcg,
-    /// Of traces, which are never the same twice, whatever the seed.
+    /// Random numbers of traces, which never repeat, whatever the seed.
     pub(crate) traces: Pcg64Mcg,
     count: u64,
     workers: u64,
@@ -26,8 +26,8 @@ impl WorkerState {
     /// The state of worker `index` of `of`.
     pub fn new(script: &Script, seed: u64, index: u64, of: u64) -> Self {
         Self {
-            // Other numbers than those of the load's pauses, which begin with the same seed.
-            // Seeds of trials follow each other, as indexes of workers do: their sums would come twice.
+            // The load's pauses begin with the same seed, so these random numbers must differ from theirs.
+            // Trials have consecutive seeds, and workers consecutive indexes, so that plain sums of both would repeat.
             rng: Pcg64Mcg::seed_from_u64(
                 seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index) ^ 0x7363_7269_7074,
             ),

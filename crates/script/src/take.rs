@@ -28,7 +28,7 @@ const KINDS: &str =
     "json:$.path, header:NAME, regex:EXPRESSION, body, status, or the NAME of a cookie after 'cookie:'";
 
 impl Finder {
-    /// Parses such as `json:$.token`, and adds to `needs` what must be kept of the answer.
+    /// Parses an expression such as `json:$.token`, and adds to `needs` the parts of the answer that must be kept.
     pub(crate) fn parse(text: &str, needs: &mut Needs) -> Result<Self, String> {
         let text = text.trim();
         let (kind, rest) = text.split_once(':').map_or((text, ""), |(kind, rest)| (kind.trim(), rest.trim()));
@@ -89,11 +89,11 @@ impl Finder {
         }
     }
 
-    /// Whether the answer has the value, and it is as it must be.
+    /// Whether the answer has the value, and the value has the required relation.
     pub(crate) fn is_as(&self, answer: &Answer, relation: Option<&(Relation, String)>) -> bool {
         let Some((relation, wanted)) = relation else { return self.find(answer).is_some() };
         let found = match self {
-            // A body that cannot be read proves nothing, not even that a value is another.
+            // A body that cannot be read proves nothing, not even that a value differs.
             Self::Json(path) => {
                 let Some(value) = json(answer) else { return false };
                 path.query(&value).first().map(text_of)
@@ -103,7 +103,7 @@ impl Finder {
         };
         match found {
             Some(value) => relation.holds(&value, wanted.as_bytes()),
-            // What is missing is unequal to everything.
+            // A missing value is unequal to everything.
             None => *relation == Relation::Unequal,
         }
     }

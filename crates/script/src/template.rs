@@ -60,7 +60,7 @@ enum Encoding {
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 const HEX: &[u8] = b"0123456789abcdef";
 
-/// What is shown instead of a secret.
+/// The text that is shown instead of a secret.
 pub(crate) const MASK: &[u8] = b"***";
 /// Most characters of a random text.
 const MAX_CHARACTERS: usize = 1 << 20;
@@ -75,7 +75,7 @@ impl Template {
         Ok(Self { pieces: pieces.collect::<Result<_, _>>()? })
     }
 
-    /// Compiles a target: what a value has and no request line can carry is percent-encoded.
+    /// Compiles a target: characters of a value that no request line can carry are percent-encoded.
     pub(crate) fn parse_target(text: &Text, names: &Names) -> Result<Self, String> {
         let mut target = Self::parse(text, names)?;
         for piece in &mut target.pieces {
@@ -174,7 +174,7 @@ fn push_text(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
-/// Appends a number as so many hexadecimal digits.
+/// Appends a number as `digits` hexadecimal digits.
 pub(crate) fn push_hex(number: u128, digits: u32, out: &mut Vec<u8>) {
     out.extend((0..digits).rev().map(|place| HEX[(number >> (4 * place)) as usize & 15]));
 }

@@ -1,4 +1,4 @@
-//! One user's way through the steps of a script.
+//! One user's path through the steps of a script.
 
 mod bytes;
 
@@ -48,7 +48,7 @@ pub struct User {
     cause: Option<String>,
 }
 
-/// What an answer is worth.
+/// The judgement of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// As expected.
@@ -57,7 +57,7 @@ pub enum Outcome {
     Failed(ErrorClass),
 }
 
-/// What comes after a request.
+/// The continuation after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advance {
     /// The iteration has another request. `pause_ns`: the pause that the step before asks for; none for the load's think time.
@@ -96,7 +96,7 @@ impl User {
         }
     }
 
-    /// Begins an iteration, which goes to its first request. False if a feeder has no row left for it.
+    /// Begins an iteration and advances to its first request. False if a feeder has no row left for it.
     pub fn begin(&mut self, script: &Script, state: &mut WorkerState) -> bool {
         if !state.has_rows(script) {
             return false;
@@ -192,7 +192,7 @@ impl User {
                     (*byte, self.is_spoilt) = (b' ', true);
                 }
             }
-            // There is only one such field in a request (RFC 6265, 5.4): kept cookies follow one's own.
+            // There is only one such field in a request (RFC 6265, 5.4): kept cookies follow those that the user wrote.
             if keeps_cookies && name.eq_ignore_ascii_case(b"cookie: ") {
                 self.cookies.write(&self.target, request.is_secure, now_s, b"; ", out);
                 keeps_cookies = false;
@@ -255,7 +255,7 @@ impl User {
         let step = &script.program.requests[self.current];
         self.values.status = response.status;
         self.answer.status = response.status;
-        // The sink does not see what is dropped in the kernel.
+        // The sink does not see bytes that are dropped in the kernel.
         self.answer.body_bytes = response.body_bytes;
         self.answer.end(&step.needs);
         if script.cookies {

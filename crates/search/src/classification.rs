@@ -1,4 +1,4 @@
-//! What the trials at one load say about a goal: RFC 9971, section 6 and appendices A and B.
+//! Classifies a load for a goal by its trials: RFC 9971, section 6 and appendices A and B.
 
 use crate::goal::SearchGoal;
 
@@ -40,7 +40,7 @@ impl From<&SearchGoal> for Requirement {
     }
 }
 
-/// What the trials so far say about a load.
+/// The classification of a load by its trials so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Classification {
     /// The load meets the goal, whatever the missing trials give.

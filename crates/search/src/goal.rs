@@ -1,4 +1,4 @@
-//! What a load must satisfy, in the terms of RFC 9971 section 4.6.
+//! The goals that a load must meet, in the terms of RFC 9971 section 4.6.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,14 +51,14 @@ pub struct UpperBoundRule {
 /// A rule by which loads are bounds of a goal.
 #[derive(Debug, Clone)]
 pub(crate) struct BoundRule {
-    /// What the rule judges trials by.
+    /// The loss ratio by which the rule judges trials.
     pub(crate) reading: Reading,
     /// The rule, written as a goal that uses it for both bounds.
     pub(crate) goal: SearchGoal,
 }
 
-/// The loss ratio of a trial that a rule reads. Of a goal that a trial leaves undecided, only the ends are known: a load is a lower
-/// bound if the worse end says so, and an upper bound if the better end does.
+/// Which loss ratio of a trial a rule reads. If a trial leaves a goal undecided, only the two ends of its loss ratio are known: a load
+/// is a lower bound if the worse end says so, and an upper bound if the better end does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// Index of the goal in the plan.
@@ -75,7 +75,7 @@ impl Reading {
 }
 
 /// The rules of all goals, in the order of the goals. A goal with an [`UpperBoundRule`], and each goal once there are
-/// `undecided` trials, has two: first that of its lower bound, then that of its upper bound.
+/// `undecided` trials, has two: first the rule of its lower bound, then the rule of its upper bound.
 pub(crate) fn bound_rules(goals: &[SearchGoal], undecided: bool) -> Vec<BoundRule> {
     let mut rules = Vec::new();
     for (goal_index, goal) in goals.iter().enumerate() {

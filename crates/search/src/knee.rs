@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(knee_load(&points), Some(700.0));
     }
 
-    /// What the PyPI package kneed 0.9.0 finds with `KneeLocator(x, y, S=1.0, curve="convex",
+    /// The knees that the PyPI package kneed 0.9.0 finds with `KneeLocator(x, y, S=1.0, curve="convex",
     /// direction="increasing")`.
     #[test]
     fn knees_are_where_kneed_finds_them() {

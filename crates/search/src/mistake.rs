@@ -1,4 +1,4 @@
-//! What is wrong with a plan.
+//! Mistakes in a plan.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Mistake {
     /// The field of the plan.
     pub field: String,
-    /// What is wrong, and what to use instead.
+    /// The mistake, and what to use instead.
     pub message: String,
 }
 

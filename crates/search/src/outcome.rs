@@ -1,8 +1,8 @@
-//! What a search found.
+//! The result of a search.
 
 use record::{BoundKind, GoalOutcome};
 
-/// What a search found, at its end or so far.
+/// The result of a search, at its end or so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The bounds of each goal, in the order of the plan.
@@ -39,7 +39,7 @@ pub enum Ending {
     Unfinished,
 }
 
-/// Loads above a goal's upper bound that met the goal (loss inversion). The smaller load is believed.
+/// Loads above a goal's upper bound that met the goal (loss inversion). The search trusts the smaller load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inversion {
     /// The goal's name.
@@ -57,7 +57,7 @@ pub struct UndecidedBetween {
     pub goal: String,
     /// The loads, smallest first.
     pub loads: Vec<f64>,
-    /// How far apart the bounds were to be, relative to the upper bound.
+    /// The requested distance of the bounds, relative to the upper bound.
     pub width: f64,
 }
 
@@ -72,12 +72,12 @@ pub struct Dispute {
     pub not_made: f64,
 }
 
-/// The answer for a goal, from the outcomes by the rules of its lower and of its upper bound.
+/// The answer for a goal, combined from the outcome of its lower-bound rule and that of its upper-bound rule.
 pub(crate) fn combine(lower: GoalOutcome, upper: GoalOutcome) -> GoalOutcome {
     let kind = combine_kinds(lower.kind, upper.kind);
     // An upper bound beyond the generator's limit is not the target's.
     let upper = upper.upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
-    // With both bounds, the trials that disagree lie between them, as in every answer by two rules.
+    // If both bounds exist, the trials that disagree lie between them, as in every answer by two rules.
     let has_both = kind == BoundKind::Disputed && lower.lower.is_some() && upper.is_some();
     let kind = if has_both { BoundKind::Regular } else { kind };
     GoalOutcome { upper, kind, ..lower }

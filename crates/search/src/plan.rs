@@ -14,7 +14,7 @@ pub struct SearchPlan {
     pub min_load: f64,
     /// Largest load.
     pub max_load: f64,
-    /// What a load must satisfy. One search finds bounds for all goals.
+    /// The goals that a load must meet. One search finds bounds for all of them.
     pub goals: Vec<SearchGoal>,
     /// How the search chooses loads.
     pub method: Method,
@@ -22,14 +22,14 @@ pub struct SearchPlan {
     pub search_duration_max_s: Option<f64>,
     /// How the search treats void trials.
     pub void: VoidPolicy,
-    /// From this seed, a gap of up to half a trial is drawn before each trial: trials that follow each other like a clock sample a
-    /// service that changes by the clock always at the same moments.
+    /// Seed of the random gaps before trials, each up to half a trial long. Without gaps, trials at regular intervals would always
+    /// sample a service that changes by the clock at the same moments of its cycle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps_seed: Option<u64>,
     /// Where a search that would begin at the smallest load begins instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_load: Option<f64>,
-    /// How many times longer trials may become where the time decides instead of the load, see [`crate::Search::note`]; never, if none.
+    /// How many times longer trials may become where the time decides instead of the load, see [`crate::Search::note`]; if none, never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longer_max: Option<f64>,
 }
@@ -125,7 +125,7 @@ impl Default for VoidPolicy {
     }
 }
 
-/// Most attempts at a load by trials shorter than those that decide, where the generator had no more to give.
+/// Largest number of attempts at a load by trials below full length, if the generator was exhausted.
 const EXHAUSTED_ATTEMPTS: u32 = 2;
 
 impl SearchPlan {
@@ -146,8 +146,8 @@ impl SearchPlan {
         }
     }
 
-    /// Attempts at a load that the generator has not made yet. Trials that only show where longer ones are worth their time have
-    /// fewer if the generator had no more to give.
+    /// Attempts at a load that the generator has not made yet. Short trials, which only show where longer ones are worth their time,
+    /// get fewer attempts if the generator was exhausted.
     pub(crate) fn attempts(&self, duration_s: f64, is_exhausted: bool) -> u32 {
         let lengths = self.goals.iter().map(|goal| goal.final_trial_duration_s);
         let explores = matches!(self.method, Method::NoiseAware { .. })

@@ -60,8 +60,8 @@ impl Search {
         }
     }
 
-    /// As [`Search::outcome`]. A goal that is unfinished has for each bound that no trials of full length gave what trials of any length
-    /// agree on: the smallest load at which all missed it, and the largest below that at which all met it.
+    /// As [`Search::outcome`]. If full-length trials have not given a bound of an unfinished goal, trials of any length give it: the
+    /// smallest load at which all missed the goal, and the largest load below that at which all met it.
     pub fn so_far(&self) -> Outcome {
         let mut outcome = self.outcome();
         let rules = self.rules.chunk_by(|a, b| a.reading.goal_index == b.reading.goal_index);
@@ -111,7 +111,7 @@ impl Search {
                 if draw >= target.bad_probability(trial.load.ln()) {
                     return 0.0;
                 }
-                // An overloaded target loses what exceeds its capacity, and at least slightly more than is allowed.
+                // An overloaded target loses the load above its capacity, and at least slightly more than is allowed.
                 let lost = 1.0 - target.median.exp() / trial.load * (1.0 - goal.loss_ratio);
                 lost.clamp((goal.loss_ratio * 1.01 + 1e-6).min(1.0), 1.0)
             });

@@ -39,19 +39,19 @@ pub struct Search {
     timed: Vec<Vec<Timed>>,
     /// How many times longer trials are than they were at first.
     longer: f64,
-    /// Why they are, for each goal.
+    /// Why trials became longer, for each goal.
     longer_because: Vec<Option<Unsteady>>,
 }
 
 /// The longest gap before a trial, relative to its length.
 const MAX_GAP_RATIO: f64 = 0.5;
 
-/// How many times longer trials become at least where the time decides.
+/// The smallest factor by which trials become longer where the time decides.
 const MIN_LONGER: f64 = 6.0;
 /// A trial that is this many times longer than a cycle of the service is nearly the same whenever it runs.
 const CYCLES: f64 = 4.0;
 
-/// Attempts at a load that leave a goal undecided, after which they count at both ends: at first, and once that has happened.
+/// Number of attempts at a load that leave a goal undecided, after which they count at both ends: the first time, and later.
 const UNDECIDED_ATTEMPTS: usize = 3;
 const LATER_UNDECIDED_ATTEMPTS: usize = 2;
 
@@ -142,7 +142,7 @@ impl Search {
         }
     }
 
-    /// The gap before the next trial, which depends on nothing but the seed and the number of trials. None precedes the first.
+    /// The gap before the next trial, which depends only on the seed and the number of trials. The first trial has no gap.
     fn gap_s(&self, duration_s: f64) -> f64 {
         let Some(seed) = self.plan.gaps_seed.filter(|_| self.reported > 0) else { return 0.0 };
         let mut rng = Pcg64Mcg::seed_from_u64(seed.wrapping_add(self.reported));
@@ -191,8 +191,8 @@ impl Search {
         Ok(())
     }
 
-    /// Tells how the valid trial that was reported last went, for each goal. Where the time decides instead of the load, trials become
-    /// longer if the plan allows it, and the search begins again: what shorter trials said does not count.
+    /// Records, for each goal, how the valid trial that was reported last went. Where the time decides instead of the load, trials
+    /// become longer if the plan allows it, and the search begins again: the results of shorter trials do not count.
     pub fn note(&mut self, timed: Vec<Timed>) {
         self.timed.push(timed);
         let Some(left) = self.plan.longer_max.map(|max| max / self.longer).filter(|left| *left > 1.0) else {
@@ -214,8 +214,8 @@ impl Search {
         self.longer
     }
 
-    /// How the trials depend on the time, for the goal at this index of the plan; none if the load explains them. A few longer trials
-    /// do not yet tell more than what made them longer.
+    /// How the trials depend on the time, for the goal at this index of the plan; none if the load explains them. Until the search is
+    /// complete, the reason for longer trials still counts: a few longer trials do not refute it.
     pub fn unsteady(&self, goal_index: usize) -> Option<Unsteady> {
         let before = self.longer_because.get(goal_index).filter(|_| self.ended != Ending::Complete);
         self.unsteady_now(goal_index).or(before.copied().flatten())
@@ -325,14 +325,14 @@ impl Search {
         if is_long_enough { Ok(()) } else { Err(OutcomeError::Duration { duration_s, effective_duration_s }) }
     }
 
-    /// Repeats an undecided trial, as a void one. Where all attempts were undecided, the load is near the limit, or the machine is too
-    /// busy to tell: the attempts count at their worse end for the lower bound, at their better end for the upper bound, and
-    /// the search goes on on both sides.
+    /// Repeats an undecided trial, like a void one. If all attempts were undecided, the load is near the limit, or the machine is too
+    /// busy to tell: the attempts then count at their worse end for the lower bound and at their better end for the upper bound, and
+    /// the search continues on both sides.
     fn handle_undecided(&mut self, candidate: Candidate, loss_ratios: Vec<f64>, undecided: Vec<usize>) {
         let duration_s = candidate.duration_s;
         self.undecided.push(Trial::new([duration_s; 2], loss_ratios, undecided));
         self.void_in_a_row += 1;
-        // Where this has happened, the next one is less likely an accident.
+        // Once attempts have counted at both ends, a further undecided trial is less likely an accident.
         let attempts = if self.reads_ends { LATER_UNDECIDED_ATTEMPTS } else { UNDECIDED_ATTEMPTS };
         let attempts = attempts.min(self.plan.void.attempts as usize);
         if !candidate.is_warm_up && self.undecided.len() < attempts {
@@ -358,7 +358,7 @@ impl Search {
     }
 
     /// Skips a void warm-up. Repeats a void trial at a load that the generator has already made for as long, up to a
-    /// bound over the whole search. Gives up another load after a few attempts.
+    /// bound over the whole search. Gives up any other load after a few attempts.
     fn handle_void(&mut self, candidate: Candidate, is_exhausted: bool) {
         self.void_in_a_row += 1;
         if candidate.is_warm_up {

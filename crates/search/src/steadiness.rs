@@ -1,14 +1,14 @@
 //! Whether the load decided the trials of a search, or the time at which they ran.
 //!
-//! A service that pauses now and then, counts requests by the clock, has tokens in store, is still warming up or gets worse fails some
-//! trials and not others, whatever their load. Three things tell: a load was missed and a clearly larger one was met; something came and
-//! went within a trial of a steady load; losses begin only late in it, though nothing had piled up. What recurs within a trial often
-//! enough is the same in every trial: longer trials are decided by the load again.
+//! A service that pauses now and then, limits requests per period, has stored tokens, is still warming up or degrades fails some trials
+//! and not others, whatever their load. Three signs show this: a load was missed and a clearly larger one was met; a disturbance began
+//! and ended within a trial of a steady load; losses begin only late in a trial, although no queue had built up. An effect that recurs
+//! often enough within a trial is the same in every trial, so the load decides longer trials again.
 
 /// A valid trial of a search, for one goal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timed {
-    /// When it began, in seconds since any moment.
+    /// When the trial began, in seconds since an arbitrary moment.
     pub start_s: f64,
     /// Its load.
     pub load: f64,
@@ -20,7 +20,7 @@ pub struct Timed {
     pub grows: bool,
     /// The share of requests that the goal lets fail (0 to below 1).
     pub allowed: f64,
-    /// Equal parts of it, in order; empty if unknown.
+    /// Equal parts of the trial, in order; empty if unknown.
     pub parts: Vec<Part>,
 }
 
@@ -35,7 +35,7 @@ pub struct Part {
     pub failed: f64,
     /// Median response time, in seconds, if any request was completed.
     pub p50_s: Option<f64>,
-    /// The response time that the goal bounds, relative to its bound: 0 if it bounds none, nothing if no request was completed.
+    /// The response time that the goal bounds, relative to its bound: 0 if the goal bounds none, none if no request was completed.
     pub slowness: Option<f64>,
 }
 
@@ -48,14 +48,14 @@ pub enum Unsteady {
         missed: f64,
         /// The largest load that was met.
         met: f64,
-        /// Whether every trial that was missed in spite of it ran before every one that was met: the service got better by itself.
+        /// Whether all missed trials that a met one contradicts ran before all of those met trials: the service got better by itself.
         got_better: bool,
-        /// The longest time from one such trial to the next that was met, or back again, in seconds: a trial must be some times longer
-        /// to be the same whenever it runs.
+        /// The longest time between two changes from missed to met or back, in seconds: a trial must be several times longer for its
+        /// outcome not to depend on when it runs.
         cycle_s: f64,
     },
-    /// Within a trial, requests were lost or late, or answers stopped, and then all was as before; or many were not yet answered at its
-    /// end, though none was lost.
+    /// Within a trial, requests were lost or late, or answers stopped, and then the service recovered; or many requests were
+    /// unanswered at the end of the trial, though none was lost.
     Passes {
         /// The load of the trial.
         load: f64,
@@ -64,13 +64,13 @@ pub enum Unsteady {
     },
     /// Losses begin this many seconds after the beginning of trials.
     Later {
-        /// In the trials at the smallest load that was missed.
+        /// The shortest such time of all trials, in seconds.
         after_s: f64,
     },
 }
 
 impl Unsteady {
-    /// How long the service takes, in seconds, until it is as it was, if the trials tell.
+    /// How long the service takes to return to its earlier state, in seconds, if the trials show it.
     pub fn cycle_s(&self) -> Option<f64> {
         match self {
             Self::Disagree { cycle_s, .. } => Some(*cycle_s),
@@ -82,40 +82,40 @@ impl Unsteady {
 
 /// Loads that are further apart than this many widths, and than [`MIN_DISTANCE`], are clearly different.
 const CLEAR_WIDTHS: f64 = 3.0;
-/// See [`CLEAR_WIDTHS`]: random arrivals make trials of loads disagree that are nearer to each other.
+/// See [`CLEAR_WIDTHS`]: trials at loads that are nearer to each other may disagree because of random arrivals.
 const MIN_DISTANCE: f64 = 0.2;
-/// A trial that is shorter than those that decide must have missed a load this many times smaller.
+/// A missed trial below full length contradicts a met one only if the met load is this many times larger.
 const SHORT_FACTOR: f64 = 2.0;
-/// Between the bounds that were found, trials may disagree over loads that are so many times apart.
+/// Trials between the bounds that were found contradict each other only if their loads differ by more than this factor.
 const WIDE_FACTOR: f64 = 1.6;
-/// A trial that lost so much is clearly missed,
+/// A trial with a larger loss ratio than this clearly missed the goal.
 const LARGE_LOSS: f64 = 0.3;
-/// and a load that was met so many widths above it is clearly larger.
+/// A met load that is at least this many widths above a clearly missed one is clearly larger.
 const SURE_WIDTHS: f64 = 2.0;
-/// What goes on within a trial tells in trials of at least this share of those that decide.
+/// Late losses count only in trials that are longer than this share of a full-length trial.
 const LONG_SHARE: f64 = 0.5;
-/// A loss that begins before this share of the trial was there from its beginning.
+/// A loss that begins before this share of the trial counts as present from its beginning.
 const LATE_SHARE: f64 = 0.2;
-/// What passes so often within a trial is the same in every trial.
+/// A disturbance that recurs at least this often within a trial affects every trial alike.
 const RECURS: usize = 4;
-/// In a quiet part, at most this share of what was sent is not answered, or a standard deviation of random arrivals;
+/// In a quiet part, at most this share of the sent requests is unanswered, or one standard deviation of random arrivals if that is more.
 const MISSING_SHARE: f64 = 0.1;
-/// the service stood still in one in which so many times more was not.
+/// The service stood still in a part in which more than this many times that number of requests is unanswered.
 const CHANCE: f64 = 5.0;
-/// And its times are at most this share of the bound: near a limit, noise comes and goes as well.
+/// In a quiet part, response times are at most this share of the goal's bound: near a limit, noise comes and goes as well.
 const QUIET: f64 = 0.7;
-/// So many standard deviations of what is answered late are no chance.
+/// A backlog of more than this many standard deviations of random arrivals is not due to chance.
 const BEHIND_CHANCE: f64 = 2.5;
-/// Times that grow so many times from one part to the next do not grow as those of a queue that fills.
+/// Response times that grow by more than this factor from one part to the next are not those of a queue that fills.
 const JUMP: f64 = 8.0;
-/// Fewer requests than this are chance.
+/// Fewer requests than this may be due to chance.
 const MANY: f64 = 8.0;
-/// Answers that are this many times slower than at first show a queue.
+/// Response times that have grown by more than this factor since the first part show a queue.
 const MAX_SLOWER: f64 = 2.0;
 
-/// How these trials of a search, in the order in which they ran, depend on the time; none if the load explains them. `width` is the
-/// relative distance of bounds that was asked for; trials of `full_s` seconds and more decide. With `hints`, also what noise may have
-/// done: enough to try longer trials, and too little to leave bounds undecided without.
+/// How these trials of a search, given in the order in which they ran, depend on the time; none if the load explains them. `width` is
+/// the requested relative distance of the bounds; trials of at least `full_s` seconds decide. With `hints`, effects that may be noise
+/// count too: they are reason enough to try longer trials, but not to leave bounds undecided where trials cannot become longer.
 pub fn unsteady(
     trials: &[Timed],
     bounds: (Option<f64>, Option<f64>),
@@ -140,7 +140,7 @@ fn disagreement(
     let is_full = |trial: &Timed| trial.duration_s >= full_s;
     let met = || trials.iter().enumerate().filter(|(_, trial)| is_full(trial) && !trial.is_missed());
     let is_contradicted = |missed: &Timed, met: &Timed| {
-        // Users who all connect at once lose more in a short trial.
+        // Users that all connect at once lose more in a short trial.
         if missed.loss_ratio > missed.allowed.max(LARGE_LOSS) && !missed.parts.is_empty() {
             let is_short = 2.0 * missed.duration_s < met.duration_s;
             let widths = [SURE_WIDTHS, CLEAR_WIDTHS][usize::from(missed.grows)];
@@ -166,7 +166,7 @@ fn disagreement(
     })
 }
 
-/// The longest time between changes of trials at this load or a larger one from missed to met.
+/// The longest time between two changes from missed to met or back, in seconds, among the trials at loads of at least `from`.
 fn cycle_s(trials: &[Timed], from: f64) -> f64 {
     let of_load: Vec<&Timed> = trials.iter().filter(|trial| trial.load >= from).collect();
     let changes = of_load.windows(2).filter(|pair| pair[0].is_missed() != pair[1].is_missed());
@@ -174,8 +174,8 @@ fn cycle_s(trials: &[Timed], from: f64) -> f64 {
     times.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
 }
 
-/// What came and went within a trial, unless it did so often enough to be the same in every trial. Noise comes and goes as well near a
-/// limit, but not so suddenly, and not where a larger load is met.
+/// A disturbance that began and ended within a trial, unless it recurs so often that it affects every trial alike. Near a limit, noise
+/// comes and goes as well, but less suddenly, and not where a larger load is met.
 fn passing(trials: &[Timed], width: f64, full_s: f64) -> Option<Unsteady> {
     let is_clear = |trial: &Timed| {
         let larger = trial.load * (1.0 + (CLEAR_WIDTHS * width).max(MIN_DISTANCE));
@@ -200,11 +200,11 @@ fn passing(trials: &[Timed], width: f64, full_s: f64) -> Option<Unsteady> {
     Some(Unsteady::Passes { load, cycle_s })
 }
 
-/// Trials without a loss at whose end fewer requests were answered than a load smaller by the width would have brought: what piles up in
-/// one pause is not answered before the next, though not steadily.
+/// Trials that met the goal, but at whose end fewer requests had been answered than a load smaller by the width would have sent: the
+/// service does not work off the backlog of one pause before the next, although the backlog does not grow steadily.
 fn behind(trials: &[Timed], width: f64, full_s: f64) -> Option<Unsteady> {
     let is_behind = |trial: &&Timed| {
-        // What slow answers leave open is open from the beginning.
+        // Slow answers leave requests open from the beginning, so the parts before the first answers do not count.
         let answer_s = trial.parts.iter().filter_map(|part| part.p50_s).fold(f64::INFINITY, f64::min);
         let parts = trial.parts.iter().skip((answer_s / trial.part_s() + 0.9) as usize);
         let sum = |of: fn(&Part) -> f64| parts.clone().map(of).sum::<f64>();
@@ -218,14 +218,14 @@ fn behind(trials: &[Timed], width: f64, full_s: f64) -> Option<Unsteady> {
         .map(|load| Unsteady::Passes { load, cycle_s: None })
 }
 
-/// Refusals that begin late in trials and then go on, though nothing piled up before, and leave less than the load that was found.
+/// Losses that begin late in trials and last to the end, without a backlog before, and that leave less than the lower bound.
 fn late_losses(trials: &[Timed], lower: Option<f64>, width: f64, full_s: f64) -> Option<Unsteady> {
     let is_long = |trial: &&Timed| trial.duration_s > LONG_SHARE * full_s && trial.is_missed();
     let late = trials.iter().filter(is_long).filter_map(|trial| {
         let from = trial.fails_late_from()?;
         let bad = trial.parts.iter().filter(|part| trial.fails(part));
         let (failed, all) = bad.fold((0.0, 0.0), |sum, part| (sum.0 + part.failed, sum.1 + part.all()));
-        // If what goes on being carried is what was found, the store was small.
+        // If the load that is still carried is the lower bound, the store of tokens was small.
         let is_less = trial.load * (1.0 - failed / all) < lower.unwrap_or(trial.load) * (1.0 - width);
         (is_less && failed >= MANY).then_some((trial, from))
     });
@@ -240,7 +240,7 @@ impl Part {
 }
 
 impl Timed {
-    /// Whether it missed the goal.
+    /// Whether the trial missed the goal.
     pub fn is_missed(&self) -> bool {
         self.loss_ratio > self.allowed
     }
@@ -254,7 +254,7 @@ impl Timed {
         part.failed > self.allowed * part.all()
     }
 
-    /// The part from which on the trial loses, if that is late.
+    /// The part from which on the trial loses requests, if that is late and no queue had built up.
     fn fails_late_from(&self) -> Option<usize> {
         let from = self.parts.iter().position(|part| self.fails(part))?;
         let is_late = from as f64 >= LATE_SHARE * self.parts.len() as f64;
@@ -263,8 +263,8 @@ impl Timed {
         (is_late && !piles_up && self.parts[from..].iter().all(|part| self.fails(part))).then_some(from)
     }
 
-    /// When in this trial answers stopped or became slower at once, or requests were lost or late and then no more; and whether that
-    /// was too sudden for noise. What only the first requests of a trial suffer is the trial's doing.
+    /// The times at which, in this trial, answers stopped or suddenly became slower, or requests were lost or late for a while; and
+    /// whether each change was too sudden for noise. The trial itself causes a disturbance of its first requests alone.
     fn passages(&self) -> Vec<(f64, bool)> {
         let (mut passages, mut begun, mut quiet) = (Vec::new(), None, None);
         for (index, part) in self.parts.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! What a search asks for, and what it is told of it.
+//! The trials that a search asks for, and the outcomes that it is given.
 
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Outcome;
 
-/// What to do next.
+/// The next step of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// Run this trial, then call [`Search::report`](crate::Search::report).
@@ -40,18 +40,18 @@ pub enum TrialOutcome {
         /// A slightly smaller value counts as the planned length, because clocks differ a little.
         effective_duration_s: f64,
     },
-    /// The trial ran as planned, and the disturbances that were measured in it leave goals undecided.
+    /// The trial ran as planned, but the disturbances that were measured in it leave goals undecided.
     Undecided {
         /// As for a valid trial; those of undecided goals say nothing.
         loss_ratios: Vec<f64>,
         /// The undecided goals, by their indices in the plan.
         goals: Vec<usize>,
-        /// The generator had no more to give, or was too late: at a load that it has not made yet, the trial is void.
+        /// The generator was exhausted, or was too late: at a load that it has not made yet, the trial is void.
         is_exhausted: bool,
     },
     /// The trial says nothing about the target: the generator was late, an agent was lost, a clock was bad.
     Void {
-        /// The generator had no more to give: a repeat will hardly be better.
+        /// The generator was exhausted: a repeat will hardly be better.
         is_exhausted: bool,
     },
 }

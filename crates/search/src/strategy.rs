@@ -13,7 +13,7 @@ use crate::{
     trials::Trials,
 };
 
-/// A method in progress. Its state is only what the trials do not show.
+/// A method in progress. Its state holds only what cannot be derived from the trials.
 #[derive(Debug, Clone)]
 pub(crate) enum Strategy {
     Mlrsearch(mlrsearch::Mlrsearch),
@@ -48,7 +48,7 @@ impl Strategy {
         }
     }
 
-    /// After the smallest load, go on at this position.
+    /// Makes the search continue at this position after the smallest load.
     pub(crate) fn expect(&mut self, position: i64) {
         if let Self::Mlrsearch(mlrsearch) = self {
             mlrsearch.expect(position);
@@ -62,7 +62,7 @@ impl Strategy {
         }
     }
 
-    /// Goes on with other rules for the same goals, between two trials.
+    /// Continues with other rules for the same goals, between two trials.
     pub(crate) fn use_rules(&mut self, rules: &[BoundRule]) {
         match self {
             Self::Mlrsearch(mlrsearch) => mlrsearch.use_rules(rules),

@@ -31,7 +31,7 @@ pub(crate) struct Trial {
     pub(crate) loss_ratios: Vec<f64>,
     /// The goals that it leaves undecided: nothing or everything may be lost to them.
     pub(crate) undecided: Vec<usize>,
-    /// Of these, the goals for which it does not count any more.
+    /// Those of the undecided goals for which the trial no longer counts.
     pub(crate) forgotten: Vec<usize>,
 }
 
@@ -45,7 +45,7 @@ impl Trial {
         Self { duration_s, effective_duration_s, loss_ratios, undecided, forgotten: Vec::new() }
     }
 
-    /// Whether it counts for a goal.
+    /// Whether the trial counts for a goal.
     fn counts(&self, reading: Reading) -> bool {
         !self.forgotten.contains(&reading.goal_index)
     }
@@ -72,19 +72,19 @@ impl Trials {
         Self { grid, by_load: BTreeMap::new(), unavailable: Vec::new(), expects_noise }
     }
 
-    /// Forgets all trials, but not what the generator cannot make.
+    /// Forgets all trials, but not the loads that the generator cannot make.
     pub(crate) fn forget(&mut self) {
         self.by_load.clear();
     }
 
-    /// Adds a trial. What it decides is no longer open in trials that are not longer: at smaller loads if it met a goal of `rules`, at
-    /// larger ones if it missed one. What it leaves open does not count where other trials have decided it.
+    /// Adds a trial. If it met a goal of `rules`, undecided trials at smaller loads that are not longer no longer count for this goal;
+    /// if it missed the goal, those at larger loads do not. If it is undecided itself, it does not count where bounds decide its load.
     pub(crate) fn add(&mut self, position: i64, mut trial: Trial, rules: &[BoundRule]) {
         for BoundRule { reading, goal } in rules {
             let goal_index = reading.goal_index;
             if trial.undecided.contains(&goal_index) {
                 let bounds = self.relevant_bounds(*reading, &Requirement::from(goal));
-                // By the end that shows it surely.
+                // The better end surely shows a missed goal, and the worse end a met one.
                 let is_decided = if reading.is_best {
                     bounds.upper.is_some_and(|upper| upper < position)
                 } else {
@@ -193,7 +193,7 @@ impl Trials {
     }
 
     /// The smallest upper bound, and the largest lower bound below it. If a larger load does better than a smaller one,
-    /// the smaller one is believed.
+    /// the search trusts the smaller one.
     pub(crate) fn relevant_bounds(&self, reading: Reading, requirement: &Requirement) -> Bounds {
         self.bounds_within(.., reading, requirement)
     }
@@ -283,8 +283,8 @@ impl Trials {
         }
     }
 
-    /// The bounds of an unfinished goal by its own rules, for the lower and for the upper one; for each that is missing, what trials of
-    /// any length agree on, below what the generator could not make.
+    /// The lower and the upper bound of an unfinished goal, each by its own rule. A missing bound is replaced by the load on which trials
+    /// of any length agree, below the loads that the generator could not make.
     pub(crate) fn so_far(&self, rules: [&BoundRule; 2]) -> [Option<Bound>; 2] {
         let [of_lower, of_upper] =
             rules.map(|rule| self.relevant_bounds(rule.reading, &Requirement::from(&rule.goal)));

@@ -9,7 +9,7 @@ use record::text::written_literally;
 
 use crate::reference::ESCAPED_CHARACTERS;
 
-/// What a request line cannot carry; what is not ASCII is always encoded.
+/// Characters that a request line cannot carry; those that are not ASCII are always encoded.
 const UNSENDABLE: &AsciiSet = &CONTROLS.add(b' ');
 
 /// The secret as it is, as a text of a request says it, percent-encoded whole and as far as it must be, percent-decoded, in base64,

@@ -63,7 +63,7 @@ pub fn learn(secret: &str) {
     }
     let mut guard = LEARNED.write().unwrap_or_else(PoisonError::into_inner);
     let learned = &mut *guard;
-    // A value of signs may stand for blanks, which are everywhere.
+    // A value made of signs may encode blanks, which are everywhere.
     for form in encodings(secret).into_iter().filter(|form| form.trim().len() >= MIN_BYTES) {
         // A value shown as its variable keeps that replacement.
         if let Entry::Vacant(vacant) = learned.replacements.entry(form) {
@@ -85,7 +85,7 @@ pub fn learn_place(before: &str, value: &str) {
     }
 }
 
-/// All that was learned, with what it is replaced by: for another process, which learns it by [`learn_text`].
+/// All learned texts with their replacements, for another process, which learns them by [`learn_text`].
 pub fn learned() -> Vec<(String, String)> {
     let learned = LEARNED.read().unwrap_or_else(PoisonError::into_inner);
     learned.replacements.iter().map(|(text, shown)| (text.clone(), shown.clone())).collect()
@@ -116,7 +116,7 @@ pub fn learn_header(name: &str, value: &str) {
     for (name, part) in parts.filter_map(|part| part.split_once('=')) {
         let part = part.trim().trim_matches('"');
         // Short cookies are settings, such as a language.
-        // A scheme stands before the first.
+        // A scheme may precede the first name.
         let name = name.rsplit(' ').next().unwrap_or_default();
         if is_secret_header(name) || (is_cookie && part.len() >= MIN_SUBSTRING_BYTES) {
             learn(part);
@@ -161,9 +161,9 @@ pub fn learn_url(url: &str) {
     encoded_urls(url).iter().for_each(|url| learn_url(url));
 }
 
-/// The URLs that stand percent-encoded within the path or the query of one.
+/// The percent-encoded URLs within the path or the query of a URL.
 fn encoded_urls(url: &str) -> Vec<String> {
-    // What is no escape stays as it is, and would be found in itself without end.
+    // A text without escapes decodes to itself, so the search would never end.
     let decoded = url.split(['/', '?', '&', ';', '#', '=']).filter_map(|part| {
         let decode = |text: &str| {
             Some(percent_decode_str(text).decode_utf8_lossy().into_owned())
@@ -200,7 +200,7 @@ fn finder() -> Option<Arc<Finder>> {
     let found = || learned.replacements.iter().filter(|(text, _)| text.len() >= MIN_BYTES);
     let values =
         Finder::of(found().filter(|(_, shown)| *shown == MASK).map(|(text, _)| (text, MASK.to_owned())));
-    // What a text is replaced by may hold a value that was learned elsewhere.
+    // The replacement of a text may hold a value that was learned elsewhere.
     let shown = |shown: &String| String::from_utf8_lossy(&values.masked(shown.as_bytes())).into_owned();
     learned.finder = Some(Arc::new(Finder::of(found().map(|(text, by)| (text, shown(by))))));
     learned.finder.clone()
@@ -364,7 +364,7 @@ fn may_be_shown(value: &str) -> bool {
 fn header_spans(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (colon, mark) in text.match_indices([':', ';']) {
-        // A semicolon in a sentence has a blank behind it.
+        // A semicolon in a sentence is followed by a blank.
         if mark == ";" && text[colon + 1..].starts_with(|c: char| c.is_whitespace()) {
             continue;
         }

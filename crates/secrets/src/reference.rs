@@ -1,7 +1,7 @@
 //! `${NAME}` and `@FILE`: references to secrets, on a command line or in a study file.
 //!
 //! `${NAME}` is the value of the environment variable NAME; `$${` is the text `${`. Values are secrets, which are masked
-//! from then on. What a value is part of is for the caller to say: nothing here puts it into a text again.
+//! from then on. The caller decides where a value goes: nothing here puts it into a text again.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ pub(crate) const ESCAPED_CHARACTERS: &AsciiSet =
 /// A part of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// What stands for itself; of `$${`, it is `${`.
+    /// Literal text; for `$${`, it is `${`.
     Text(&'a str),
     /// The name of a variable.
     Name(&'a str),

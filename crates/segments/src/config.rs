@@ -19,10 +19,10 @@ pub struct Config {
     pub rotate_bytes: Option<u64>,
     /// Path of symbolic links to the newest segments, one link for each value of its placeholders.
     pub symlink: Option<Template>,
-    /// What happens to segments that have ended.
+    /// How segments that have ended are packed.
     pub compress: Compression,
-    /// Maximum number of open segments, at least 1. The least recently used one is closed first. As many more may hold a
-    /// descriptor while they wait for their last sync.
+    /// Maximum number of open segments, at least 1. The least recently used one is closed first. The same number of closed segments
+    /// may also hold a descriptor while they wait for their last sync.
     pub max_open: usize,
     /// Folder of the journal and of the lock, created if missing.
     pub state: PathBuf,
@@ -37,7 +37,7 @@ pub struct Config {
     pub idle: Duration,
     /// Maximum time that [`Store::close`](crate::Store::close) waits for the disk.
     pub close_wait: Duration,
-    /// Maximum time that lines wait for files to be closed, so that theirs can be opened.
+    /// Maximum time that lines wait until other files are closed, so that their own file can be opened.
     #[doc(hidden)]
     pub descriptor_wait: Duration,
 }

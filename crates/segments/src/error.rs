@@ -49,7 +49,7 @@ impl Error {
         Self::File { what, path: path.into(), cause: cause.into() }
     }
 
-    /// An error of the journal's folder. What `files` refuses has no number of the kernel's.
+    /// An error of the journal's folder. A refusal by `files` has no error number of the kernel.
     pub(crate) fn state(what: &'static str, path: impl Into<PathBuf>, cause: io::Error) -> Self {
         let path = path.into();
         if cause.raw_os_error().is_some() || cause.kind() != io::ErrorKind::PermissionDenied {

@@ -64,7 +64,7 @@ pub(crate) struct Progress {
     pub truncations: u64,
 }
 
-/// What is known about the durability of a file that this store may continue, open or not.
+/// The known durability of a file that this store may continue, open or not.
 #[derive(Debug, Default)]
 pub(crate) struct SyncState {
     poisoned: AtomicBool,
@@ -149,7 +149,7 @@ impl Descriptors {
         DescriptorGuard(self.clone())
     }
 
-    /// Waits until fewer than `max` descriptors are open, at most until `until`. Returns whether that is so.
+    /// Waits until fewer than `max` descriptors are open, at most until `until`. Returns whether fewer are open.
     pub(crate) fn wait_below(&self, max: usize, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         let waited = self.closed.wait_timeout_while(self.lock(), left, |open| *open >= max);
@@ -193,7 +193,7 @@ mod tests {
         let soon = || Instant::now() + Duration::from_millis(10);
         assert!(descriptors.wait_below(3, soon()) && !descriptors.wait_below(2, soon()));
         let later = thread::spawn(move || {
-            // The other thread waits by then.
+            // Gives the main thread time to start waiting.
             thread::sleep(Duration::from_millis(10));
             drop(one);
         });

@@ -20,11 +20,11 @@ use crate::{Template, locator::absolute};
 /// Name of the journal's folder beside the files.
 pub(crate) const STATE_NAME: &str = ".proofload";
 
-/// The fixed beginning of a template. The user named it, so links in it are followed, and it is looked up for each use: a folder that
-/// was moved or removed is noticed. What lies beneath it may be another user's: there, no link is followed.
+/// The fixed beginning of a template. The user named it, so links in it are followed. It is looked up for each use, so that a moved or
+/// removed folder is noticed. Folders beneath it may belong to other users, so no link is followed there.
 #[derive(Debug, Clone)]
 pub(crate) struct Base {
-    /// Absolute.
+    /// The absolute path of the folder.
     pub path: PathBuf,
 }
 
@@ -33,15 +33,15 @@ impl Base {
         Self { path: absolute(template.folder()) }
     }
 
-    /// The rest of a path that leads beneath this folder by its text.
+    /// The rest of a path whose text leads beneath this folder.
     pub(crate) fn beneath<'a>(&self, path: &'a Path) -> Option<&'a Path> {
         let below = path.strip_prefix(&self.path).ok()?;
         let is_name = |component| matches!(component, Component::Normal(_));
         (below.file_name().is_some() && below.components().all(is_name)).then_some(below)
     }
 
-    /// The folder that holds a file, and the file's name in it. None if a folder on the way is missing, or is no folder that may be
-    /// entered: a link.
+    /// The folder that contains a file, and the file's name in it. None if a folder on the path is missing, or may not be entered because
+    /// it is a link or no folder.
     pub(crate) fn holder<'a>(&self, path: &'a Path) -> io::Result<Option<(Folder, &'a OsStr)>> {
         let Some(below) = self.beneath(path) else { return Ok(None) };
         let (parent, name) = (below.parent(), below.file_name().unwrap_or_default());
@@ -53,7 +53,7 @@ impl Base {
         }
     }
 
-    /// The same; makes the folders on the way, and adds those in which names were created to `made_in`.
+    /// Like `holder`, but creates missing folders on the path, and adds those in which names were created to `made_in`.
     pub(crate) fn make_holder<'a>(
         &self,
         path: &'a Path,
@@ -69,7 +69,7 @@ impl Base {
             }
             folder = match (folder.below(component, Trust::Anybody), made) {
                 (Ok(folder), _) => folder,
-                // That number concerns the files below the link, and not the disk.
+                // ELOOP concerns only the files below the link, not the disk.
                 (Err(cause), _)
                     if cause.raw_os_error().is_none() || is_link(&folder, component.as_os_str())? =>
                 {
@@ -92,17 +92,17 @@ impl Base {
     }
 }
 
-/// Whether a folder is missing, or is no folder that may be entered.
+/// Whether the error means that a folder is missing, is no folder, or may not be entered.
 pub(crate) fn is_gone(cause: &io::Error) -> bool {
     matches!(Errno::from_io_error(cause), None | Some(Errno::NOENT | Errno::NOTDIR))
 }
 
-/// Whether a link has a name in a folder.
+/// Whether the entry of this name in a folder is a link.
 pub(crate) fn is_link(folder: &Folder, name: &OsStr) -> io::Result<bool> {
     Ok(about(folder, name)?.is_some_and(|found| found.is_symlink()))
 }
 
-/// What has a name in a folder, a link too.
+/// The metadata of the entry with this name in a folder; for a link, those of the link itself.
 pub(crate) fn about(folder: &Folder, name: &OsStr) -> io::Result<Option<Metadata>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(folder, name, flags, Mode::empty()) {
@@ -112,7 +112,7 @@ pub(crate) fn about(folder: &Folder, name: &OsStr) -> io::Result<Option<Metadata
     }
 }
 
-/// Makes the folder of the journal, for this user alone, if it is missing.
+/// Creates the folder of the journal, for this user alone, if it is missing.
 pub(crate) fn make_state(path: &Path) -> io::Result<()> {
     let path = absolute(path);
     let parent = path.parent().unwrap_or(Path::new("/"));
@@ -125,11 +125,11 @@ pub(crate) fn make_state(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens the folder of the journal, which only this user, or root, may own and write to.
+/// Opens the folder of the journal. Only this user or root may own it and write to it.
 pub(crate) fn open_state(path: &Path) -> io::Result<Folder> {
     let mut path = path.to_owned();
     if !path.ends_with(STATE_NAME) {
-        // The user named it: it may be his own link. The name beside the files may be anybody's.
+        // The user named this folder, so it may be the user's own link. The name beside the files may be any user's.
         path.push(".");
     } else if path.is_symlink() {
         return Err(io::Error::new(ErrorKind::PermissionDenied, "is a link"));
@@ -138,7 +138,7 @@ pub(crate) fn open_state(path: &Path) -> io::Result<Folder> {
     Folder::open(&path, Trust::OwnersOnly)
 }
 
-/// Takes the group's right to write, which earlier versions gave with a umask of 002. What lies in the folder is judged by itself.
+/// Revokes the group's write permission, which earlier versions gave with a umask of 002. Files in the folder are checked one by one.
 fn narrow(path: &Path) -> io::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let folder = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;

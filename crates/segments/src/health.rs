@@ -9,7 +9,7 @@ use crate::Failure;
 /// The result of the last attempts to write and to sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StorageState {
-    /// They succeeded.
+    /// The attempts succeeded.
     Ok,
     /// The disk or the quota is full.
     Full,

@@ -1,4 +1,4 @@
-//! Which file it is.
+//! Identifies a file by its inode number and birth time.
 
 use std::{
     fs::Metadata,
@@ -9,12 +9,12 @@ use std::{
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-/// A file of a filesystem. The number of an inode is soon another file's; the time of its birth tells them apart.
+/// A file of a filesystem. An inode number is soon reused; the birth time tells the files apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Inode {
     #[serde(rename = "inode")]
     pub number: u64,
-    /// In nanoseconds since 1970; none where the filesystem does not keep it, and in journals of earlier versions.
+    /// In nanoseconds since 1970; none if the filesystem does not record it, and in journals of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub born_ns: Option<u64>,
 }
@@ -27,7 +27,7 @@ impl Inode {
         Self { number: about.ino(), born_ns }
     }
 
-    /// Whether this is the file. Where no birth is known, it must be this user's and have one name, as what we made.
+    /// Whether this is the file. Without a birth time, the file must belong to this user and have one name, as files of this program do.
     pub(crate) fn is(self, about: &Metadata) -> bool {
         let found = Self::of(about);
         let is_born_with = match (self.born_ns, found.born_ns) {
@@ -53,7 +53,7 @@ mod tests {
         let inode = Inode::of(&about);
         assert!(inode.is(&about) && inode.born_ns.is_some());
         assert!(!Inode { born_ns: Some(1), ..inode }.is(&about) && !Inode { number: 0, ..inode }.is(&about));
-        // As in journals of earlier versions.
+        // Journals of earlier versions have no birth time.
         let of_old: Inode = serde_json::from_str(&format!("{{\"inode\":{}}}", inode.number)).unwrap();
         assert!(of_old.is(&about) && of_old.born_ns.is_none());
         fs::hard_link(&path, folder.path().join("second")).unwrap();

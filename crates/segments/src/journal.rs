@@ -40,7 +40,7 @@ pub(crate) enum Entry {
     Gone { id: u64 },
 }
 
-/// What recovery needs to know about a segment.
+/// The facts about a segment that recovery needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Segment {
     /// Path, relative to the parent of the journal's folder if it is below that.
@@ -75,7 +75,7 @@ pub(crate) struct Unfinished {
 /// The journal of the process that holds the lock.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// Its folder, which is judged each time it is opened.
+    /// The journal's folder, which is checked each time it is opened.
     folder: PathBuf,
     /// Recorded paths are relative to this folder.
     root: PathBuf,
@@ -95,7 +95,7 @@ struct State {
 }
 
 const NAME: &str = "journal";
-/// Its name until it is whole.
+/// Name of the rewritten journal until it is complete.
 const FRESH: &str = "journal.new";
 /// Minimum length at which the file is rewritten, in bytes.
 const REWRITE_BYTES: u64 = 1 << 20;
@@ -257,7 +257,7 @@ fn apply(unfinished: &mut BTreeMap<u64, Unfinished>, entry: Entry) {
         }
         _ => {}
     }
-    // Without its record of opening, a segment is ignored.
+    // A segment without its record of opening is ignored.
     let Some(found) = unfinished.get_mut(&id) else { return };
     match entry {
         Entry::Good { good_bytes, .. } => found.segment.good_bytes = good_bytes,
@@ -295,7 +295,7 @@ fn rewrite(folder: &Folder, unfinished: &BTreeMap<u64, Unfinished>) -> io::Resul
             Phase::Packing(packed) => push_line(&mut text, &Entry::Packing { id, packed: packed.clone() }),
         }
     }
-    // Left by a killed process, or planted.
+    // A leftover of a killed process, or a planted file.
     let _ = folder.remove(FRESH);
     let file = folder.create(FRESH, 0o600).and_then(|file| {
         file.write_all_at(&text, 0)?;

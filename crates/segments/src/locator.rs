@@ -163,7 +163,7 @@ fn try_open(
         Err(cause) => return Err(cause.into()),
     };
     let metadata = file.metadata()?;
-    // Neither does an input of ours, such as a file of tokens, take lines, whatever tags clients send.
+    // A file that this process reads, such as a file of tokens, takes no lines either, whatever tags clients send.
     if !metadata.is_file() || files::is_read(&path) {
         return Ok(None);
     }
@@ -172,7 +172,7 @@ fn try_open(
     if length > 0 {
         file.read_exact_at(&mut last, length - 1)?;
     }
-    // For an existing file too, because its creator may not have synced the name.
+    // Also for an existing file, because its creator may not have synced the name.
     let folders = path.parent().map(Path::to_owned).into_iter().collect();
     let (inode, linked, torn) = (Inode::of(&metadata), metadata.nlink() > 0, last != *b"\n");
     Ok(Some(OpenedFile { file, path, name, index, inode, length, torn, folders, linked }))

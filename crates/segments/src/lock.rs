@@ -38,7 +38,7 @@ impl Lock {
     }
 }
 
-/// Opens the file, whose contents decide nothing: earlier versions made it by the umask.
+/// Opens the lock file. Its contents decide nothing, so it may have the mode that the umask gave it in earlier versions.
 fn open(folder: &Folder) -> io::Result<File> {
     match folder.create("lock", 0o600) {
         Err(cause) if cause.kind() != ErrorKind::AlreadyExists => return Err(cause),

@@ -78,7 +78,7 @@ pub(crate) fn recover(journal: &Journal, base: &Base) -> Result<(Recovery, Vec<R
         let mut length = None;
         if let Some((folder, name)) = base.holder(&path).map_err(fails)? {
             if let Phase::Packing(packed) = &phase {
-                // It is beside the plain file whatever folder the journal says.
+                // The packed file is beside the plain file, whatever folder the journal names.
                 let suffix = Compression::ALL_SUFFIXES.iter().find(|suffix| packed.ends_with(**suffix));
                 let packed = suffix.map(|suffix| packed_name(name, suffix));
                 if finish_packing(&folder, name, packed.as_deref(), segment.inode).map_err(fails)? {
@@ -126,7 +126,7 @@ fn finish_packing(folder: &Folder, plain: &OsStr, packed: Option<&OsStr>, inode:
     Ok(is_complete)
 }
 
-/// Truncates the torn end of a segment that was open, syncs the segment and returns its length, and that before if it was
+/// Truncates the torn end of a segment that was open, syncs the segment and returns its length, and the length before if it was
 /// truncated. None if the file was removed or replaced by another one.
 fn truncate_torn_end(
     folder: &Folder,
@@ -353,10 +353,10 @@ mod tests {
             .zip(0..)
             .map(|(recorded, id)| Entry::Opened { id, segment: secret(recorded) })
             .collect();
-        // As earlier versions wrote them: relative, or absolute.
+        // Earlier versions recorded paths in these forms: relative, or absolute.
         entries.push(Entry::Opened { id: 5, segment: torn(root, "logs/x.log", "x.log") });
         entries.push(Entry::Opened { id: 6, segment: torn(root, "logs/in/y.log", &inside) });
-        // A packed file elsewhere does not remove the plain one.
+        // A packed file in another folder does not cause the removal of the plain one.
         fs::write(root.join("secret/x.log.gz"), "").unwrap();
         entries.push(Entry::Opened { id: 7, segment: torn(root, "logs/z.log", "z.log") });
         entries.push(Entry::Packing { id: 7, packed: "../secret/x.log.gz".into() });
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(recovery.elsewhere.len(), 3);
         assert_eq!(fs::read_to_string(root.join("secret/x.log")).unwrap(), "one\ntorn");
         assert!(root.join("logs/z.log").exists());
-        // Through the link: not there.
+        // The segment behind the link counts as replaced.
         assert_eq!((recovery.replaced, recovery.truncations.len()), (1, 2));
         for sound in ["logs/x.log", "logs/in/y.log"] {
             assert_eq!(fs::read_to_string(root.join(sound)).unwrap(), "one\n");

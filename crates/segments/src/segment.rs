@@ -48,7 +48,7 @@ pub(crate) struct Segment {
     /// Time of the last check of its link count.
     links_checked: Instant,
     changed_bytes: u64,
-    /// Whether the last line is torn and must not be truncated by us.
+    /// Whether the last line is torn and must not be truncated by this process.
     torn: bool,
     /// Range of bytes that a failed write has left.
     remainder: Option<(u64, u64)>,
@@ -151,7 +151,7 @@ impl Segment {
         self.changed_bytes += written.bytes;
         if written.bytes > kept {
             self.remainder = Some((self.tail, written.begin + written.bytes));
-            // On failure, tried again before the next write and by sweeps.
+            // If this fails, it is tried again before the next write and by sweeps.
             partial |= self.truncate_remainder() != Ok(true);
         }
         Appended { writes: written.calls, failure: written.failure, partial }

@@ -31,7 +31,7 @@ pub(crate) enum State {
     Open(Segment),
     Closed {
         start: Start,
-        /// The segment to continue, unless it has ended by then.
+        /// The segment to continue, unless it has ended meanwhile.
         parked: Option<Parked>,
     },
 }
@@ -44,7 +44,7 @@ pub(crate) struct Parked {
     pub inode: Inode,
     /// Whether the journal records that the segment contains NUL bytes.
     pub binary: bool,
-    /// Shared with the syncer, which may still change it by the last sync.
+    /// Shared with the syncer, whose last sync may still change it.
     pub sync_state: Arc<SyncState>,
 }
 

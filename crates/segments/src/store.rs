@@ -234,7 +234,7 @@ impl Drop for PanicGuard<'_> {
         self.shared.queue.close();
         self.shared.syncs.close();
         if self.is_syncer {
-            // Dropping the waiting requests answers their parts. Those of the thread itself have been dropped by now.
+            // Dropping the waiting requests answers their parts. The thread itself has already dropped its own requests.
             self.shared.syncs.take(&mut Vec::new(), Duration::ZERO);
             self.shared.packs.close();
         }

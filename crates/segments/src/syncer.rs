@@ -95,7 +95,7 @@ pub(crate) fn run(shared: &Shared) {
         let (groups, ended) = group_requests(&mut requests);
         for group in groups {
             commit(shared, group, &mut checkpoints, &mut answers);
-            // After each sync, because further ones may take long.
+            // Answers are sent after each sync, because further syncs may take long.
             answers.post();
         }
         for pack in ended {

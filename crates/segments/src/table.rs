@@ -73,7 +73,7 @@ impl Table {
         if missing.is_empty() {
             return Vec::new();
         }
-        // Otherwise the name of a file that can be truncated by now would be skipped.
+        // Without this, the name of a file that can be truncated by now would be skipped.
         self.truncate_closed();
         self.make_room(missing.len(), group);
         let mut refused = Vec::new();
@@ -97,7 +97,7 @@ impl Table {
                 Err(cause) => {
                     self.slots.release(&segment.shared.path, segment.shared.inode.number);
                     if let State::Closed { start, .. } = &mut self.slots.slot(number).state {
-                        // Otherwise every attempt would create another empty file.
+                        // Without this, every attempt would create another empty file.
                         *start = Start::Continue(segment.index);
                     }
                     refused.push((number, errno(cause)));
@@ -172,7 +172,7 @@ impl Table {
     }
 
     fn defer_truncation(&mut self, pending: PendingTruncation) {
-        // Its lines must reach the disk even if the remainder is never truncated.
+        // The segment's lines must reach the disk even if the remainder is never truncated.
         let (file, progress) = (pending.segment.shared.clone(), pending.segment.progress());
         let _ = self.shared.syncs.put(Request::Sync { file, progress, waiting: Vec::new() });
         self.pending_truncations.push_back(pending);
@@ -200,7 +200,7 @@ impl Table {
     pub(crate) fn sweep(&mut self) {
         self.truncate_closed();
         for segment in self.slots.segments() {
-            // On failure, tried again before the next line, by the next sweep and when the segment is closed.
+            // If this fails, it is tried again before the next line, by the next sweep and when the segment is closed.
             let _ = segment.truncate_remainder();
         }
         let config = &self.shared.config;
@@ -304,7 +304,7 @@ impl Table {
             && before.sync_state.is_poisoned()
         {
             self.shared.retire(&before.path);
-            // Stored even if opening fails; otherwise every failed attempt would create another empty file.
+            // The new start is stored even if opening fails; otherwise every failed attempt would create another empty file.
             (*start, *parked) = (Start::Fresh(next_index(index)), None);
         }
         let (start, parked, key) = (*start, parked.clone(), slot.key.clone());
@@ -341,7 +341,7 @@ impl Table {
                 self.end(Some(parked));
             }
         }
-        // Without its link, the file has the lines all the same.
+        // A failure is ignored, because the file has the lines even without its link.
         let _ = self.links.update(&key, &path);
     }
 }

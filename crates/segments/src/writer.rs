@@ -34,7 +34,7 @@ pub(crate) struct Writer {
     unanswered_bytes: usize,
     /// Slots with slow parts that are not written yet.
     busy_slots: HashSet<usize>,
-    /// Parts that arrived in between and wait for the next run, with their rounds.
+    /// Parts that arrived during slow work and wait for the next run, with their rounds.
     deferred: Vec<(Round, Vec<Piece>)>,
     held_slots: HashSet<usize>,
 }
@@ -99,7 +99,7 @@ impl Writer {
         let (deferred, pieces) = self.split_held(&round);
         let index = self.deferred.len();
         self.write_all(&round, pieces.into_iter());
-        // Before the parts deferred meanwhile, because parts of one segment keep their order.
+        // They go before the parts deferred meanwhile, because parts of one segment keep their order.
         self.defer(round, deferred, index);
     }
 
@@ -150,7 +150,7 @@ impl Writer {
         while !slow.is_empty() {
             let group = slow.split_off(slow.len().saturating_sub(MAX_OPENED_AT_ONCE));
             let numbers: Vec<_> = group.iter().map(|(number, _)| *number).collect();
-            // Serves others while the files closed for this group wait for their last sync.
+            // Serves other segments while the files closed for this group wait for their last sync.
             let until = Instant::now() + self.table.descriptor_wait;
             while !self.table.try_make_room(&numbers) && Instant::now() < until {
                 self.serve_others(Duration::from_millis(1));
@@ -314,16 +314,16 @@ impl Writer {
         };
         let segment = self.table.slots.segment(number).expect("opened a moment ago");
         if std::mem::take(&mut segment.shortened) {
-            // Otherwise recovery would take a torn line for a synced one.
+            // Without this record, recovery would take a torn line for a synced one.
             let file = &segment.shared;
             let entry = Entry::Good { id: file.id, good_bytes: file.sync_state.good_bytes() };
-            // On failure, the journal writes nothing else before this record.
+            // If this fails, the journal writes nothing else before this record.
             let _ = self.shared.journal.append_eventually(&[entry], true);
         }
         let counters = &self.shared.counters;
         counters.writes.add(appended.writes);
         if appended.failure.is_none() {
-            // Before the answers are sent.
+            // The state is updated before the answers are sent.
             self.shared.health.write_succeeded();
         }
         let mut waiting = Vec::new();

@@ -1,4 +1,4 @@
-//! What a request asked: its head, and as much of its body as is needed.
+//! The content of a request: its head, and as much of its body as is needed.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::connection::RequestInfo;
 
-/// What a request asked.
+/// The content of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub method: String,
@@ -53,7 +53,7 @@ impl Asked {
         self.headers.clear();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         self.headers.extend(head.headers.iter().map(|header| (header.name.to_owned(), text(header.value))));
-        // A large body leaves no large buffer behind.
+        // The buffer of a large body is not kept for the next request.
         self.body.clear();
         self.body.shrink_to(4096);
         self.body_bytes = 0;
@@ -70,7 +70,7 @@ impl Asked {
 pub(crate) struct Intake<'i, L> {
     pub info: &'i mut RequestInfo,
     pub asked: Option<&'i mut Asked>,
-    /// How many bytes of the body to keep, by what the head asks.
+    /// Computes from the request's head how many bytes of the body to keep.
     pub limit: L,
 }
 

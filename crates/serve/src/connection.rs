@@ -19,7 +19,7 @@ use crate::{
     wire::Wire,
 };
 
-/// What a connection is doing.
+/// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Waiting for a request, or reading one.
@@ -36,7 +36,7 @@ pub(crate) enum Phase {
     Lingering,
 }
 
-/// What the target does about the current request.
+/// The target's reaction to the current request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Answer it.
@@ -110,11 +110,11 @@ pub(crate) struct Connection<'a> {
     pub due_ns: u64,
     /// When the last byte arrived, or the last answer ended.
     pub active_ns: u64,
-    /// What only TLS, pages and records need.
+    /// State that only TLS, pages and records need.
     pub extra: Option<Box<Extra>>,
 }
 
-/// What only TLS, pages and records need of a connection.
+/// State of a connection that only TLS, pages and records need.
 #[derive(Debug, Default)]
 pub(crate) struct Extra {
     /// Its number in the record; 0 without a record.
@@ -125,7 +125,7 @@ pub(crate) struct Extra {
     pub is_counted: bool,
     /// The failure that ended the session.
     pub failure: Option<Failure>,
-    /// What the current request asked; None if it is not logged.
+    /// The content of the current request; None if it is not logged.
     pub asked: Option<Asked>,
     /// The page that answers the current request; None if the configured answer does.
     pub page: Option<Page>,
@@ -181,7 +181,7 @@ impl<'a> Connection<'a> {
         recv(&self.socket, buffer, RecvFlags::empty()).map(|(_, received)| received)
     }
 
-    /// Whether the socket may have more after a read of `received` bytes into a buffer of `room`.
+    /// Whether the socket may have more bytes after a read of `received` bytes into a buffer of `room` bytes.
     #[inline]
     pub(crate) fn may_have_more(&mut self, received: usize, room: usize) -> bool {
         match self.session() {
@@ -190,7 +190,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Sends what the TLS session holds of a handshake; a failure comes up with the next read.
+    /// Sends the handshake bytes that the TLS session holds. The next read reports a failure.
     #[cold]
     pub(crate) fn flush(&mut self) {
         if let Some(extra) = &mut self.extra

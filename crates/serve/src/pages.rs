@@ -18,7 +18,7 @@ use crate::{
 const MAX_BODY_BYTES: usize = 1 << 20;
 /// Maximum number of redirects in a row.
 const MAX_REDIRECTS: u32 = 1_000;
-/// The password that no user has.
+/// The only password that a login refuses.
 const WRONG_PASSWORD: &str = "wrong";
 
 /// The pages of a target.
@@ -34,7 +34,7 @@ pub(crate) struct Page {
     pub wire: Wire,
 }
 
-/// What a page says, before it has a form.
+/// The content of a page, before an answer is built from it.
 #[derive(Debug)]
 struct Content {
     status: u16,
@@ -49,7 +49,7 @@ impl Pages {
         Self { tokens: Tokens::new(token_lifetime_ns) }
     }
 
-    /// How many bytes of a request's body its page needs.
+    /// Number of bytes of a request's body that its page needs.
     pub(crate) fn body_limit(asked: &Asked) -> usize {
         match asked.path_and_query().0 {
             "/echo" | "/login" => MAX_BODY_BYTES,
@@ -88,7 +88,7 @@ impl Pages {
         Some(known)
     }
 
-    /// A login of any user with any password but one; as JSON or as a form.
+    /// Logs in any user with any password except `WRONG_PASSWORD`, given as JSON or as a form.
     fn log_in(&self, asked: &Asked, now_ns: u64) -> Content {
         if asked.method != "POST" {
             return Content { headers: "Allow: POST\r\n".to_owned(), ..refused(405, "a login is a POST") };
@@ -113,7 +113,7 @@ impl Pages {
         Content { headers, ..said(json) }
     }
 
-    /// What only a login may see.
+    /// The page that only logged-in users may see.
     fn private(&self, asked: &Asked, path: &str, now_ns: u64) -> Content {
         let token = asked.values("authorization").find_map(fields::bearer);
         let (why, error) = match token.map(|token| self.tokens.check(token, now_ns)) {

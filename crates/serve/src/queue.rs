@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(queue.arrive(0, || 10), served(0, expected_start, expected_start + 10));
         }
         assert_eq!(queue.peak(), 4);
-        // At 15 three are in service and one waits for 20; of the three free at 20 one is spoken for.
+        // At 15, three requests are in service and one waits: it takes one of the three servers that become free at 20.
         assert_eq!(queue.arrive(15, || 10), served(15, 20, 30));
     }
 
@@ -120,7 +120,7 @@ mod tests {
         queue.arrive(0, || 100);
         queue.arrive(0, || 100);
         assert_eq!(queue.arrive(50, || panic!("not admitted")), Admission::Full);
-        // At 100 the first that waited is in service: one place is free again.
+        // At 100, the first waiting request is in service, so one place in the queue is free again.
         assert_eq!(queue.arrive(100, || 100), served(100, 300, 400));
         assert_eq!(queue.arrive(100, || 100), Admission::Full);
         assert_eq!(queue.peak(), 2);

@@ -17,7 +17,7 @@ use crate::{
     asked::{Asked, put_body},
 };
 
-/// Lines of one thread that wait are written when they are this large.
+/// The waiting lines of a thread are written when they reach this size in bytes.
 const WRITE_BYTES: usize = 256 * 1024;
 /// Lines do not wait longer than this.
 const WRITE_AFTER_NS: u64 = 100_000_000;
@@ -57,9 +57,9 @@ impl Recorder {
     }
 
     fn write(&self, lines: &[u8]) {
-        // Whole lines, under the lock: lines of several threads do not mix.
+        // Whole lines are written under the lock, so that lines of several threads do not mix.
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // Behind a part of a line, the next one would be no line either.
+        // After a failure, the file may end in part of a line, which would damage the next line.
         if self.failure().is_some() {
             return;
         }
@@ -75,11 +75,11 @@ pub(crate) struct Lines<'a> {
     /// The file.
     pub recorder: &'a Recorder,
     bytes: Vec<u8>,
-    /// When the first of them came.
+    /// When the first of these lines was added.
     since_ns: u64,
 }
 
-/// What a line says of a request beside what it asked.
+/// The facts about a request in a line, besides its content.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances {
     /// When its last byte was read, in nanoseconds of CLOCK_MONOTONIC.

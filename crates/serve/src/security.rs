@@ -113,7 +113,7 @@ impl FromStr for TlsFault {
 /// How a connection is secured.
 #[derive(Debug, Clone)]
 pub(crate) enum Security {
-    /// By a session.
+    /// By a TLS session.
     Session(Arc<ServerConfig>),
     /// The client's first bytes are answered with these bytes, and the connection is closed.
     Refuse(&'static [u8]),
@@ -165,7 +165,7 @@ impl Security {
     }
 }
 
-/// A certificate of the authority, with the fault if that is one of certificates.
+/// A certificate issued by the authority, with the fault if it is a fault of certificates.
 fn made(
     authority: &Authority,
     fault: Option<TlsFault>,

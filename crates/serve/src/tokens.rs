@@ -1,4 +1,4 @@
-//! Tokens of logins: each tells its login, and cannot be made or changed by a client.
+//! Tokens of logins: each identifies its login, and no client can make or change one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -156,7 +156,7 @@ fn misbehave_mistakes(ratios: &[(Misbehaviour, f64)]) -> Vec<String> {
         }
     }
     let sum: f64 = ratios.iter().map(|(_, ratio)| ratio).sum();
-    // Nine ninths may exceed 1 by rounding.
+    // Rounding may raise a sum of shares, such as nine ninths, slightly above 1.
     if sum > 1.0 + 1e-9 {
         mistakes.push(format!("the shares of misbehaviour sum to {sum}; lower them to a sum of at most 1"));
     }

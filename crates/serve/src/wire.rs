@@ -172,7 +172,7 @@ fn chunk(data: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// All bytes, gathered in steps as a socket that takes `step` bytes at a time would have them.
+    /// All bytes, gathered as by a socket that takes `step` bytes at a time.
     fn gathered(wire: &Wire, step: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < wire.total_bytes() {
@@ -222,7 +222,7 @@ mod tests {
                     let line = rest.iter().position(|&b| b == b'\r').unwrap();
                     let length = usize::from_str_radix(str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
                     let data = &rest[line + 2..line + 2 + length];
-                    // Generated chunks each start the pattern anew, given ones go on with it.
+                    // Each generated chunk restarts the pattern; chunks of given bytes continue it.
                     let start = if generated { 0 } else { data_bytes };
                     assert!(data.iter().zip(PATTERN.iter().cycle().skip(start % 16)).all(|(a, b)| a == b));
                     data_bytes += length;

@@ -134,7 +134,7 @@ impl<'a> Worker<'a> {
             || self.config.duration_ns.is_some_and(|duration| self.clock.now_ns() >= duration)
     }
 
-    /// How long to wait for events at most, in nanoseconds.
+    /// Maximum time to wait for events, in nanoseconds.
     fn sleep_ns(&self) -> u64 {
         if self.connections.waiting() > 0 {
             return 0;

@@ -1,4 +1,4 @@
-//! What is done to hosts during a trial.
+//! Actions on hosts during a trial.
 
 use std::{
     fs,
@@ -35,7 +35,7 @@ pub(crate) struct RunningActions {
     thread: JoinHandle<Vec<ActionRecord>>,
 }
 
-/// An action with all that it needs.
+/// An action, ready to be performed.
 #[derive(Debug)]
 struct Prepared {
     record: ActionRecord,
@@ -98,7 +98,7 @@ impl RunningActions {
         Ok(Some(Self { began, thread }))
     }
 
-    /// Tells the time of a tick, from which the begin of the load follows.
+    /// Passes on the time of a tick, from which the start of the load follows.
     pub(crate) fn tick(&self, tick: &Tick) {
         if let Some(began) = Instant::now().checked_sub(Duration::from_nanos(tick.end_ns)) {
             // The receiver is gone when all actions are done.
@@ -106,7 +106,7 @@ impl RunningActions {
         }
     }
 
-    /// Waits for the action that is under way, leaves out those whose time has not come, and returns all.
+    /// Waits for the action that is under way, skips those whose time has not come, and returns the records of all.
     pub(crate) fn finish(self) -> Vec<ActionRecord> {
         drop(self.began);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -124,7 +124,7 @@ pub(crate) fn void_reasons(actions: &[ActionRecord]) -> Vec<VoidReason> {
 }
 
 fn run_all(actions: Vec<Prepared>, mut began: Instant, told: &Receiver<Instant>) -> Vec<ActionRecord> {
-    // In the order of their times; the records in that of the file.
+    // Actions run in the order of their times; their records keep the order of the file.
     let mut order: Vec<usize> = (0..actions.len()).collect();
     order.sort_by_key(|index| actions[*index].at);
     let mut records: Vec<ActionRecord> = actions.iter().map(|action| action.record.clone()).collect();
@@ -142,7 +142,7 @@ fn run_all(actions: Vec<Prepared>, mut began: Instant, told: &Receiver<Instant>)
     records
 }
 
-/// Waits until so long after the begin of the load, which ticks tell more and more exactly. False if the load ends before.
+/// Waits until `at` after the start of the load, which ticks tell more and more exactly. False if the load ends before.
 fn wait_for(at: Duration, began: &mut Instant, told: &Receiver<Instant>) -> bool {
     loop {
         let left = (*began + at).saturating_duration_since(Instant::now());
@@ -191,7 +191,7 @@ fn ends_within(child: &Child, timeout: Duration) -> io::Result<bool> {
     undo::readable_within(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?, timeout)
 }
 
-/// What a process that has ended wrote; its children may still have the pipe.
+/// The standard error of a process that has ended; its children may still hold the pipe open.
 fn what_was_written(mut stderr: ChildStderr) -> String {
     let mut bytes = [0; 4096];
     let read = rustix::io::ioctl_fionbio(&stderr, true)
@@ -200,8 +200,8 @@ fn what_was_written(mut stderr: ChildStderr) -> String {
     String::from_utf8_lossy(&bytes[..read.unwrap_or_default()]).trim().to_owned()
 }
 
-/// Kills the programs of this name in a network namespace, but not those by which this program, `own_program`, holds it and
-/// works in it.
+/// Kills the programs of this name in a network namespace, except those by which this program, `own_program`, holds the namespace
+/// and works in it.
 fn kill(name: &str, network: u64, own_program: &Path) -> io::Result<()> {
     let file = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
     let own_file = file(own_program)?;
@@ -265,7 +265,7 @@ mod tests {
         ];
         let start = Instant::now();
         let thread = thread::spawn(move || run_all(actions, start, &told));
-        // The load began later than was thought.
+        // The load began later than assumed so far.
         began.send(start + Duration::from_millis(20)).unwrap();
         testing::until("the others are done", || last.exists());
         drop(began);
@@ -293,7 +293,7 @@ mod tests {
         let program = folder.path().join("own-shell");
         fs::copy("/bin/sh", &program).unwrap();
         assert!(kill("no-such-program", network, &program).unwrap_err().to_string().contains("no program"));
-        // Of the same name: one that holds the host, and one that is meant.
+        // Two processes of the same name: one holds the host, and the other is to be killed.
         let start = |program: &Path, word: &str| {
             fs::write(folder.path().join(word), "read line\n").unwrap();
             let mut command = Command::new(program);

@@ -1,4 +1,4 @@
-//! The observer of a balancer: what passed its host, and what its own statistics say.
+//! The observer of a balancer: the traffic through its host, and the balancer's own statistics.
 
 mod haproxy;
 mod l2dsr;
@@ -46,7 +46,7 @@ impl Observer for BalancerObserver {
     fn before(&mut self, context: &mut TrialContext<'_>) -> Result<(), StopReason> {
         self.before = context.setup.balancer.as_ref().map(|balancer| {
             if balancer.kind == BalancerKind::Haproxy {
-                // Its largest values are those since this.
+                // HAProxy's largest values cover the time since this reset.
                 haproxy::clear(host_of(context.testbed, balancer)?, balancer)?;
             }
             read(context.testbed, balancer)
@@ -76,20 +76,20 @@ impl Observer for BalancerObserver {
     }
 }
 
-/// Waits until a balancer takes all its servers for healthy.
+/// Waits until a balancer considers all its servers healthy.
 ///
 /// # Errors
 /// Why it does not.
 pub(crate) fn wait_until_ready(testbed: &mut Testbed, balancer: &Balancer) -> Result<(), String> {
     match balancer.kind {
         BalancerKind::L2dsr => l2dsr::wait_until_up(host_of(testbed, balancer)?),
-        // It takes servers for healthy until a check fails. Several processes share a port, so one of them may not be there yet.
+        // HAProxy considers servers healthy until a check fails. Several processes share a port, so one of them may not run yet.
         BalancerKind::Haproxy => haproxy::wait_until_there(host_of(testbed, balancer)?, balancer),
         BalancerKind::Lvs | BalancerKind::Direct => Ok(()),
     }
 }
 
-/// The statistics of a balancer's own.
+/// The balancer's own statistics.
 fn read(testbed: &mut Testbed, balancer: &Balancer) -> Result<Values, String> {
     match balancer.kind {
         BalancerKind::L2dsr => l2dsr::values(host_of(testbed, balancer)?),
@@ -120,7 +120,7 @@ pub(crate) fn in_host(host: &HostHandle<'_>, command: &[String]) -> io::Result<V
 /// Runs a command and returns its standard output.
 ///
 /// # Errors
-/// What it wrote as an error if its status is not 0.
+/// The standard error of the command if its status is not 0.
 fn output_of(command: &[String]) -> Result<String, String> {
     let ended = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).output();
     let ended = ended.map_err(|error| error.to_string())?;
@@ -159,7 +159,7 @@ pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     carried.chain([dropped, retries]).chain(of_kind).collect()
 }
 
-/// What the kernel counted for the balancer's host and for the hosts that make the load.
+/// The kernel's counters for the balancer's host and for the hosts that make the load.
 pub(crate) fn carried(setup: &Setup, counters: &TrialCounters, requests: f64) -> Values {
     let Some((balancer, plan)) = setup.balancer.as_ref().zip(setup.lab.as_ref()) else {
         return Values::new();

@@ -59,7 +59,7 @@ pub enum CompareError {
     /// The results have nothing in common.
     #[error("there is nothing to compare: {why}")]
     Nothing {
-        /// What is missing, and what to do.
+        /// The missing part, and the remedy.
         why: String,
     },
     /// The results have no such quantity.
@@ -209,8 +209,8 @@ pub fn compare_levels(
     conclude(Side { name: &a, ..side }, Side { name: &b, ..side }, &pairs, options, Vec::new())
 }
 
-/// Compares the first level of a factor with each other one, and puts first what is best by the first quantity. The confidence
-/// is that of all comparisons together.
+/// Compares the first level of a factor with every other level, and puts the level first that is best by the first quantity. The
+/// confidence is that of all comparisons together.
 ///
 /// # Errors
 /// As those of [`compare_levels`], and if the factor has a single level.

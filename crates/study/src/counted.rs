@@ -1,4 +1,4 @@
-//! What the kernels of a trial's hosts counted, and what it says.
+//! The counters of the kernels of a trial's hosts, and the verdict that follows from them.
 
 use std::{io, net::IpAddr, sync::Arc};
 
@@ -13,7 +13,7 @@ use verdict::{LinkUse, Observed, Role};
 
 use crate::remotes::RemoteHosts;
 
-/// What the kernels counted, and the part that each host had.
+/// The counters of the kernels, and the role of each host.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub counters: TrialCounters,
@@ -30,8 +30,8 @@ pub(crate) fn watch_this_machine<T>(
     (done, watch.and_then(Watch::stop))
 }
 
-/// Says what bounded a trial that has been judged, and keeps the time in which its generator was sound only if the target cannot
-/// have chosen it. Without counters this is unknown as well.
+/// Says what bounded a trial that has been judged. Keeps the sound time of its generator only if the target cannot have determined
+/// which time that is. Without counters, neither is known.
 pub(crate) fn conclude(trial: &mut Trial, goals_met: bool, counted: Option<&Counted>, links: &[LinkUse]) {
     let verdict = counted.map(|Counted { counters, roles }| {
         let allowed = kernel::noise::allowed_cpus().unwrap_or_default().into_iter().collect();
@@ -53,7 +53,7 @@ pub(crate) fn conclude(trial: &mut Trial, goals_met: bool, counted: Option<&Coun
     }
 }
 
-/// The warning that no kernel could be looked at.
+/// The warning that the kernel's counters cannot be read.
 pub(crate) fn no_counters(error: &io::Error) -> Warning {
     let message =
         format!("what bounded the trial is not known, because the kernel's counters cannot be read: {error}");
@@ -78,7 +78,7 @@ pub(crate) fn this_machine() -> io::Result<WatchedHost> {
     Ok(WatchedHost { name: String::new(), network, group: None })
 }
 
-/// The part of this machine in a trial without a lab.
+/// The role of this machine in a trial without a lab.
 pub(crate) fn role_of_this_machine(trial: &Trial) -> Role {
     let plan = trial.http().map(|http| &http.plan);
     if plan.is_some_and(|plan| plan.connection.unix_socket.is_some()) {
@@ -88,7 +88,7 @@ pub(crate) fn role_of_this_machine(trial: &Trial) -> Role {
     if targets.iter().any(|target| is_here(target.ip())) { Role::Both } else { Role::Load }
 }
 
-/// Whether an address is this machine's. A socket may be bound to others as well, if the machine is told so (`ip_nonlocal_bind`).
+/// Whether an address is this machine's. A socket may be bound to other addresses as well if the kernel allows it (`ip_nonlocal_bind`).
 fn is_here(address: IpAddr) -> bool {
     let address = address.to_canonical();
     let addresses = || Netlink::open()?.addresses();

@@ -67,7 +67,7 @@ pub(crate) fn read(host: &MachineLimits) -> Environment {
     }
 }
 
-/// What `proofload host tune` has changed in this network namespace.
+/// The changes of `proofload host tune` in this network namespace.
 fn tuning() -> BTreeMap<String, Tuned> {
     // Without a folder of this user, this user has tuned nothing.
     let tuned = undo::Folder::of_this_user().and_then(|folder| undo::tuned(&folder)).unwrap_or_default();

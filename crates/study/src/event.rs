@@ -24,7 +24,7 @@ pub struct Options {
     pub remotes: RemoteHosts,
 }
 
-/// What happens while a study runs.
+/// An event while a study runs.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The plan is made.
@@ -61,7 +61,7 @@ pub enum Event<'a> {
         /// Estimated time that the search still takes, in seconds.
         remaining_s: f64,
     },
-    /// What is waited for before a trial, and for how long at most.
+    /// The reason for a wait before a trial, and its longest duration.
     Waiting(&'a str),
     /// A warning for the user.
     Warning(&'a str),

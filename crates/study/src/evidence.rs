@@ -60,7 +60,7 @@ impl Evidence {
         self.folder.join(RECEIPTS).join(trial.to_string())
     }
 
-    /// Empties the folder for what a target stores, and returns it.
+    /// Empties the folder for a target's stored files, and returns it.
     pub(crate) fn clear_stored(&self) -> Result<PathBuf, String> {
         let folder = self.folder.join(STORED);
         remove(&folder)?;
@@ -92,7 +92,7 @@ impl Evidence {
     }
 }
 
-/// Removes a folder if it exists. What a program has mounted within it belongs to others, and is not removed.
+/// Removes a folder if it exists. Files that a program has mounted within it belong to others, and are not removed.
 fn remove(folder: &Path) -> Result<(), String> {
     if let Some(mounted) = mounted_within(folder) {
         return Err(format!(

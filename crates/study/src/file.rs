@@ -5,7 +5,7 @@
 //!
 //! * [`read`]: reads a [`Study`] from text.
 //! * [`StudyFile::setup`](crate::StudyFile::setup): makes the setup of one setting at one load.
-//! * [`unreachable`]: what a goal cannot ask for, also of command lines.
+//! * [`unreachable`]: why no trial could miss a goal, also for goals of command lines.
 //! * [`parse_bound`], [`check_trial`]: the bound of a goal and the duration of a trial, also of command lines.
 
 mod actions;

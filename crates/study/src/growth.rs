@@ -8,9 +8,9 @@ use record::{GoalQuantity, HttpTrial};
 /// Smallest Kendall's S over the number of pairs of intervals: the share of pairs whose later interval is slower,
 /// minus the share of pairs whose later interval is faster.
 const MIN_CONCORDANCE: f64 = 0.8;
-/// A load must be carried for this multiple of the trial's length,
+/// A load counts as carried only if it is carried for at least this multiple of the trial's length.
 const HORIZON_TRIALS: f64 = 10.0;
-/// and for at least this time, in seconds: ten times a default trial.
+/// A load counts as carried only if it is carried for at least this time, in seconds: ten times a default trial.
 const MIN_HORIZON_S: f64 = 50.0;
 
 /// Growth of the response time over a trial.
@@ -32,7 +32,7 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
     if !trial.plan.load.is_open() || !goal.depends_on_growth() {
         return None;
     }
-    // Without a bound, the longest time that answers are waited for takes its place.
+    // If the goal bounds no time, the longest time to wait for an answer takes the place of the bound.
     let bound_ns = goal.bound_ns().unwrap_or_else(|| trial.plan.longest_answer_ns().min(trial.plan.drain_ns));
     let bound_s = bound_ns as f64 / 1e9;
     let sending_s = trial.plan.sending_ns()? as f64 / 1e9;
@@ -56,11 +56,11 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
         .then(|| Growth { per_s: slope, may_be_own: !passes(last - own_s, slope - own_s / sending_s) })
 }
 
-/// What was unanswered when sending ended, beyond what answers as long as the first ones leave, as growth of the time that they take.
-/// None if too little was answered to tell, or the goal does not depend on growth.
+/// The backlog when sending ended, beyond the requests that response times like the first ones leave open, as growth of the response
+/// time. None if too few requests were answered to tell, or the goal does not depend on growth.
 ///
-/// Unlike the medians, it sees a target that answers a part of the load at once and lets the rest wait, such as one whose accept queue is
-/// full. A stall at the end looks the same: it is for trials that explore.
+/// Unlike the medians, the backlog shows a target that answers a part of the load at once and lets the rest wait, such as one whose
+/// accept queue is full. A stall at the end looks the same, so the backlog is for exploratory trials only.
 pub(crate) fn backlog_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth> {
     let depends = trial.plan.load.is_open() && goal.depends_on_growth();
     let sending_s = trial.plan.sending_ns().filter(|_| depends)? as f64 / 1e9;

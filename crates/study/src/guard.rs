@@ -37,7 +37,7 @@ impl Guard {
         aborts
     }
 
-    /// Marks a trial that it aborted. It was not interrupted by hand: a search goes on with what it says about its load.
+    /// Marks a trial that the guard aborted. The trial was not interrupted by hand, so a search continues with its result.
     pub(crate) fn mark(&self, trial: &mut Trial) {
         let (Some(at_ns), Some(rule)) = (self.aborted_ns, self.rule) else { return };
         trial.interrupted = false;

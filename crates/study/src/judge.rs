@@ -12,7 +12,7 @@ use crate::{
     sending::is_sent_late,
 };
 
-/// What a trial means for its goals.
+/// The judgement of a trial by its goals.
 #[derive(Debug)]
 pub(crate) struct Judgement {
     /// Share of the trial that is lost to each goal (0 to 1), at its worse end.
@@ -23,8 +23,8 @@ pub(crate) struct Judgement {
     pub undecided: Vec<usize>,
 }
 
-/// Smallest growth of response times, in seconds per second, that a trial shows which explores: an overload by a tenth. Its bins of
-/// tenths of a second follow the queue of a noisy target.
+/// Smallest growth of response times, in seconds per second, that counts in an exploratory trial: that of an overload by a tenth. The
+/// bins of such a trial, tenths of a second, follow the queue of a noisy target.
 const STEEP_GROWTH: f64 = 0.1;
 
 /// The warning that a link stalled while programs used it.
@@ -34,7 +34,7 @@ const LINK_STALLED: &str = "link_stalled";
 /// only [steep](STEEP_GROWTH) growth counts.
 pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], explores: bool) -> Judgement {
     let audit = observed.audit.as_ref();
-    // What a stall did to requests is not bounded: a queue behind it holds up many more. Programs are only slower.
+    // The effect of a stall on requests has no bound, because the queue behind it holds up many more. Programs only become slower.
     let is_of_programs = match &mut trial.measured {
         Measured::Http(_) => {
             add_void_reasons(trial, &observed.stalls);
@@ -90,10 +90,10 @@ fn add_void_reasons(trial: &mut Trial, more: &[VoidReason]) {
 
 /// Judges a trial by its goals, and returns the indices of those that it leaves undecided.
 ///
-/// What the target itself did lies between the measured figures and those less the generator's share. A goal is met if the worse
-/// end meets it, missed if the better end misses it, else undecided. The trial is void only if every goal is undecided and what
-/// each bounds is vague. A shared processor, or a link that held up requests, is forgiven only if all goals were met. `growth` holds
-/// the growth of response times by goal, which absences of the generator may have caused.
+/// The target's own figures lie between the measured ones and those without the generator's share. A goal is met if the worse end
+/// meets it, missed if the better end misses it, else undecided. The trial is void only if every goal is undecided and each bounded
+/// figure is vague. A shared processor, or a link that held up requests, is forgiven only if all goals were met. `growth` holds the
+/// growth of response times by goal, which absences of the generator may have caused.
 fn judge_goals(
     trial: &mut Trial,
     observed: &Observation,
@@ -105,10 +105,10 @@ fn judge_goals(
     }
     let audit = observed.audit.as_ref();
     let may_grow_alone = trial.http().is_some_and(has_lengthened);
-    // Users who wait for the generator ask less of the target: neither a met goal nor a missed one is the load's.
+    // Users that wait for the generator demand less of the target: neither a met nor a missed goal is due to the planned load.
     let is_exhausted =
         trial.http().is_some_and(HttpTrial::is_exhausted) && trial.told(DECIDED_BY_REFUSALS).is_none();
-    // That a smaller load meets a goal does not say that the planned one does.
+    // A load that was sent late is smaller than planned: a goal that it met may be missed at the planned load.
     let is_sent_late = trial.http().is_some_and(is_sent_late);
     let is_met_by = |goal: &Goal| {
         let is_open = is_sent_late && goal.quantity.is_of_requests();

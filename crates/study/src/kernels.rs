@@ -1,4 +1,4 @@
-//! The observer of kernels: what they counted for the hosts of a trial.
+//! The observer of kernels: reads their counters for the hosts of a trial.
 
 use std::{collections::BTreeMap, io};
 
@@ -75,7 +75,7 @@ const PER_REQUEST: &str = "processor_us_per_request";
 /// All work of this machine.
 const MACHINE: &str = "machine";
 
-/// The begin of the names of a host's quantities.
+/// The beginning of the names of a host's quantities.
 fn begin_of(host: &str) -> String {
     format!("host_{}_", normalized(host))
 }
@@ -91,7 +91,7 @@ pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     let is_http = setup.workload.kind() == Kind::Http;
     let hosts = setup.lab.iter().filter(|_| setup.books_time).flat_map(|lab| &lab.hosts);
     let balancer = setup.balancer.as_ref().map(|balancer| balancer.host);
-    // With a balancer, its time per request and that of all is what is asked.
+    // With a balancer, the main quantities are the times per request of its host and of the whole machine.
     let hosts = hosts.enumerate().map(|(number, host)| {
         (begin_of(&host.name), format!("host {}", host.name), balancer == Some(number))
     });
@@ -143,7 +143,7 @@ fn roles(setup: &Setup, trial: &Trial) -> Vec<Role> {
     let names: Vec<&str> = setup.target_processes().collect();
     let is_target = |process: &&Process| names.contains(&process.name.as_str());
     let targets: Vec<usize> = plan.processes.iter().filter(is_target).map(|target| target.host).collect();
-    // What a program does is what is asked, on whichever side.
+    // A trial of programs measures the programs themselves, on whichever side they run, so each host counts as a target.
     let is_program = setup.workload.kind() == Kind::Command;
     let role = |host| match (setup.from.contains(&host) && !is_program, targets.contains(&host)) {
         (true, true) => Role::Both,

@@ -75,14 +75,14 @@ pub(crate) enum LinkFound {
     },
 }
 
-/// What a study knows of its links.
+/// The measurements and counters of a study's links.
 #[derive(Debug)]
 pub(crate) struct Links {
     folder: ResultFolder,
     measured: Vec<MeasuredLink>,
     /// Counters of all links before the trial.
     before: BTreeMap<String, [Counters; 2]>,
-    /// Of each link that carried something in the trial, when its emulator was away.
+    /// For each link that carried something in the trial, when its emulator was away.
     stalls: Vec<Stalls>,
 }
 
@@ -226,7 +226,7 @@ impl Links {
             let away = after[0].away.since(before[0].away);
             let late_packets = a_to_b.late_packets + b_to_a.late_packets;
             let is_used = a_to_b.offered_packets + b_to_a.offered_packets > 0;
-            // What came while the emulator was away all the time may be unread.
+            // If the emulator was away for most of the trial, packets that came meanwhile may still be unread.
             if is_used || away.total_ns as f64 / 1e9 > trial.elapsed_s / 2.0 {
                 if may_have_changed_result(away, late_packets, trial, goals) {
                     observed.stalls.push(reason(format!(
@@ -262,7 +262,7 @@ impl Links {
     }
 }
 
-/// What one direction of a link carried in a trial of this length.
+/// The use of one direction of a link in a trial of this length.
 fn link_use(name: String, carried: &Carried, rate_bits_per_s: Option<u64>, elapsed_s: f64) -> LinkUse {
     LinkUse {
         name,

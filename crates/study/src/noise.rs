@@ -9,7 +9,7 @@ use record::{HttpPlan, LoadModel, Noise, OnNoise};
 
 use crate::study::Study;
 
-/// Shorter trials are not worth a look, in seconds.
+/// The length of the shortest trial that is worth a look, in seconds.
 const SHORTEST_TRIAL_S: f64 = 5.0;
 /// The longest look, and the largest share of the planned time that it may take.
 const LONGEST_S: f64 = 1.0;
@@ -17,9 +17,9 @@ const LARGEST_SHARE: f64 = 0.05;
 /// The longest wait for a quieter machine, in seconds.
 const LONGEST_WAIT_S: f64 = 10.0;
 
-/// Looks at this machine before a trial, at the processors that its load is to have, and waits for a quieter one if `on_noise`
-/// says so; none if the trial is shorter than 5 s or ends by itself, and if the kernel does not tell. Says to `tell` what the user
-/// should know: nothing of a quiet machine.
+/// Looks at the processors of this machine that the load of a trial is to have, and waits until the machine is quieter if `on_noise`
+/// says so. None if the trial is shorter than 5 s or ends by itself, or if the kernel does not tell. Passes to `tell` the messages
+/// for the user; there are none about a quiet machine.
 pub fn before_trial(
     plan: &HttpPlan,
     on_noise: OnNoise,
@@ -34,8 +34,8 @@ pub fn before_trial(
     look_and_wait(length, on_noise, look, tell)
 }
 
-/// Looks at this machine before the first trial of a study, and waits, as before a trial. What is seen goes into its plan. The
-/// look takes its time from the study's budget, the wait does not.
+/// Looks at this machine before the first trial of a study, and waits, as before a trial. The noise that is seen goes into the plan.
+/// The look takes its time from the study's budget, the wait does not.
 pub fn before_study(study: &mut Study, stop: &AtomicBool, tell: &mut dyn FnMut(&str)) {
     let look = &mut |length| kernel::noise::look(length, &[]).ok().filter(|_| !stop.load(Ordering::Relaxed));
     if let Some(noise) = look_and_wait(length_before(study), study.trial.on_noise, look, tell) {
@@ -43,14 +43,14 @@ pub fn before_study(study: &mut Study, stop: &AtomicBool, tell: &mut dyn FnMut(&
     }
 }
 
-/// Gives a study what was seen of this machine before it, also when it is resumed.
+/// Stores in a study the noise that was seen on this machine before its first trial, also when the study is resumed.
 pub fn heed(study: &mut Study, noise: Noise) {
     study.budget = study.budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(noise.looked_s)));
     study.noise = Some(noise);
 }
 
-/// Looks once; then, if it is to wait, again and again while the machine is noisy, for at most 10 s in all. No look before trials
-/// that have no `length`. `look` gives none if nothing can be seen, or the caller has gone.
+/// Looks once; then, if `on_noise` says to wait, again and again while the machine is noisy, for at most 10 s in all. Does not look if
+/// there is no `length`. `look` returns none if nothing can be seen, or if the user has asked to stop.
 fn look_and_wait(
     length: Option<Duration>,
     on_noise: OnNoise,
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((ms(20.0, 20.0), ms(5.0, 3_600.0)), (Some(1_000), Some(1_000)));
     }
 
-    /// What is seen and told where a look sees these shares of other programs, one after the other.
+    /// The noise that is found and the messages that are told if successive looks see these shares of other programs.
     fn waited(length_ms: Option<u64>, on_noise: OnNoise, others: &[f64]) -> (Option<Noise>, Vec<String>) {
         let (mut looks, mut told) = (others.iter(), Vec::new());
         let look = &mut |length: Duration| {

@@ -28,21 +28,21 @@ pub(crate) struct TrialContext<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What observers report of a trial.
+/// The report of observers on a trial.
 #[derive(Debug, Default)]
 pub(crate) struct Observation {
     pub audit: Option<AuditResult>,
     /// Reasons that always make the trial void.
     pub void_reasons: Vec<VoidReason>,
-    /// How links stalled, each a reason to call the trial void if nothing is known in spite of it.
+    /// Stalls of links, each a reason to call the trial void if nothing can be concluded in spite of it.
     pub stalls: Vec<VoidReason>,
-    /// What these stalls can have done.
+    /// The largest possible effect of these stalls.
     pub stall: LinkStall,
-    /// What the kernels of the hosts counted.
+    /// The counters of the hosts' kernels.
     pub counted: Option<Counted>,
     /// A warning about the observation.
     pub warning: Option<Warning>,
-    /// What the links carried.
+    /// The traffic that the links carried.
     pub links: Vec<LinkUse>,
     /// Values of the quantities that the plan declares.
     pub quantities: BTreeMap<String, f64>,

@@ -23,12 +23,12 @@ pub(crate) struct Observers {
 
 impl Observers {
     fn all(&mut self) -> [&mut dyn Observer; 4] {
-        // The balancer after the kernels: asking it is work of its host.
+        // The balancer comes after the kernels, because a request for its statistics makes work for its host.
         [&mut self.evidence, &mut self.links, &mut self.kernels, &mut self.balancer]
     }
 
     pub(crate) fn before(&mut self, mut context: TrialContext<'_>) -> Result {
-        // The kernels last: what others look at beforehand does not count.
+        // The kernels come last, so that the work of the other observers is not counted.
         let [evidence, links, kernels, balancer] = self.all();
         [evidence, links, balancer, kernels]
             .into_iter()

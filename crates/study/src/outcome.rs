@@ -140,7 +140,7 @@ fn confirmation(
     })
 }
 
-/// Warns of goals that the lower bound met in the search but not in all confirmations.
+/// Warns of goals that were met at the lower bound in the search but not in all confirmations.
 fn unconfirmed(plan: &StudyPlan, setting: usize, found: &SearchOutcome) -> Vec<Warning> {
     let Some((confirmed, search)) = found.confirmation.as_ref().zip(plan.search_of(setting)) else {
         return Vec::new();
@@ -160,7 +160,7 @@ fn unconfirmed(plan: &StudyPlan, setting: usize, found: &SearchOutcome) -> Vec<W
     goals.filter(|(_, (_, met))| **met < confirmed.valid).map(warning).collect()
 }
 
-/// Whether enough of the repeats that decided it met each goal; none if nothing is decided.
+/// Whether each goal was met in enough of the repeats that decided it; none if nothing is decided.
 fn goals_met(plan: &StudyPlan, valid: &[&TrialEntry]) -> Option<bool> {
     let is_met = |goal: usize| {
         let decided: Vec<bool> = valid.iter().filter_map(|entry| entry.decides(goal, plan)).collect();
@@ -168,7 +168,7 @@ fn goals_met(plan: &StudyPlan, valid: &[&TrialEntry]) -> Option<bool> {
         (!decided.is_empty()).then(|| plan.counts_as_met(goal, met, decided.len()))
     };
     let of_goals: Vec<Option<bool>> = (0..plan.goals.len()).map(is_met).collect();
-    // A goal that is missed decides, whatever became of the others.
+    // One missed goal decides, whatever the outcome of the other goals.
     let is_missed = of_goals.contains(&Some(false));
     (!of_goals.is_empty() && (is_missed || !of_goals.contains(&None))).then_some(!is_missed)
 }
@@ -234,7 +234,7 @@ fn summaries(plan: &StudyPlan, valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
         let values = at(|span| span.value);
         let is_wide = measured.iter().any(Span::is_wide);
         let summary = summarize(&values, confidence).ok()?;
-        // The interval of the median reaches from that of the least values to that of the largest.
+        // The median's interval reaches from the low end for the least values to the high end for the largest values.
         let low = summarize(&at(|span| span.least), confidence).ok()?.low;
         let high = summarize(&at(|span| span.most), confidence).ok()?.high;
         Some(QuantitySummary {

@@ -57,8 +57,8 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
     })
 }
 
-/// The settings with what they vary on hosts, and the quantities that the workloads and observers of all settings declare,
-/// each once.
+/// The settings with the host settings that they vary, and the quantities that the workloads and observers of all settings
+/// declare, each once.
 fn settings_and_quantities(study: &Study) -> Result<(Vec<Setting>, Vec<DeclaredQuantity>), String> {
     let mut settings = study.settings.clone();
     let mut all: Vec<DeclaredQuantity> = Vec::new();

@@ -37,7 +37,7 @@ struct Claim {
     load: Option<f64>,
     length: Option<Duration>,
     bottleneck: Bottleneck,
-    /// What is raised; what would raise it if proofload cannot.
+    /// The change that raises the limit; the error says what would raise it if proofload cannot.
     change: Result<String, String>,
 }
 
@@ -48,8 +48,8 @@ struct Document {
     claims: Vec<Claim>,
 }
 
-/// Raises each limit that the trials of a finished study named, once, and adds to its result what came of that. If the proof does
-/// not finish, the result has its ending and is not written.
+/// Raises each limit that the trials of a finished study named, once, and adds the findings to the study's result. If the proof does
+/// not finish, the returned result has the proof's ending and is not written.
 ///
 /// # Errors
 /// If the folder of the proof cannot be used, or a limit of this machine cannot be read.
@@ -69,7 +69,7 @@ pub fn prove(
     if !claims.is_empty() {
         match run_trials(study, &claims, folder, options, on_event)? {
             Ok(proofs) => result.proofs = proofs,
-            // The study is as it was.
+            // The stored result of the study stays as it was.
             Err(ending) => return Ok(StudyResult { ending, ..result }),
         }
     }
@@ -79,7 +79,7 @@ pub fn prove(
     Ok(result)
 }
 
-/// What each verdict names first, with the setting in which it was named first. A carried load bounds nothing.
+/// The limit that each verdict names first, with the setting in which it was named first. An offered load is no limit.
 fn claims(study: &Study, plan: &StudyPlan, trials: &[TrialEntry]) -> Vec<Claim> {
     let mut claims: Vec<Claim> = Vec::new();
     for setting in 0..plan.settings.len() {
@@ -139,13 +139,13 @@ fn run_trials(
             of_setting.goals_met
         };
         let proven = match better[..] {
-            // A limit of this machine: what nothing may be concluded from, is valid without it.
+            // A limit of this machine: all trials were void with it, and most are valid without it.
             [] if valid(before) == 0 && 2 * valid(after) > REPEATS => Proven::Moved,
-            // The first figure is what is carried: more of it counts although answers take longer, less does not.
+            // The first figure is the carried load: if it rose, longer response times do not matter; if it fell, nothing is proven.
             [Some(false), ..] => Proven::NotMoved,
             _ if better.contains(&Some(true)) => Proven::Moved,
             _ if (are_met(before), are_met(after)) == (Some(false), Some(true)) => Proven::Moved,
-            // What could not be compared may have become better.
+            // Figures that could not be compared may have become better.
             _ if better.len() < compared => Proven::Undecided,
             _ => Proven::NotMoved,
         };
@@ -215,7 +215,7 @@ impl StudyFile for Document {
                     setup.workload.set_length(length);
                 }
                 if number % 2 == 1 {
-                    // It could be raised when the claim was made.
+                    // The limit could be raised when the claim was made.
                     let _ = raise::raise(&mut setup, &claim.bottleneck);
                 }
                 setup

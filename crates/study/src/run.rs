@@ -71,7 +71,7 @@ pub fn run(
     };
     let resumed = earlier.as_ref().map_or(u32::from(options.resume), |earlier| earlier.resumed + 1);
     let mut earlier_warnings = earlier.map(|earlier| earlier.warnings).unwrap_or_default();
-    // It says why the earlier run ended.
+    // This warning says why the earlier run ended.
     earlier_warnings.retain(|warning| warning.code != FAILED);
     let evidence = Evidence::new(folder, &done).map_err(|cause| FolderError::File {
         what: "continue in",
@@ -146,7 +146,7 @@ fn create_or_resume(
             folder.path().display()
         )));
     }
-    // --resume changes the command line, and --set budget may, with how long trials may become; everything else must be equal.
+    // --resume changes the command line; --set budget may change it, and how long trials may become. Everything else must be equal.
     keep_settings(study, &mut new_plan, &stored_plan);
     let same = StudyPlan { command: new_plan.command.clone(), ..stored_plan.clone() } == new_plan;
     if !same {
@@ -159,7 +159,7 @@ fn create_or_resume(
     Ok((stored_plan, trials, result))
 }
 
-/// Keeps what was set when the run that is resumed began: how long trials may become, by the budget of then, and what a look found.
+/// Keeps two settings of the run that is resumed: how long trials may become, which its budget set, and the load that a look found.
 fn keep_settings(study: &Study, new_plan: &mut StudyPlan, stored_plan: &StudyPlan) {
     let looks = study.search.as_ref().is_some_and(|search| search.begin == Begin::Looks);
     let stored = stored_plan.search.iter().chain(&stored_plan.other_searches);

@@ -55,8 +55,8 @@ pub(crate) struct Runner<'a> {
     /// Duration of the earlier runs of this study, in seconds.
     before_s: f64,
     next_index: u64,
-    /// Sum of what the trials of this run took beyond their own durations (setup, settling, draining), in seconds,
-    /// and the number of these trials.
+    /// Sum of the time that the trials of this run took beyond their own durations (setup, settling, draining), in
+    /// seconds, and the number of these trials.
     overhead: (f64, u32),
     /// Number of `entries` that earlier runs wrote. `replayed` of them have been matched with the plan.
     earlier_trials: usize,
@@ -72,14 +72,14 @@ pub(crate) struct Runner<'a> {
     /// Searched settings whose target has answered a probe.
     probed_settings: Vec<usize>,
     observers: Observers,
-    /// What there was on the hosts before their first trial.
+    /// The leftovers on the hosts before their first trial.
     idle: settle::Idle,
     /// How long the target needs for the requests that the last trial gave up.
     backlog: Duration,
     /// The gap that the search asked for before the next trial.
     gap: Duration,
     reported_adjustments: Vec<String>,
-    /// What was done to hosts during the last trial.
+    /// The actions on hosts during the last trial.
     actions: Vec<record::ActionRecord>,
     /// Warnings that the next trial entry will hold.
     pub(crate) pending_warnings: Vec<Warning>,

@@ -52,7 +52,7 @@ impl RunningSearch {
         let loss = |goal| entry.loss_ratios.get(goal).copied().unwrap_or(1.0);
         let loss_ratios = (0..self.search.plan().goals.len()).map(loss).collect();
         let is_exhausted = entry.trial.http().is_some_and(|http| http.is_exhausted() || is_sent_late(http));
-        // Of a trial that is void because each goal is undecided within wide bounds, the load was the planned one.
+        // If a trial is void only because each goal is undecided within wide bounds, its load was the planned one.
         let is_open = |goal: &Goal| goal.is_met_by(&entry.trial, entry.audit.as_ref()).is_none();
         let is_vague = entry.trial.validity.is_void()
             && entry.trial.validity.reasons().iter().all(|reason| reason.rule == VoidRule::Late)
@@ -82,7 +82,7 @@ impl RunningSearch {
         self.search.unsteady(goal_index)
     }
 
-    /// The length of the trials that decide about the goal at this index, in seconds, and how many times longer it is than it was.
+    /// The length of the trials that decide about the goal at this index, in seconds, and how many times longer it is than at first.
     pub(crate) fn trial_s(&self, goal_index: usize) -> (f64, f64) {
         (self.search.plan().goals[goal_index].final_trial_duration_s, self.search.longer())
     }

@@ -27,7 +27,7 @@ use crate::{
     widened::widened,
 };
 
-/// A trial that a number of requests ends is ended after this time if nothing took a single one, in nanoseconds.
+/// A trial that a number of requests ends is stopped after this time if not one of them could be sent, in nanoseconds.
 const LONGEST_IN_VAIN_NS: u64 = 5_000_000_000;
 
 /// The content of a single trial's result folder.
@@ -66,7 +66,7 @@ pub fn run(
         }
     });
     if guard.aborted_ns.is_some() {
-        // Later trials run.
+        // The flag must not stop later trials.
         stop.store(false, Ordering::Relaxed);
     }
     let plan = Arc::unwrap_or_clone(plan);
@@ -80,8 +80,8 @@ pub fn run(
     }
 }
 
-/// Runs a plan on workers of this machine, and says what bounded the trial by what the kernels of this machine and of remote
-/// hosts counted. A trial that nothing answered is void, and nothing bounded it; so is one that `on_noise` makes void.
+/// Runs a plan on workers of this machine, and says what bounded the trial, by the counters of the kernels of this machine and of
+/// remote hosts. A trial without any answer is void, and nothing bounded it. A trial may also be void because of `on_noise`.
 ///
 /// # Errors
 /// Those of [`run`].
@@ -94,7 +94,7 @@ pub fn run_watched(
     on_noise: OnNoise,
     mut on_tick: impl FnMut(&Tick),
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
-    // Requests that are refused are tried again more and more seldom: a number of them would take hours.
+    // Refused requests are tried again ever more rarely, so a fixed number of them would take hours.
     let (ends_itself, mut in_vain, mut is_vain) = (plan.duration_ns.is_some(), true, false);
     let watch = |tick: &Tick| {
         on_tick(tick);

@@ -15,11 +15,11 @@ const UNSTEADY: &str = "unsteady";
 const LONGER_TRIALS: &str = "longer_trials";
 /// A trial that is this many times longer than a cycle of the service is nearly the same whenever it runs.
 const CYCLES: f64 = 5.0;
-/// A trial that is this many times longer than it took until losses began shows mostly what comes then.
+/// A trial that is this many times longer than the time until losses begin shows mostly the service after that time.
 const DELAYS: f64 = 10.0;
 
-/// Says where the trials of a search depend on the time. In a search of the preset `mlrsearch`, the goal is not decided then; the others
-/// name the bounds that their standards define.
+/// Says where the trials of a search depend on the time. A search of the preset `mlrsearch` then leaves the goal undecided; other
+/// presets keep the bounds that their standards define.
 pub(crate) fn check(
     search: &SearchPlan,
     of_goal: impl Fn(usize) -> (Option<Unsteady>, (f64, f64)),
@@ -48,13 +48,13 @@ pub(crate) fn check(
     warnings
 }
 
-/// A valid trial, as a search wants to know it.
+/// A valid trial, in the form that a search needs.
 pub(crate) fn timed(goal: &Goal, loss_ratio: f64, entry: &TrialEntry, asked: &NextTrial) -> Timed {
     let is_told = matches!(goal.quantity, GoalQuantity::Errors | GoalQuantity::ResponseTime { .. });
     let parts = entry.trial.http().filter(|_| is_told).map_or(&[][..], parts);
     let slowness = |part: &Interval| {
         let GoalQuantity::ResponseTime { bound_ns } = goal.quantity else { return Some(0.0) };
-        // The nearest that is known of a second, and not below what the goal bounds.
+        // The known figure of a second that is nearest to the percentile that the goal bounds, and not below it.
         let time_us = match goal.loss_ratio {
             share if share >= 0.5 => part.p50_us,
             share if share >= 0.01 => part.p99_us,
@@ -80,8 +80,8 @@ pub(crate) fn timed(goal: &Goal, loss_ratio: f64, entry: &TrialEntry, asked: &Ne
     }
 }
 
-/// The intervals of a steady load in which requests were due. None if they do not tell: requests that time out are counted when they
-/// do, not when they are due.
+/// The intervals of a steady load in which requests were due. Empty if the intervals do not tell: requests that time out are counted
+/// when they time out, not when they are due.
 fn parts(http: &HttpTrial) -> &[Interval] {
     let sending_ns = http.plan.sending_ns().filter(|_| http.plan.load.is_open());
     if http.errors.iter().any(|(class, _)| class.is_timeout()) {

@@ -1,6 +1,6 @@
 //! Why a study ends.
 
-/// What is done in a study, or why the study ends.
+/// The result of a step of a study; the error says why the study ends.
 pub(crate) type Result<T = (), E = StopReason> = std::result::Result<T, E>;
 
 /// Why a study ends before all of its plan has been run.

@@ -17,11 +17,11 @@ pub struct Study {
     pub seed: u64,
     /// Wall-clock time after which no further trial begins; none for no limit.
     pub budget: Option<Duration>,
-    /// What varies, in the order of the file.
+    /// The factors, in the order of the file.
     pub factors: Vec<Factor>,
     /// All combinations of levels that are run, in the order of the file.
     pub settings: Vec<Setting>,
-    /// What a load must satisfy.
+    /// The goals that a load must meet.
     pub goals: Vec<Goal>,
     /// How trials are run.
     pub trial: TrialShape,
@@ -31,7 +31,7 @@ pub struct Study {
     pub search: Option<Search>,
     /// The same search with other presets, for the settings that name one.
     pub other_searches: Vec<Search>,
-    /// What a look at this machine saw before the first trial; none if there was no look.
+    /// The noise that a look at this machine saw before the first trial; none if there was no look.
     pub noise: Option<Noise>,
     /// Warnings that the result repeats, such as settings that were left out.
     pub warnings: Vec<record::Warning>,
@@ -77,14 +77,14 @@ pub struct TrialShape {
     pub warm_up: Option<Duration>,
     /// Pause before every trial.
     pub pause: Duration,
-    /// Longest time to wait before a trial until what ended connections have left is not in its way; zero does not wait. Unless
-    /// given, as long as they usually take to close, and as the kernel remembers them.
+    /// Longest wait before a trial for the leftovers of ended connections that would disturb it; zero does not wait. If none, as long
+    /// as connections usually take to close, and as the kernel remembers them.
     pub settle: Option<Duration>,
     /// When hosts and targets are set up anew.
     pub fresh: Fresh,
     /// How often a void trial is repeated.
     pub void_attempts: u32,
-    /// What is done about the noise of this machine.
+    /// How the study treats the noise of this machine.
     pub on_noise: OnNoise,
 }
 
@@ -116,14 +116,14 @@ pub struct Search {
     pub repeats: Option<u32>,
     /// Number of trials at the lower bound after the search.
     pub confirm: u32,
-    /// Where it begins.
+    /// Where the search begins.
     pub begin: Begin,
 }
 
 /// Where a search begins.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Begin {
-    /// At its smallest load, and with multiples of that.
+    /// At its smallest load, and then at multiples of it.
     Smallest,
     /// Where a [look](crate::look) at the target says.
     Looks,
@@ -149,22 +149,22 @@ pub struct Setup {
     pub books_time: bool,
     /// The balancer between load and target, if any.
     pub balancer: Option<lab::Balancer>,
-    /// What is done to hosts during each trial.
+    /// Actions on hosts during each trial.
     pub actions: Vec<Action>,
 }
 
-/// Something that is done to a host during a trial.
+/// An action on a host during a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
     /// When, after the load began.
     pub at: Duration,
     /// Index of the host in the lab's plan.
     pub host: usize,
-    /// What.
+    /// The kind of the action.
     pub what: ActionKind,
 }
 
-/// What is done to a host.
+/// A kind of action on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ActionKind {
     /// A command of `proofload balance` for the balancer, by the words after its name.

@@ -27,7 +27,7 @@ pub(crate) use command::{Hook, Kept};
 /// Placeholder in commands and patterns for the folder that a target's process stores in.
 const TARGET_FOLDER: &str = "{target_folder}";
 
-/// Folder for what programs keep while the testbed is up. No process can have this name.
+/// Folder for files that programs keep while the testbed is up. No process can have this name.
 const SCRATCH_FOLDER: &str = ".scratch";
 
 /// Hosts and targets that are up; no lab if the target is external.
@@ -132,8 +132,8 @@ impl Testbed {
         outcome.err().unwrap_or_default().iter().map(ToString::to_string).collect()
     }
 
-    /// What connections have left on each host of the lab, its name after `prefix`. Those of the load are this study's alone:
-    /// there, every open connection is one of the last trial.
+    /// The leftovers of connections on each host of the lab; `prefix` precedes the host's name. The hosts of the load are this study's
+    /// alone: there, every open connection is one of the last trial.
     pub(crate) fn leftovers(&self, prefix: &str) -> Vec<(String, io::Result<Vec<Leftover>>)> {
         let hosts = self.lab.iter().flat_map(Lab::hosts).enumerate();
         let of = |(index, host): (usize, lab::HostHandle<'_>)| {

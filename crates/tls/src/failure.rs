@@ -48,7 +48,7 @@ pub enum Failure {
     Other,
 }
 
-/// What is wrong with a certificate, in words, by an error of the library.
+/// The fault of a certificate in words, for an error of the library.
 pub fn certificate_fault(error: &CertificateError) -> &'static str {
     const EXTENSION: &str = "it has a critical extension that is not known";
     match error {
@@ -78,10 +78,10 @@ pub fn certificate_fault(error: &CertificateError) -> &'static str {
     }
 }
 
-/// What is wrong with a certificate and its key, in words, by an error of the library.
+/// The fault of a certificate and its key in words, for an error of the library.
 pub fn identity_fault(error: &Error) -> String {
     match error {
-        // Of a key that it cannot read, it says no more.
+        // The library says no more about a key that it cannot read.
         Error::General(_) => "keys of this kind or length are not supported: RSA of 2048 to 4096 bits, P-256, P-384 and Ed25519 are".to_owned(),
         error => format!("{error}; certificate and key must belong together"),
     }
@@ -99,7 +99,7 @@ impl Failure {
         matches!(self, Self::WouldBlock | Self::Again)
     }
 
-    /// Its name in JSON; failures of the stream share one.
+    /// The failure's name in JSON; failures of the stream share one.
     pub fn name(self) -> &'static str {
         match self {
             Self::WouldBlock => "would_block",

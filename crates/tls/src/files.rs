@@ -28,7 +28,7 @@ impl Identity {
         Ok(Self { chain: read_certificates(certificates)?, key: read_key(key)? })
     }
 
-    /// What is wrong with the files, each by itself.
+    /// The mistakes in the two files, each checked by itself.
     pub fn mistakes(certificates: &Path, key: &Path) -> impl Iterator<Item = ConfigError> {
         [read_certificates(certificates).err(), read_key(key).err()].into_iter().flatten()
     }
@@ -40,7 +40,7 @@ impl Identity {
     }
 }
 
-/// Bytes as text between lines that say what they are, in lines of 64 characters.
+/// Bytes as text between lines that name their kind, in lines of 64 characters.
 fn armoured(label: &str, der: &[u8]) -> String {
     let text = BASE64_STANDARD.encode(der);
     let mut armoured = format!("-----BEGIN {label}-----\n");
@@ -69,7 +69,7 @@ pub fn read_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
 }
 
 /// Reads the certificates of the authorities that the system trusts. Its file may have certificates of forms that are no longer used:
-/// others still count.
+/// these are ignored.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -106,10 +106,10 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     })
 }
 
-/// What stands in the PEM of an encrypted key: of PKCS#8 (RFC 7468, 11), and as OpenSSL writes those of RSA alone.
+/// Marks of an encrypted key in PEM: for PKCS#8 (RFC 7468, 11), and for the form that OpenSSL writes for RSA alone.
 const ENCRYPTED: [&[u8]; 2] = [b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED"];
 
-/// `missing`: what to say of a file without what is looked for.
+/// `missing`: the words for a file that lacks the wanted item.
 fn fails(path: &Path, text: &[u8], error: &pem::Error, missing: &str) -> ConfigError {
     let is_encrypted = ENCRYPTED.iter().any(|mark| text.windows(mark.len()).any(|part| part == *mark));
     let cause = match error {

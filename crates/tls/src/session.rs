@@ -48,7 +48,7 @@ impl Session {
             let client = Offer::default().client_builder().ok()?.dangerous();
             let client = client.with_custom_certificate_verifier(Arc::new(AnyCertificate::default()));
             let mut config = client.with_no_client_auth();
-            // What one service of a name has answered must not shape how another one is asked.
+            // The answers of one service of a name must not affect how another one is asked.
             config.resumption = Resumption::disabled();
             Some(Arc::new(config))
         });
@@ -135,7 +135,7 @@ impl Session {
                 continue;
             }
             match self.decrypt(io, buffer, read) {
-                // What came before the failure counts; the next call tells of the failure.
+                // Bytes before the failure count; the next call reports the failure.
                 Ok(0) => {}
                 Ok(received) => return Ok(received),
                 Err((0, failure)) => return Err(failure),
@@ -222,7 +222,7 @@ impl Session {
         self.connection.reader().fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
     }
 
-    /// Whether the session took up an earlier one. False until the handshake is done.
+    /// Whether the session resumed an earlier one. False until the handshake is done.
     pub fn is_resumed(&self) -> bool {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
@@ -289,7 +289,7 @@ impl Session {
             Err(error) => {
                 let chosen = self.connection.negotiated_cipher_suite().is_some();
                 let failure = self.fail(Failure::of_protocol(&error, handshaking, chosen));
-                // The alert tells the peer why; if the stream does not take it, the failure is still the news.
+                // The alert tells the peer why; if the stream does not take it, the caller still gets the failure.
                 let _ = self.flush(io);
                 Err(failure)
             }

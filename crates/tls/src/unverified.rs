@@ -10,7 +10,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime},
 };
 
-/// Schemes whose signatures only others can check: those of keys of P-521 and Ed448, and of RSA keys for PSS alone
+/// Schemes whose signatures cannot be checked here: those of keys of P-521 and Ed448, and of RSA keys for PSS alone
 /// (`rsa_pss_pss_…`, RFC 8446, 4.2.3).
 const UNCHECKED_SCHEMES: [SignatureScheme; 5] = [
     SignatureScheme::ECDSA_NISTP521_SHA512,
@@ -52,7 +52,7 @@ impl AnyCertificate {
             for algorithm in *algorithms {
                 match entity.verify_signature(*algorithm, message, signed.signature()) {
                     Ok(()) => return Ok(HandshakeSignatureValid::assertion()),
-                    // Others are not for such a key.
+                    // Other errors mean that the algorithm is not for such a key.
                     Err(error) => is_wrong |= matches!(error, webpki::Error::InvalidSignatureForPublicKey),
                 }
             }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Network;
 
-/// An address that an interface has got, with the longest prefix.
+/// An address that was given to an interface, with the longest prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceAddress {
     /// Name of the interface.

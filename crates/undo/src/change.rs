@@ -78,7 +78,7 @@ impl Change {
         }
     }
 
-    /// Fails if a later proof that the change is the run's would be impossible. The kernel's settings lie below `settings`.
+    /// Fails if it would be impossible to prove later that the change is the run's. The kernel's settings lie below `settings`.
     pub(crate) fn check_provable(&self, run: &str, settings: &[&str]) -> Result<(), Error> {
         match self {
             Self::Folder { path } | Self::File { path } | Self::ControlGroup { path }
@@ -123,7 +123,7 @@ impl Change {
     }
 }
 
-/// Whether a path leads where its words say.
+/// Whether a path is absolute and contains no `..`.
 fn is_plain(path: &Path) -> bool {
     path.is_absolute() && !path.components().any(|part| part == Component::ParentDir)
 }

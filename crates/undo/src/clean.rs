@@ -62,7 +62,7 @@ pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
 /// left to their next start, unless their network namespace is gone.
 ///
 /// # Errors
-/// When the folder cannot be read. What cannot be undone is in the result.
+/// When the folder cannot be read. The result lists the changes that cannot be undone.
 pub fn clean(folder: &Folder) -> Result<Cleaned, Error> {
     clean_within(folder, LOCK_TIMEOUT)
 }
@@ -74,7 +74,7 @@ fn clean_within(folder: &Folder, time: Duration) -> Result<Cleaned, Error> {
     })
 }
 
-/// The same, with services that were killed or have kept their changes.
+/// Like `clean`, but also undoes the changes of services that were killed or have kept their changes.
 ///
 /// # Errors
 /// As [`clean`].

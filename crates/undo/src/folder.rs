@@ -50,8 +50,8 @@ impl Folder {
         }
     }
 
-    /// The folder `name` in one that everybody may write to. If another user has made that first, one whose name is drawn, and is
-    /// found again because no other user can have put it there.
+    /// The folder `name` in a folder that every user may write to. If another user has already made it, a folder with a random suffix,
+    /// which later calls find again: only a private folder of this user can be opened.
     fn in_shared(place: &Path, name: &str) -> Result<Self, Error> {
         let first = place.join(name);
         let user = geteuid().as_raw();
@@ -77,7 +77,7 @@ impl Folder {
     /// When the folder cannot be created, or another user could look into it.
     pub fn at(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
-        // Of what lies in it, the whole path is recorded.
+        // Journals record the absolute paths of files in this folder.
         let path = std::path::absolute(&path).unwrap_or(path);
         files::Folder::make(&path, Trust::Private).map(Self::of).map_err(|error| unusable(path, &error))
     }
@@ -101,7 +101,7 @@ impl Folder {
         self.held.has(TUNINGS)
     }
 
-    /// Locks the folder until what is returned is dropped: two tunings at once would take each other's values for the first ones.
+    /// Locks the folder until the returned value is dropped: two tunings at once would take each other's values for the original ones.
     ///
     /// # Errors
     /// When another process holds the lock.
@@ -110,7 +110,7 @@ impl Folder {
     }
 
     pub(crate) fn lock_within(&self, time: Duration) -> Result<files::Folder, Error> {
-        // A descriptor of its own, which alone has the lock.
+        // A new descriptor holds the lock, so that dropping it releases the lock.
         let held = self.held.below(".", Trust::Private);
         let held = held.map_err(|error| unusable(self.path().to_owned(), &error))?;
         let why = "another command changes settings of this host; wait for its end, and try again";
@@ -130,7 +130,7 @@ impl Folder {
         self.held.path()
     }
 
-    /// Lets settings lie elsewhere.
+    /// Makes `folder` the folder of the kernel's settings.
     #[cfg(test)]
     pub(crate) fn with_settings_in(self, folder: &Path) -> Self {
         let folder: &'static str = folder.display().to_string().leak();
@@ -176,7 +176,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let own = Folder::in_shared(place.path(), "proofload-0").unwrap();
         assert_eq!(own.path(), place.path().join("proofload-0"));
-        // Of another user: a folder, a link to one of ours, and one that looks as if it had been drawn.
+        // Another user owns a folder, a link to a folder of ours, and a folder whose name has a suffix like a random one.
         for (name, target) in [("taken-0", None), ("linked-0", Some(own.path())), ("drawn-0", None)] {
             let first = place.path().join(name);
             match target {

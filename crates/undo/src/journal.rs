@@ -28,7 +28,7 @@ pub(crate) struct Header {
     /// When the journal was opened, in nanoseconds since the boot.
     #[serde(default)]
     pub opened_ns: u64,
-    /// Whether its changes stay after a kill, until they are asked for.
+    /// Whether its changes stay after a kill, until the service starts again or `clean_all` undoes them.
     #[serde(default)]
     pub is_service: bool,
 }
@@ -79,7 +79,7 @@ impl Journal {
     }
 
     /// Creates the journal of a service, and takes over the changes of those services of the same kind and title that are dead or have
-    /// kept them. The caller makes sure that there is one service of the title.
+    /// kept them. The caller makes sure that no other service with this title runs.
     ///
     /// # Errors
     /// When the journal cannot be written.
@@ -91,7 +91,7 @@ impl Journal {
             let Ok(Some(JournalContent { header, open, .. })) = read(folder, &name) else { continue };
             let is_same = header.is_service && header.kind == kind && header.title == title;
             let is_same_boot = header.boot == boot_id();
-            // Its process holds a lock as long as it lives; numbers of processes mean nothing in another container.
+            // A live owner holds the lock of its journal. Its process number proves nothing, because it may be of another container.
             let lock = |file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
             let is_left = || folder.held().kept(&name, OFlags::RDWR).is_ok_and(lock);
             if is_same && (!is_same_boot || is_left()) {
@@ -100,7 +100,7 @@ impl Journal {
             }
         }
         let entries = journal.record_all(changes.iter().cloned())?;
-        // Until they are gone, both list the same, and to undo it twice does no harm.
+        // Until the old journals are removed, they and the new one list the same changes. Undoing a change twice does no harm.
         let removed = names.iter().try_for_each(|name| folder.held().remove(name));
         removed.map_err(|cause| Error::Write { path: folder.path().into(), cause })?;
         Ok((journal, entries.into_iter().zip(changes).collect()))
@@ -170,7 +170,7 @@ impl Journal {
         Ok(numbers)
     }
 
-    /// Replaces recorded changes by what is known of them now.
+    /// Replaces recorded changes with versions that contain what has become known since.
     ///
     /// # Errors
     /// When the record cannot be written. The changes stay as they were recorded.
@@ -188,12 +188,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Leaves the changes as they are, and the journal for [`restore`](crate::restore), or for the next start of a service.
+    /// Leaves the changes as they are, and keeps the journal for [`restore`](crate::restore) or for the next start of the service.
     pub fn keep(mut self) {
         self.set_kept(true);
     }
 
-    /// Says whether a drop of the journal leaves the changes as they are, as [`keep`](Self::keep) does.
+    /// Sets whether dropping the journal leaves the changes as they are, as [`keep`](Self::keep) does.
     pub fn set_kept(&mut self, is_kept: bool) {
         self.is_kept = is_kept;
     }
@@ -256,7 +256,7 @@ impl Journal {
             let end = state.file.stream_position()?;
             let written = state.file.write_all(lines).and_then(|()| state.file.sync_data());
             if written.is_err() {
-                // Part of a line, as on a full disk, would damage the next line.
+                // A partly written line, as on a full disk, would damage the next line.
                 let _ = state.file.seek(SeekFrom::Start(end)).and_then(|_| state.file.set_len(end));
             }
             written
@@ -267,7 +267,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // What a service does goes on without it, when it has a fault.
+        // If a service panics, its changes stay, so that they keep working without it.
         if self.is_kept || self.is_service && std::thread::panicking() {
             return;
         }
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_record_is_removed() {
-        // The limit holds for the whole process, whose own output may be a long file.
+        // The limit applies to the whole process, whose output may go to a long file, so the test runs in a child process.
         const CHILD: &str = "UNDO_TEST_CHILD";
         if std::env::var_os(CHILD).is_none() {
             let name = "journal::tests::an_incomplete_record_is_removed";
@@ -369,7 +369,7 @@ mod tests {
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGXFSZ);
         signals.thread_block().unwrap();
-        // In the middle of a line.
+        // The limit lies in the middle of a line.
         let (before, max_bytes) = (getrlimit(Resource::Fsize), 100_001);
         setrlimit(Resource::Fsize, Rlimit { current: Some(max_bytes), ..before }).unwrap();
         let written = (0..).take_while(|_| journal.record(things.clone()).is_ok()).take(10_000).count();

@@ -3,7 +3,7 @@
 //! A run creates a [`Journal`] and records every change before it makes the change (a process: as soon as it has a number).
 //! Dropping the journal undoes the remaining changes. After a kill, the next run or `proofload clean` calls [`clean`],
 //! which undoes the journals whose owner is dead and no others.
-//! A service may be killed and started anew while its changes stay: [`Journal::resume`] goes on with them, and only [`clean_all`] undoes
+//! A service may be killed and restarted while its changes stay: [`Journal::resume`] takes them over, and only [`clean_all`] undoes
 //! them.
 //! A tuning of the kernel's settings stays after its owner's end, so its journals lie apart and wait for [`restore`].
 //!
@@ -53,7 +53,7 @@ pub enum Error {
     Folder {
         /// The folder.
         path: std::path::PathBuf,
-        /// What is wrong, and what to do.
+        /// The reason, and what the user can do.
         why: String,
     },
     /// A journal cannot be written, so nothing may be changed.
@@ -90,7 +90,7 @@ pub enum Error {
         "the path {0} does not contain the run's identifier, so a later cleanup could not prove that it is ours"
     )]
     Unprovable(std::path::PathBuf),
-    /// A setting that is none.
+    /// The path does not belong to a setting of the kernel.
     #[error("{0} is no setting of the kernel, which are below /proc/sys and /sys")]
     NoSetting(std::path::PathBuf),
     /// A setting has another value than we gave it.

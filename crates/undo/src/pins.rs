@@ -1,4 +1,4 @@
-//! Pins of a balancer in the BPF file system: its tables, and what attaches its program to devices.
+//! Pins of a balancer in the BPF file system: its tables, and the links and filters that attach its program to devices.
 
 use std::{error, fs, io, path::Path};
 
@@ -15,33 +15,33 @@ use crate::{
     qdisc,
 };
 
-/// What the name of the folder of a balancer's pins begins with.
+/// Prefix of the name of a folder that holds a balancer's pins.
 pub const PINS_PREFIX: &str = "proofload-balance-";
-/// What the pin of a link of cls_bpf begins with; the device's index follows, as with the others.
+/// Prefix of the name of a cls_bpf link's pin; the device's index follows, as it does in the names below.
 pub const CLS_LINK: &str = "cls-link-";
-/// What the pin of a link of XDP begins with.
+/// Prefix of the name of an XDP link's pin.
 pub const XDP_LINK: &str = "xdp-link-";
-/// What the pin of a filter's program begins with. A filter has no pin of its own: its program says there that it is ours.
+/// Prefix of the name of a filter program's pin. A filter itself has no pin: the pin of its program proves that the filter is ours.
 pub const FILTER: &str = "filter-";
-/// What the name of a folder among the pins begins with which says that the qdisc clsact of a device is ours.
+/// Prefix of the name of a folder among the pins that marks the clsact qdisc of a device as ours.
 pub const QDISC: &str = "qdisc-";
 /// The name of the balancer's program, by which its filters are known.
 pub const BALANCER_PROGRAM: &str = "l2dsr";
-/// The folder in that of a balancer's state which is a BPF file system of its own, where the machine has none.
+/// The folder inside a balancer's state folder on which a BPF file system is mounted if the machine has none.
 pub const OWN_BPF: &str = "bpf";
 
 type Cause = Box<dyn error::Error + Send + Sync>;
 
-/// The folder of a balancer's pins, held by a lock of the folder itself: as long as a process has this, no other one takes the folder or
-/// removes what is in it, whatever namespaces and folders of state the two have. The kernel ends the lock with the process.
+/// The folder of a balancer's pins, held by a lock on the folder itself: while a process holds it, no other process takes the folder or
+/// removes its content, whatever namespaces and state folders the two use. The kernel releases the lock when the process ends.
 #[derive(Debug)]
 pub struct Pins(files::Folder);
 
 impl Pins {
-    /// Takes the folder, if it is there.
+    /// Takes the folder if it exists.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] when another process has it; when other users can write to it, or it is theirs.
+    /// [`io::ErrorKind::ResourceBusy`] when another process holds it; another error when another user owns it or can write to it.
     pub fn there(path: &Path) -> io::Result<Option<Self>> {
         match Self::take(|| files::Folder::open(path, Trust::OwnersOnly)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -52,7 +52,7 @@ impl Pins {
     /// Takes the folder, and makes it if it is missing.
     ///
     /// # Errors
-    /// As for [`there`](Self::there), and when it cannot be made.
+    /// Those of [`there`](Self::there), and when the folder cannot be made.
     pub fn make(path: &Path) -> io::Result<Self> {
         Self::take(|| files::Folder::make(path, Trust::OwnersOnly))
     }
@@ -64,25 +64,25 @@ impl Pins {
                 let why = "a balancer that runs uses it, here, in another container or of another user";
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
             }
-            // Its owner may have removed it.
+            // Its former owner may have removed the folder before releasing the lock.
             if pins.is_there() {
                 return Ok(pins);
             }
         }
     }
 
-    /// Whether its path still leads to it.
+    /// Whether the folder's path still leads to this folder.
     pub fn is_there(&self) -> bool {
         let (held, there) = (fstat(&self.0), stat(self.0.path()));
         held.is_ok_and(|held| there.is_ok_and(|it| (it.st_dev, it.st_ino) == (held.st_dev, held.st_ino)))
     }
 
-    /// Removes the pins and the folder. What nothing else holds is gone a moment later.
+    /// Removes the pins and the folder. The kernel frees programs and tables that nothing else holds a moment later.
     ///
     /// # Errors
-    /// When one cannot be removed.
+    /// When a pin or the folder cannot be removed.
     pub fn remove(self) -> Result<(), Cause> {
-        // Before the tables, without which the program would drop.
+        // The program is detached before its tables are removed, because it would drop packets without them.
         detach_pins(self.0.path(), |_| true)?;
         self.remove_rest()
     }
@@ -97,24 +97,24 @@ impl Pins {
     }
 }
 
-/// Ends the attachments whose pins have names that are asked for.
+/// Ends the attachments for whose pins' names `is_asked` is true.
 ///
 /// # Errors
-/// When one cannot be ended.
+/// When an attachment cannot be ended.
 pub fn detach_pins(pins: &Path, is_asked: impl Fn(&str) -> bool) -> Result<(), Cause> {
     let mut names = Vec::new();
     for entry in fs::read_dir(pins)? {
         names.push(entry?.file_name().to_string_lossy().into_owned());
     }
-    // Filters come before the qdisc that they are in, by the alphabet.
+    // In alphabetical order, filters come before the qdisc that holds them.
     names.sort();
     for name in names.iter().filter(|name| is_asked(name)) {
         let path = pins.join(name);
         if let Some(index) = name.strip_prefix(FILTER) {
-            // A device that is gone has taken its filter along.
+            // If the device is gone, the kernel has removed its filter.
             if let Some(device) = index.parse().ok().and_then(interface_name) {
                 match qdisc_detach_program(&device, TcAttachType::Ingress, BALANCER_PROGRAM) {
-                    // It was detached.
+                    // The filter was already detached.
                     Err(TcError::IoError(_)) => {}
                     detached => detached?,
                 }
@@ -130,8 +130,8 @@ pub fn detach_pins(pins: &Path, is_asked: impl Fn(&str) -> bool) -> Result<(), C
     Ok(())
 }
 
-/// Removes the pins of a balancer, and the folder of its state with the BPF file system that may be mounted there. What is attached to
-/// devices of another network namespace has gone with that.
+/// Removes the pins of a balancer, and the folder of its state with the BPF file system that may be mounted there. Attachments to
+/// devices of another network namespace ended with that namespace.
 pub(crate) fn remove_balancer(pins: &Path, folder: &Path, is_own_network: bool) -> io::Result<()> {
     let removed = match Pins::there(pins)? {
         Some(pins) if is_own_network => pins.remove(),
@@ -141,17 +141,17 @@ pub(crate) fn remove_balancer(pins: &Path, folder: &Path, is_own_network: bool) 
     removed.map_err(io::Error::other)?;
     let bpf_folder = folder.join(OWN_BPF);
     if bpf_folder.exists() {
-        // Mounted in no namespace of mounts that this process sees, or not at all; or several times, where mounts of other namespaces
-        // come by.
+        // The file system may be mounted nowhere, or only in another mount namespace, or several times here, because mounts propagate
+        // from other mount namespaces.
         (0..16).find(|_| unmount(&bpf_folder, UnmountFlags::DETACH).is_err());
-        // Takes it from other namespaces of mounts, too.
+        // Removing the folder also unmounts the file system in other mount namespaces.
         fs::remove_dir(&bpf_folder)?;
     }
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // Other balancers may have theirs beside it.
+    // This fails, as it should, if other balancers still have state folders there.
     folder.parent().map(fs::remove_dir);
     Ok(())
 }

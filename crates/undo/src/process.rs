@@ -106,7 +106,7 @@ impl ProcessId {
             else {
                 continue;
             };
-            // Everybody may read its number, but not its namespace: another user's process may have begun in the same tick.
+            // Every user may read the process's number but not its namespace, and another user's process may have started in the same tick.
             if innermost_pid(here.pid) != Some(self.pid) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The qdisc clsact of a device, which filters are in.
+//! The clsact qdisc of a device, which holds the device's filters.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use netlink_packet_route::{
 
 use crate::address::{ask, request};
 
-/// Removes it, if there are no filters in it, which would go with it. Does nothing if it or the device is gone.
+/// Removes the qdisc unless it holds filters, which the kernel would remove with it. Does nothing if the qdisc or the device is gone.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -28,7 +28,7 @@ pub(crate) fn remove_if_unused(index: u32) -> io::Result<()> {
     }
 }
 
-/// Whether the device has filters for what it receives.
+/// Whether the device has ingress filters.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -46,7 +46,7 @@ fn has_filters(index: u32, place: u16) -> io::Result<bool> {
     let mut message = message(index);
     message.header.parent = TcHandle { minor: place, ..TcHandle::CLSACT };
     let bytes = ask(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP)?;
-    // The first answer is a filter, or the end of all.
+    // The first message is a filter, or the end of an empty list.
     let kind = bytes.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
     Ok(kind == Some(libc::RTM_NEWTFILTER))
 }

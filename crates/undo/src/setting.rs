@@ -22,7 +22,7 @@ use crate::{
     process::{in_initial_pid_namespace, proc_shows_own_pids},
 };
 
-/// The inode of the kernel's own network namespace (NET_NS_INIT_INO in linux/nsfs.h). Earlier kernels give none below 0xf000_0000.
+/// The inode of the initial network namespace (NET_NS_INIT_INO in linux/nsfs.h). Earlier kernels assign none below 0xf000_0000.
 const FIRST_INODE: u64 = 0xefff_fff9;
 
 /// A network namespace. An inode may be used again when its namespace is gone; a cookie is not.
@@ -48,17 +48,17 @@ impl Network {
         self.cookie.unwrap_or(self.inode)
     }
 
-    /// Whether it is the kernel's own, which was there before all others. The first process that `/proc` shows proves nothing: it may be
-    /// that of a container.
+    /// Whether this is the initial network namespace, the first that the kernel creates. The namespace of the first process in `/proc`
+    /// proves nothing, because that process may be a container's.
     pub fn is_first(&self) -> bool {
-        // By its inode since Linux 6.18, where cookies are numbers of all kinds of namespaces; before, by the first cookie.
+        // Since Linux 6.18, its inode identifies it, because cookies number all kinds of namespaces; before, it has the first cookie.
         self.inode == FIRST_INODE || self.cookie == Some(1)
     }
 
-    /// Whether something can be undone here (true), or is gone with its namespace (false).
+    /// Whether a change in this namespace can be undone here (true) or is gone with the namespace (false).
     ///
     /// # Errors
-    /// When it belongs to another namespace that may still be there.
+    /// When the change belongs to another namespace that may still exist.
     pub(crate) fn is_own_or_gone(&self) -> io::Result<bool> {
         match Self::own()? {
             own_network if own_network == *self => Ok(true),
@@ -67,24 +67,24 @@ impl Network {
         }
     }
 
-    /// Whether no process is in it, and no mount holds it. False if not all processes can be seen.
+    /// Whether no process is in the namespace and no mount holds it. False if this process cannot see all processes.
     pub(crate) fn is_gone(&self) -> bool {
         if !in_initial_pid_namespace() || !proc_shows_own_pids() {
             return false;
         }
         let Ok(processes) = fs::read_dir("/proc") else { return false };
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        // Behind the root of such a mount, which is the namespace, stands its path.
+        // In mountinfo, the root of a mount that holds the namespace is `net:[INODE]`, and the mount point follows the root.
         let mark = format!(" net:[{}] ", self.inode);
         let mounted = mounts.lines().filter_map(|line| line.split_once(&mark)?.1.split(' ').next());
         let entered = processes.flatten().map(|entry| entry.path().join("ns/net"));
         !mounted.map(PathBuf::from).chain(entered).any(|path| self.is_at(&path))
     }
 
-    /// Whether it is the namespace of this file.
+    /// Whether the file at this path refers to this namespace.
     fn is_at(&self, path: &Path) -> bool {
         let is_same_inode = fs::metadata(path).is_ok_and(|file| self.is(&file));
-        // One that cannot be entered may be it.
+        // A namespace that cannot be entered may be this one.
         let cookie = || self.cookie.and_then(|own| Some(cookie_at(path)? == own));
         is_same_inode && cookie().unwrap_or(true)
     }
@@ -94,7 +94,7 @@ impl Network {
     }
 }
 
-/// The cookie of the namespace of a file; none if this user cannot enter it. A thread of its own enters, and ends.
+/// The cookie of the namespace that a file refers to; none if this user cannot enter it. A short-lived thread enters it.
 fn cookie_at(path: &Path) -> Option<u64> {
     let file = fs::File::open(path).ok()?;
     let entered = thread::spawn(move || {
@@ -104,7 +104,7 @@ fn cookie_at(path: &Path) -> Option<u64> {
     entered.join().ok()?
 }
 
-/// A number of a socket's network namespace that no other gets until the next boot; none before Linux 5.14.
+/// A number of a socket's network namespace that no other namespace gets until the next boot; none before Linux 5.14.
 fn cookie(socket: &UnixDatagram) -> Option<u64> {
     let mut cookie = 0_u64;
     let mut length = size_of::<u64>() as libc::socklen_t;
@@ -122,10 +122,10 @@ pub struct Setting {
     pub path: PathBuf,
     /// Its value before the change, without the final line break.
     pub before: String,
-    /// Its value afterwards; none until it has been read back, because the kernel may make something else of what is written.
-    /// Until then, any value is ours.
+    /// Its value afterwards; none until it has been read back, because the kernel may store a value other than the written one.
+    /// Until then, any value counts as ours.
     pub after: Option<String>,
-    /// Index of the interface that it is of, whose name, the folder of its file, may change; none if it is of none.
+    /// Index of the interface that the setting belongs to, if any: the interface's name, and so the setting's path, may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<u32>,
     /// The network namespace in which it was changed.
@@ -152,7 +152,7 @@ impl Setting {
         written
     }
 
-    /// Whether its file is there, and the value was changed: read back as such, or another than before.
+    /// Whether the file exists and the value was changed: a new value was read back, or the present value differs from the former one.
     pub(crate) fn is_changed(&self) -> bool {
         match Self::read(&self.path) {
             Ok(now) => self.after.is_some() || now != self.before,
@@ -160,7 +160,7 @@ impl Setting {
         }
     }
 
-    /// Where it is by now; none if its interface is gone.
+    /// The setting's present path; none if its interface is gone.
     fn path_now(&self) -> Option<PathBuf> {
         let Some(index) = self.interface else { return Some(self.path.clone()) };
         let (folder, setting) = (self.path.parent()?.parent()?, self.path.file_name()?);
@@ -205,14 +205,14 @@ impl Setting {
 
 /// The name that an interface of this thread's network namespace has now; none if it is gone.
 pub(crate) fn interface_name(index: u32) -> Option<String> {
-    // Any socket is in the namespace.
+    // Any socket of this thread belongs to the thread's network namespace.
     index_to_name(UnixDatagram::unbound().ok()?, index).ok()
 }
 
 /// Whether `/sys` shows the interfaces of the calling thread's network namespace: it shows those of the namespace in which it
-/// was mounted. False if that cannot be proven, which takes the right to mount.
+/// was mounted. False if that cannot be proven; the proof needs the right to mount.
 pub fn sys_is_own() -> bool {
-    // Never attached anywhere: it only tells the device that this namespace's /sys has.
+    // This mount is never attached: it only shows the device number of this namespace's /sys.
     let own_sys = || {
         let file_system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&file_system)?;
@@ -248,7 +248,7 @@ mod tests {
         let here = Network::own().unwrap();
         assert!(!here.is_gone());
         let before = Network { cookie: here.cookie.map(|cookie| cookie + 1_000_000), ..here };
-        // Only where all processes are seen, and namespaces have cookies and can be entered.
+        // The other namespace is known to be gone only if this process sees all processes and can read the cookies of namespaces.
         let is_seen = in_initial_pid_namespace() && proc_shows_own_pids();
         let may_enter = cookie_at(Path::new("/proc/self/ns/net")).is_some();
         assert_eq!(before.is_gone(), is_seen && may_enter);
@@ -302,7 +302,7 @@ mod tests {
         ] {
             setting.network = Network::own().unwrap();
             change(&mut setting.network);
-            // Of a namespace that is gone, nothing is left to undo.
+            // Nothing is left to undo in a namespace that is gone.
             let undone = setting.put_back();
             assert!(undone.is_err() || setting.network.is_gone());
             assert_eq!(Setting::read(&setting.path).unwrap(), "3");
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn the_first_namespace_is_known_whatever_process_is_the_first() {
         let of = |inode, cookie| Network { device: 4, inode, cookie };
-        // Of a kernel of 5.15 or 6.12, and of 6.18.
+        // The first is from Linux 5.15 or 6.12, the second from Linux 6.18.
         assert!(of(4_026_531_840, Some(1)).is_first() && of(4_026_531_833, Some(3)).is_first());
         for other in [of(4_026_532_247, Some(2)), of(4_026_532_247, Some(4_097)), of(4_026_532_247, None)] {
             assert!(!other.is_first(), "{other:?}");

@@ -1,4 +1,4 @@
-//! What tests of several modules need. First, what lies on the disk after each step, as a process that is killed there leaves it.
+//! Helpers for the tests of several modules, above all the state of a folder after each step, as a kill at that step would leave it.
 
 use std::{
     cell::RefCell,
@@ -21,7 +21,7 @@ pub(crate) fn watch(folder: &Path, run: impl FnOnce()) -> Vec<State> {
     WATCHED.take().map_or_else(Vec::new, |(_, states)| states)
 }
 
-/// A change of the disk was made.
+/// Records the state of the watched folder after a change of the disk.
 pub(crate) fn step() {
     WATCHED.with_borrow_mut(|watched| {
         if let Some((folder, states)) = watched {
@@ -48,7 +48,7 @@ pub(crate) fn set(folder: &Path, former: &State) {
     former.iter().for_each(|(path, content)| fs::write(path, content).unwrap());
 }
 
-/// Makes this thread, and no other, that of a user who may not inspect the first process.
+/// Gives this thread alone the user `nobody`, which may not inspect the first process.
 pub(crate) fn become_nobody() {
     let nobody = rustix::process::Uid::from_raw(65_534);
     let done = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);

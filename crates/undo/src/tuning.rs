@@ -11,27 +11,27 @@ use crate::{
 /// The result of [`restore`].
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// The settings that have their former values. Those whose files are gone are not among them.
+    /// The settings that have their former values again, without those whose files are gone.
     pub settings: Vec<Setting>,
-    /// The settings that others have set since. They are left, and not looked at again.
+    /// The settings that another program has changed since the tuning. They keep their values, and later calls ignore them.
     pub foreign: Vec<Error>,
     /// Failures; the next call tries again.
     pub failures: Vec<Error>,
-    /// Number of settings that were tuned in other network namespaces, and can be restored only there.
+    /// Number of settings that were tuned in other network namespaces and can be restored only there.
     pub elsewhere: usize,
 }
 
 /// Gives the settings that were tuned in this network namespace the values from before the first tuning. The caller holds the
-/// lock of the folder, which is that of tunings.
+/// lock of `folder`, which is the folder of tunings.
 ///
 /// # Errors
-/// When the folder or the namespace cannot be read. What cannot be restored is in the result.
+/// When the folder or the namespace cannot be read. The result lists the settings that cannot be restored.
 pub fn restore(folder: &Folder) -> Result<Restored, Error> {
     let mut tunings = Tunings::read(folder)?;
     let (elsewhere, foreign) = (tunings.elsewhere, std::mem::take(&mut tunings.foreign));
     let failures = std::mem::take(&mut tunings.failures);
     let mut restored = Restored { elsewhere, foreign, failures, ..Restored::default() };
-    // Backwards, because the kernel may allow a value only with that of another setting.
+    // In reverse order, because the kernel may accept a value only together with a certain value of another setting.
     for setting in tunings.settings.into_iter().rev() {
         let is_changed = setting.is_changed();
         match setting.put_back() {
@@ -41,13 +41,13 @@ pub fn restore(folder: &Folder) -> Result<Restored, Error> {
             Err(error) => restored.failures.push(error),
         }
     }
-    // The kernel may have changed a setting with a later one.
+    // When a later setting was restored, the kernel may have changed an earlier one.
     for setting in &restored.settings {
         restored.failures.extend(Setting { after: None, ..setting.clone() }.put_back().err());
     }
     if restored.failures.is_empty() {
-        // The newest first, and none before a newer one: a later tuning takes what an earlier one wrote for the former value, so
-        // its journal is true only beside the earlier one's.
+        // The newest journal is removed first, and none before a newer one: a later tuning records the value that an earlier tuning
+        // wrote as the former value, so its journal is correct only together with the earlier journal.
         for name in tunings.done.into_iter().rev() {
             if folder.held().remove(name).is_err() {
                 break;
@@ -61,12 +61,12 @@ pub fn restore(folder: &Folder) -> Result<Restored, Error> {
 }
 
 /// The settings that are tuned in this network namespace, each with its value before the first tuning and after the last.
-/// `folder` is that of all journals.
+/// `folder` is the folder of all journals, which contains that of tunings.
 ///
 /// # Errors
 /// When the folder or the namespace cannot be read.
 pub fn tuned(folder: &Folder) -> Result<Vec<Setting>, Error> {
-    // A look makes no folder.
+    // Reading must not create the folder.
     match folder.has_tunings() {
         true => Tunings::read(&folder.of_tunings()?).map(|mut tunings| {
             tunings.settings.retain(Setting::is_changed);
@@ -79,11 +79,11 @@ pub fn tuned(folder: &Folder) -> Result<Vec<Setting>, Error> {
 /// All tunings of this network namespace as one.
 #[derive(Default)]
 struct Tunings {
-    /// In the order in which they were first changed.
+    /// The settings, in the order in which they were first changed.
     settings: Vec<Setting>,
     /// The journals of this network namespace.
     done: Vec<String>,
-    /// What others have set between two tunings.
+    /// Settings that another program changed between two tunings.
     foreign: Vec<Error>,
     failures: Vec<Error>,
     elsewhere: usize,
@@ -117,7 +117,7 @@ impl Tunings {
             Change::Setting(setting) => Some(setting),
             _ => None,
         });
-        // A restart of the machine sets all settings anew.
+        // A reboot resets all settings, so those of an earlier boot are skipped.
         let (here, elsewhere): (Vec<_>, Vec<_>) = settings
             .filter(|_| content.header.boot == boot_id())
             .partition(|setting| setting.network == own_network);
@@ -130,8 +130,8 @@ impl Tunings {
         here.into_iter().for_each(|setting| self.chain(setting));
     }
 
-    /// Adds a setting that an earlier tuning may have changed, too. What others wrote between the two is its former value.
-    /// The value from before the first tuning is that of a [`restore`] that was killed.
+    /// Adds a setting that an earlier tuning may have changed, too. A value that another program wrote between the two tunings becomes
+    /// its former value. If the later tuning found the value from before the first one, a [`restore`] that was killed had written it.
     fn chain(&mut self, later: Setting) {
         let Some(earlier) = self.settings.iter_mut().find(|earlier| earlier.path == later.path) else {
             return self.settings.push(later);
@@ -181,7 +181,7 @@ mod tests {
             ["a", "b"].map(|name| Setting::read(&self.path(name)).unwrap())
         }
 
-        /// Tunes as far as `steps` goes: recorded, written, read back.
+        /// Does the first `steps` steps of a tuning: records the change, writes the value, records the value read back.
         fn tune(&self, name: &str, value: &str, steps: u32) {
             let journal = Journal::open(&self.folder, "tuning", "").unwrap();
             let path = self.path(name);
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// What would lie in the folders if the process had been killed at any step of `run`, and what does now.
+    /// The content of the folders now, and after a kill at each step of `run`.
     fn states(scratch: &Scratch, run: impl FnOnce()) -> Vec<steps::State> {
         let mut states = vec![steps::state(scratch.temporary.path())];
         states.extend(steps::watch(scratch.temporary.path(), run));
@@ -247,7 +247,7 @@ mod tests {
                     steps::set(path, &state);
                     restored(&scratch);
                     assert_eq!(journals(&scratch.folder).unwrap().len(), 0);
-                    // A tuning comes in between.
+                    // Another tuning follows the killed restore.
                     steps::set(path, &state);
                     scratch.tune("a", "4", 3);
                     restored(&scratch);
@@ -295,7 +295,7 @@ mod tests {
         assert!(matches!(restored.foreign[..], [Error::Foreign { .. }]), "{restored:?}");
         assert_eq!(scratch.values(), ["7", "1"]);
         assert!(restore(&scratch.folder).unwrap().foreign.is_empty());
-        // Between two tunings, too.
+        // Another program also writes between two tunings.
         scratch.tune("a", "8", 3);
         scratch.set("a", "9");
         scratch.tune("a", "10", 3);
@@ -322,7 +322,7 @@ mod tests {
         let lock = scratch.folder.lock().unwrap();
         assert!(scratch.folder.lock().unwrap_err().to_string().contains("another command"));
         drop(lock);
-        // A process that another test starts has the lock, too, until it becomes another program.
+        // A child process that another test starts shares the lock until its exec.
         scratch.folder.lock_within(testing::PATIENCE).unwrap();
     }
 }

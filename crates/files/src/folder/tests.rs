@@ -22,7 +22,7 @@ fn nothing_leaves_the_folder_and_no_link_is_followed() {
     assert_eq!(fs::read(&outside).unwrap(), b"secret");
     assert_eq!(fs::read(inside.join("link")).unwrap(), b"ours");
     assert!(folder.remove("../outside").is_err() || outside.exists());
-    // Renamed, it is still the folder that was judged.
+    // After the rename, the descriptor still leads to the folder that was checked.
     let moved = place.path().join("moved");
     fs::rename(&inside, &moved).unwrap();
     folder.create("new", 0o600).unwrap();
@@ -58,7 +58,7 @@ fn folders_and_files_of_others_are_refused() {
 #[test]
 fn a_new_folder_is_new_and_an_own_one_is_taken() {
     let place = tempfile::tempdir().unwrap();
-    // umask 002 opens an own one to a group.
+    // A umask of 002 lets a group write to the user's own folder.
     let path = place.path().join("a");
     drop(Folder::make_new(&path).unwrap());
     assert_eq!(Folder::make_new(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);

@@ -8,7 +8,7 @@ use crate::{
     program::{Balance, Haproxy},
 };
 
-/// Output of a balancer that is kept, in bytes.
+/// Maximum output of a balancer that is kept, in bytes.
 const LOG_LIMIT_BYTES: u64 = 1 << 20;
 /// Time that a balancer may take to get ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -114,7 +114,7 @@ impl Balancer {
     /// The commands that set up IPVS, for the shell.
     fn lvs_commands(&self, plan: &Plan, details: &Details) -> Result<String, String> {
         let schedule = match details.schedule {
-            // By the port of the client, too, as l2dsr does.
+            // The hash includes the client's port, as it does with l2dsr.
             Some(Schedule::Maglev) => "mh -b mh-port",
             Some(Schedule::RoundRobin) | None => "rr",
         };

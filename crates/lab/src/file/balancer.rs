@@ -15,14 +15,14 @@ use crate::{
     program::Haproxy,
 };
 
-/// The keys of HAProxy in a lab that the table has, too.
+/// The keys of HAProxy in a lab file that this table also has.
 const OF_HAPROXY: [&str; 9] =
     ["mode", "check", "check_interval", "retries", "redispatch", "maxconn", "backlog", "reuse", "tls"];
 const KINDS: [&str; 4] = ["direct", "l2dsr", "haproxy", "lvs"];
 /// Port of clients with TLS, unless given.
 const TLS_PORT: u16 = 443;
 
-/// What the table says.
+/// The values that the table gives.
 struct Given {
     on: Vec<usize>,
     servers: Vec<usize>,
@@ -96,7 +96,7 @@ pub fn read_balancer(
     ] {
         table.require(reader, key, what);
     }
-    // The published test's settings of HAProxy, as far as it tells them.
+    // HAProxy's settings in the published test, as far as it describes them.
     let haproxy =
         Haproxy { pin: true, check: true, redispatch: true, backlog: Some(15_000), ..Haproxy::default() };
     let details = Details {

@@ -181,7 +181,7 @@ fn assign_addresses(
     Some(ends)
 }
 
-/// Reads a segment. Of the shape, a segment supports only the rate.
+/// Reads a segment. A segment supports no key of the shape but the rate.
 fn read_segment(reader: &mut Reader<'_>, shape_keys: Option<ShapeKeys>) -> LinkKind {
     let Some(ShapeKeys { spec, given_keys, .. }) = shape_keys else {
         return LinkKind::Segment { port_rate_bits_per_s: None };

@@ -126,7 +126,7 @@ pub fn process_schema() -> Map<String, Json> {
     keys
 }
 
-/// Reads a table with the keys of `processes`, also another one such as a study's target, and returns its processes, one
+/// Reads a table with the keys of `processes`, which may be another one, such as a study's target. Returns its processes, one
 /// for each host. The caller may have taken its own keys from the table. Without `name`, the table may have the key `name`.
 pub fn read_process(
     reader: &mut Reader<'_>,

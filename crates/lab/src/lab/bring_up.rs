@@ -52,7 +52,7 @@ impl Lab {
                 self.wait_until_ready(planned, process)?;
             }
         }
-        // Again, because a process may have pinned itself.
+        // The links are pinned again, because a process may have pinned itself.
         self.pin_links()?;
         self.options.check_not_cancelled()
     }

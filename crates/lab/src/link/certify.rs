@@ -37,7 +37,7 @@ const MIN_RATE_PACKETS: u64 = 10;
 /// Standard deviations by which the number of lost packets may differ.
 const LOSS_DEVIATIONS: f64 = 4.0;
 
-/// How long and with how many packets to measure a link.
+/// The durations and numbers of packets with which a link is measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CertifyOptions {
@@ -307,7 +307,7 @@ fn measure_delay_and_loss(
         loss_sent: loss_arrivals.sent,
         loss_ratio: 1.0 - loss_arrivals.unique as f64 / sent,
         expected_loss_ratio: ratio,
-        // Of few packets, one more is a large share.
+        // If few packets were sent, a single lost packet is a large share.
         loss_tolerance: LOSS_DEVIATIONS * deviation + if ratio > 0.0 { 1.0 / sent } else { 0.0 },
         duplicate_ratio: loss_arrivals.duplicates as f64 / sent,
         cores_per_gbit: None,

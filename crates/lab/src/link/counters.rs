@@ -58,7 +58,7 @@ pub struct Counters {
     /// Packets that the kernel dropped because the emulator read too slowly. A number above 0 means that this machine
     /// could not carry the link.
     pub overrun_packets: u64,
-    /// Packets dropped because all reserved memory was in use; with the same meaning.
+    /// Packets dropped because all reserved memory was in use. A number above 0 means the same as for `overrun_packets`.
     pub dropped_memory_packets: u64,
     /// Segments written more than [`LATE_NS`] after they were due, or that waited while the emulator was away.
     #[serde(default)]

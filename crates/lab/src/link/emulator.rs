@@ -56,11 +56,11 @@ impl Emulator {
     /// Changes one direction while the link runs.
     ///
     /// # Errors
-    /// What is wrong with the shape. Nothing is changed then.
+    /// When the shape is wrong; the error says why. Nothing is changed then.
     pub(crate) fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
         check(&shape)?;
         *self.spec.shape_mut(direction) = shape;
-        // Both, because a queue in multiples of the bandwidth-delay product depends on the delays of both directions.
+        // Both directions change, because a queue in multiples of the bandwidth-delay product depends on the delays of both.
         let shapes = Direction::BOTH.map(|direction| self.shape(direction).clone());
         self.forwarder.reshape(shapes, self.spec.round_trip_ns());
         Ok(())
@@ -77,7 +77,7 @@ impl Emulator {
         self.forwarder.set_up(true);
     }
 
-    /// Begins to look for the longest absence anew.
+    /// Restarts the search for the longest absence.
     pub(crate) fn forget_longest_absence(&self) {
         self.forwarder.forget_longest_absence();
     }

@@ -89,7 +89,7 @@ fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
         return Ok(());
     }
     let output = String::from_utf8_lossy(&output.stderr);
-    // "Specified qdisc kind is unknown", or ENOENT where the answer has no words.
+    // The message is "Specified qdisc kind is unknown", or that of ENOENT if the kernel's answer has no text.
     let cause = if output.contains("kind is unknown") || output.contains("No such file") {
         "this kernel has no sch_netem and cannot load it".to_owned()
     } else if ["NLM_F_REPLACE", "Exclusivity flag", "File exists"].iter().any(|part| output.contains(part)) {
@@ -129,7 +129,7 @@ fn build_qdiscs(
         let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES;
         TokenBucket {
             rate_bits_per_s: rate,
-            // As small as frames and timers allow: half a millisecond, at least two frames.
+            // The burst is as small as frames and timers allow: half a millisecond, at least two frames.
             burst_bytes: (rate / 8 / 2_000).max(2 * frame_bytes),
             queue_bytes: match shape.queue {
                 Queue::Bytes { bytes } => bytes.max(frame_bytes),

@@ -74,7 +74,7 @@ struct Wire {
     free_ns: u64,
 }
 
-/// How much the wire worked in the current second.
+/// The time for which the wire worked in the current second.
 #[derive(Debug, Clone, Copy, Default)]
 struct Second {
     began_ns: u64,

@@ -43,7 +43,7 @@ impl TestPipe {
         self.pipe.offer(now_ns, id, &mut self.store);
     }
 
-    /// When segments come out until a time, and how many each time.
+    /// The times until `until_ns` at which segments leave the link, and how many leave each time.
     fn drain(&mut self, until_ns: u64) -> Vec<(u64, u16)> {
         let mut out = Vec::new();
         while let Some(next_ns) = self.pipe.next_ns().filter(|&next_ns| next_ns <= until_ns) {
@@ -279,7 +279,7 @@ fn a_new_rate_holds_for_what_already_waits() {
     test.offer(0, 1_000);
     test.offer(0, 1_000);
     let slower = Shape { rate_bits_per_s: Some(GBIT / 10), delay_ns: 5, ..shape.clone() };
-    // Half of the first is out after 4 µs.
+    // Half of the first packet has left after 4 µs.
     test.pipe.reshape(4_000, slower, 0, &mut test.store);
     assert_eq!(test.drain(u64::MAX), [(4_000 + 40_000 + 5, 1), (4_000 + 120_000 + 5, 1)]);
     test.offer(MS, 1_000);

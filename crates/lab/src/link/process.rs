@@ -31,7 +31,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A link in a child process. Dropping it ends the child.
 #[derive(Debug)]
 pub struct Link {
-    /// Only one process.
+    /// The group contains only this one process.
     child: Processes<Answer>,
     /// Becomes readable when the child ends.
     handle: OwnedFd,
@@ -120,7 +120,7 @@ impl Link {
     /// Changes one direction while the link runs.
     ///
     /// # Errors
-    /// What is wrong with the shape.
+    /// When the shape is wrong; the error says why.
     pub fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
         self.request_change(&Request::Set { direction, shape: Box::new(shape.clone()) })?;
         *self.spec.shape_mut(direction) = shape;
@@ -143,7 +143,7 @@ impl Link {
         self.request_change(&Request::Up)
     }
 
-    /// Begins to look for the longest absence of the emulator anew, however often the counters are read meanwhile.
+    /// Restarts the search for the longest absence of the emulator. Reading the counters does not restart it.
     ///
     /// # Errors
     /// When the child has ended.

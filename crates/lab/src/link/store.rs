@@ -129,7 +129,7 @@ impl Store {
         }
     }
 
-    /// Packets under way.
+    /// Number of stored packets.
     #[cfg(test)]
     pub(super) fn packets(&self) -> usize {
         self.packets.len() - self.free_packets.len()

@@ -35,7 +35,7 @@ pub struct ShapeText {
 pub struct Mistake {
     /// Name of the key.
     pub key: &'static str,
-    /// What is wrong and what was expected.
+    /// The mistake, and the expected form of the value.
     pub message: String,
 }
 
@@ -101,7 +101,7 @@ impl ShapeText {
 /// Prefixes are decimal, as networks count.
 ///
 /// # Errors
-/// What was expected.
+/// When the text is not a rate; the message says what was expected.
 pub fn parse_rate(text: &str) -> Result<Option<u64>, String> {
     let refuse = || format!("'{text}' is not a rate such as 1gbit, 20mbit, 64kbit or unlimited");
     if text == "unlimited" {

@@ -64,7 +64,7 @@ pub(super) struct Arrivals {
     pub duplicates: u64,
     /// Datagrams that arrived at once: time in nanoseconds, number.
     pub batches: Vec<(u64, u32)>,
-    /// Of the first datagram of each batch: times of sending and of arrival, in nanoseconds.
+    /// Times at which the first datagram of each batch was sent and arrived, in nanoseconds.
     pub times: Vec<(u64, u64)>,
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn search_path() -> String {
 }
 
 fn enter_host(request: &ExecRequest) -> io::Result<()> {
-    // Survives the exec, unless the program gains privileges.
+    // The parent-death signal survives the exec unless the program gains privileges.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if let Some(file) = &request.control_group {
         fs::write(file, "0")?;
@@ -70,7 +70,7 @@ fn enter_host(request: &ExecRequest) -> io::Result<()> {
             .map_err(|error| io::Error::other(format!("cannot run on processors {cpus:?} only: {error}")))?;
     }
     if let Some(descriptors) = request.descriptors {
-        // Both limits: many programs raise theirs to the hard one.
+        // Both limits are set, because many programs raise their soft limit to the hard limit.
         let limit = Rlimit { current: Some(descriptors), maximum: Some(descriptors) };
         setrlimit(Resource::Nofile, limit)
             .map_err(|error| io::Error::other(format!("cannot allow {descriptors} descriptors: {error}")))?;

@@ -26,19 +26,19 @@ pub struct Haproxy {
     pub backend_port: Option<u16>,
     /// Threads; 1 if none.
     pub workers: Option<u32>,
-    /// Whether each thread has a processor of its own, the last ones of those that the host may use.
+    /// Whether each thread gets a processor of its own, from the last ones that the host may use.
     pub pin: bool,
-    /// Whether it forwards connections of TCP as they are, instead of requests.
+    /// Whether it forwards TCP connections unchanged, instead of requests.
     pub is_tcp: bool,
     /// Whether it checks that the backends accept connections.
     pub check: bool,
     /// Interval between two checks of a backend; 2 s if none.
     pub check_interval: Option<Duration>,
-    /// How often it tries again to connect to a backend; 3 times if none.
+    /// Number of further attempts to connect to a backend; 3 if none.
     pub retries: Option<u32>,
     /// Whether the last attempt may go to another backend.
     pub redispatch: bool,
-    /// Most connections of clients at once; 10,000 if none, or as many as its descriptors allow.
+    /// Maximum number of client connections at once; 10,000 if none, or as many as its descriptors allow.
     pub maxconn: Option<u32>,
     /// Length of the queue of connections not yet accepted; that of the kernel if none.
     pub backlog: Option<u32>,
@@ -54,14 +54,14 @@ pub struct Haproxy {
 /// When requests share connections to the backends.
 const REUSE: [&str; 4] = ["safe", "always", "aggressive", "never"];
 
-/// Connections of clients at once, unless given.
+/// Default maximum number of client connections at once.
 const MAX_CONNECTIONS: u32 = 10_000;
-/// Descriptors that it needs for other things than connections: listeners, checks, threads.
+/// Descriptors that HAProxy needs besides those of connections: for listeners, checks and threads.
 const OTHER_DESCRIPTORS: u64 = 200;
 
 impl Haproxy {
-    /// Most connections of clients at once that a process with so many descriptors can hold: each takes two. None stands
-    /// for as many descriptors as this process may have.
+    /// Maximum number of client connections at once that a process with this many descriptors can hold: each takes two. If none,
+    /// the limit of this process applies.
     pub(crate) fn most_connections(descriptors: Option<u64>) -> u32 {
         let descriptors = descriptors.or(getrlimit(Resource::Nofile).maximum).unwrap_or(1 << 20);
         u32::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS) / 2).unwrap_or(u32::MAX)
@@ -94,7 +94,7 @@ impl Haproxy {
         }
     }
 
-    /// What follows the port that it listens on.
+    /// The options of a `bind` line, which follow the port.
     fn bind_options(&self, context: &ProgramContext<'_>) -> io::Result<String> {
         let mut options = String::new();
         if let Some(backlog) = self.backlog {
@@ -108,7 +108,7 @@ impl Haproxy {
                 .and_then(|authority| authority.certify(&names, Validity::default()))
                 .map_err(io::Error::other)?;
             let file = context.write("haproxy.pem", &identity.pem())?;
-            // Processes that share a port take each other's tickets, as threads do. HAProxy wants three keys of 48 bytes.
+            // Processes that share a port accept each other's session tickets, as threads do. HAProxy requires three keys of 48 bytes.
             let keys: String = ["A", "B", "C"].map(|letter| letter.repeat(64) + "\n").concat();
             let tickets = context.write("tickets", &keys)?;
             options += &format!(" ssl crt {file} tls-ticket-keys {tickets} alpn http/1.1");

@@ -70,7 +70,7 @@ impl KnownProgram for Nginx {
             // A sparse file of zeros needs no disk space.
             File::create(&file)?.set_len(*size)?;
         }
-        // In a user namespace of one user, workers cannot change their user and need not.
+        // In a user namespace with a single user, workers cannot change their user, and need not.
         let user = if context.rootless { "user root;\nmaster_process off;" } else { "user root;" };
         let (root, temporary) = (root.display(), context.folder.display());
         let (shared, location) = match self.log_bodies {

@@ -129,7 +129,7 @@ fn add_client_config(context: &ProgramContext<'_>) -> io::Result<()> {
         key = context.folder.join("client_key").display(),
     );
     let file = context.run_folder.join(SSH_CONFIG);
-    // ssh uses the first match: of several servers on one host, the one started last.
+    // ssh uses the first match, so among several servers on one host, the one started last comes first.
     let others = fs::read_to_string(&file).unwrap_or_default();
     fs::write(&file, section + &others)
 }

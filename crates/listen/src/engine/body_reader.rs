@@ -29,9 +29,9 @@ const LARGE_BYTES: usize = 16 << 10;
 /// Bodies whose lines may become larger than this go to the body reader too.
 const MANY_LINES_BYTES: usize = 1 << 20;
 
-/// Bodies larger than this go to the body reader
+/// Bodies larger than this go to the body reader once the loop has parsed many events in a round.
 const SMALL_BYTES: usize = 4 << 10;
-/// once the loop has parsed this number of events in a round: many clients may send at once.
+/// Number of parsed events in a round above which the smaller limit applies, because many clients may send at once.
 const MANY_EVENTS: usize = 10_000;
 
 /// Whether reading this body in the loop would hold up other clients, given the number of events parsed in this round.

@@ -62,7 +62,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Sets the deadline of what the connection waits for.
+    /// Sets the deadline of the event that the connection waits for.
     #[inline]
     pub(super) fn set_deadline(&mut self, connection: &mut Connection<'a>) {
         let wait = connection.waits_for();

@@ -2,7 +2,7 @@
 
 use crate::{budget::Reservation, refusal::Refusal};
 
-/// Bytes counted per request besides its lines: what is kept of it until they are stored.
+/// Bytes counted per request besides its lines, for the state that is kept until the lines are stored.
 const REQUEST_BYTES: u64 = 256;
 /// Bytes counted per segment of a request.
 pub(super) const SEGMENT_BYTES: u64 = 128;
@@ -24,7 +24,7 @@ pub(super) struct LineBudget<'s, 'b> {
 }
 
 impl<'s, 'b> LineBudget<'s, 'b> {
-    /// Starts with what `reservation` holds.
+    /// Starts with the bytes that `reservation` holds.
     pub(super) fn new(reservation: &'s mut Reservation<'b>) -> Self {
         let covered_bytes = reservation.bytes() + STEP_BYTES;
         Self { reservation, needed_bytes: overhead_bytes(1), covered_bytes }

@@ -38,7 +38,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Reads or writes on one connection before other connections get their turn.
 const TURNS: u32 = 2;
 
-/// What follows a step of a connection.
+/// The action after a step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// The next step at once.
@@ -149,7 +149,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Does what can be done without waiting.
+    /// Serves a connection as far as possible without waiting.
     #[inline]
     pub(crate) fn proceed(&mut self, connection: &mut Connection<'a>) -> NextStep {
         for _ in 0..TURNS {

@@ -58,7 +58,7 @@ pub(super) fn prepare<'a>(
         &mut reservation,
         data,
     )?;
-    // Parts stored by the earlier request are not stored again; the level of the whole is at most theirs.
+    // Parts stored by the earlier request are not stored again; the level of the whole request is at most the level of these parts.
     let level = earlier.map_or(incoming.level, |part| part.level.min(incoming.level));
     let stored: Vec<_> = earlier.map_or_else(Vec::new, |part| part.stored.clone());
     renderer.runs.retain(|run| stored.iter().all(|(number, _)| *number != run.number));

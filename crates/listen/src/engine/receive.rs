@@ -126,7 +126,7 @@ impl<'a> Engine<'a> {
         step
     }
 
-    /// Handles a request of which more is to come.
+    /// Handles a request that is not complete yet.
     #[inline]
     fn handle_incomplete(&mut self, connection: &mut Connection<'a>) -> Step {
         let Some(incoming) = &mut connection.incoming else { return Step::Continue };

@@ -1,4 +1,4 @@
-//! Events to the storage, and what comes of them.
+//! Submits events to the storage and handles the results.
 
 use std::collections::VecDeque;
 
@@ -160,7 +160,7 @@ impl<'a> Engine<'a> {
         let level = pending.level;
         let request = self.pending.insert(pending);
         self.pieces.extend(pieces.into_iter().map(|piece| (request, level, piece)));
-        // This level does not wait for the disk.
+        // The level `accepted` does not wait for the disk.
         if level == Level::Accepted {
             self.accepted.push(request);
         }

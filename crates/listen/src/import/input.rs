@@ -1,4 +1,4 @@
-//! `<source>` of type `http`: what is listened on, and how bodies are read.
+//! `<source>` of type `http`: where to listen, and how bodies are read.
 
 use std::{
     net::{IpAddr, SocketAddr},

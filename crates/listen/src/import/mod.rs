@@ -37,7 +37,7 @@ pub struct Imported {
 /// to the current folder, as in Fluentd.
 ///
 /// # Errors
-/// All mistakes in the order of the file, each with its line and what is known there.
+/// All mistakes in the order of the file, each with its line and the known alternatives.
 pub fn fluentd(name: &str, text: &str) -> Result<Imported, Vec<Mistake>> {
     let mut mistakes = Mistakes::new(name, text);
     let root = parse(text, &mut mistakes);

@@ -58,7 +58,7 @@ pub(super) fn parse(text: &str, mistakes: &mut Mistakes<'_>) -> Directive {
     while open.len() > 1 {
         let mut last = open.pop().expect("there is more than one");
         parser.mistakes.add(last.at, format!("<{0}> is never closed: </{0}> is missing", last.name));
-        // What stands in no other directive is behind it.
+        // Directives that stand in the file itself are not nested, but follow this one.
         let (behind, within) =
             last.children.into_iter().partition(|inner| OUTER.contains(&inner.name.as_str()));
         last.children = within;
@@ -133,7 +133,7 @@ impl<'t> Parser<'t, '_, '_> {
         let Some(index) = open.iter().skip(1).rposition(|directive| directive.name == name) else {
             return self.mistakes.add(start, format!("</{name}> closes a directive that was not opened"));
         };
-        // Open directives inside end with it.
+        // Directives that are still open inside it end with it.
         while open.len() > index + 2 {
             let inner = open.pop().expect("there are more than index + 2");
             self.mistakes

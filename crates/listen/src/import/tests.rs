@@ -7,7 +7,7 @@ use segments::Compression;
 use super::*;
 use crate::Tls;
 
-/// The configuration of the reference test, as Fluentd itself is run with in the study.
+/// The configuration of the reference test, with which the study runs Fluentd itself.
 const REFERENCE: &str = include_str!("../../../../studies/http-listener/fluentd.conf");
 
 const SOURCE: &str = "<source>\n@type http\n</source>\n";
@@ -321,7 +321,7 @@ fn mistakes_of_an_output_are_told() {
     assert!(copy[0].contains("out of its <store>"), "{copy:?}");
 }
 
-/// Pieces of configurations, sound and broken.
+/// Pieces of configurations, valid and invalid.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("<source>\n"),

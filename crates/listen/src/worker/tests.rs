@@ -1,4 +1,4 @@
-//! Rounds of a worker, one at a time.
+//! Tests that make the rounds of a worker, one at a time.
 
 use std::{
     io::{Read, Write},
@@ -18,12 +18,12 @@ use crate::{
     Compat, Config, Report, Statistics, engine::BodyReader, idempotency::Found, listeners::Listeners, render,
 };
 
-/// A worker whose rounds are made by the test; it answers what is accepted.
+/// Runs a test that makes the rounds of a worker, which answers at level `accepted`.
 fn with_worker(test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
     with_worker_of(|config| config.level = Level::Accepted, test);
 }
 
-/// A worker whose rounds are made by the test.
+/// Runs a test that makes the rounds of a worker.
 fn with_worker_of(change: impl FnOnce(&mut Config), test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
     with_helper_of(change, |worker, client, helper| {
         drop(helper);
@@ -31,7 +31,7 @@ fn with_worker_of(change: impl FnOnce(&mut Config), test: impl FnOnce(&mut Worke
     });
 }
 
-/// A worker and its helper, which both do what the test says.
+/// Runs a test that makes the steps of a worker and of its body reader.
 fn with_helper_of(
     change: impl FnOnce(&mut Config),
     test: impl for<'a> FnOnce(&mut Worker<'a>, TcpStream, BodyReader<'a>),
@@ -77,7 +77,7 @@ fn connection<'w, 'a>(worker: &'w mut Worker<'a>) -> (&'w mut Engine<'a>, &'w mu
     (&mut worker.engine, worker.connections.find(token).unwrap())
 }
 
-/// Lets the connection in; the time of that.
+/// Makes rounds until the connection is accepted; returns the time of the last round.
 fn let_in(worker: &mut Worker<'_>) -> u64 {
     rounds_until(worker, "it is let in", |worker| !worker.connections.is_empty());
     worker.engine.now_ns
@@ -93,7 +93,7 @@ fn send(worker: &mut Worker<'_>, mut client: &TcpStream, bytes: impl AsRef<[u8]>
     });
 }
 
-/// Has the worker take bytes at a time of the test's choice.
+/// Makes the worker read bytes at the given time.
 fn take_at(now_ns: u64, worker: &mut Worker<'_>, client: &TcpStream, bytes: impl AsRef<[u8]>) {
     send(worker, client, bytes);
     let (engine, connection) = connection(worker);
@@ -105,7 +105,7 @@ fn take_at(now_ns: u64, worker: &mut Worker<'_>, client: &TcpStream, bytes: impl
     assert_eq!(next, NextStep::Wait);
 }
 
-/// What becomes of the connection when its deadline is looked at then.
+/// Checks the connection's deadline at the given time; returns the next step.
 fn check_at(now_ns: u64, worker: &mut Worker<'_>) -> NextStep {
     let (engine, connection) = connection(worker);
     engine.now_ns = now_ns;
@@ -142,7 +142,7 @@ fn a_body_is_read_to_its_end_as_long_as_it_keeps_its_rate() {
     with_worker_of(change, |worker, client| {
         let begin_ns = let_in(worker);
         take_at(begin_ns, worker, &client, head);
-        // Long after the grace.
+        // The body takes much longer than the time without a minimum rate.
         for (number, part) in (1..).zip(body.as_bytes().chunks(125)) {
             let now_ns = begin_ns + number * 100 * MS;
             assert_eq!(check_at(now_ns, worker), NextStep::Wait);
@@ -183,7 +183,7 @@ fn an_idle_connection_is_kept_as_long_as_it_may_be() {
 #[test]
 fn the_rest_of_a_refused_body_is_discarded_from_the_close_on() {
     with_worker(|worker, client| {
-        // Longer than a closed connection is drained.
+        // This time is longer than a closed connection is drained.
         let closed_ns = let_in(worker) + 5_000 * MS;
         let refused = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
         take_at(closed_ns, worker, &client, [&post_json("/a", "", b"x")[..], refused].concat());
@@ -197,7 +197,7 @@ fn the_rest_of_a_refused_body_is_discarded_from_the_close_on() {
     });
 }
 
-/// A delay before a sync that only a stop ends.
+/// Delays syncs for so long that only a stop ends the delay.
 fn synced_later(config: &mut Config) {
     config.level = Level::Synced;
     config.store.sync_delay = Duration::from_secs(3_600);
@@ -209,7 +209,7 @@ fn a_client_that_is_answered_after_the_stop_is_not_waited_for() {
         client.write_all(post("1").as_bytes()).unwrap();
         rounds_until(worker, "the storage has it", |worker| !worker.engine.is_done());
         worker.shared.drain();
-        // The client keeps its connection, and says nothing more.
+        // The client keeps its connection open and sends nothing more.
         rounds_until(worker, "it ends", |worker| worker.is_over());
         assert!(worker.connections.is_empty());
         let mut answer = String::new();
@@ -266,7 +266,7 @@ fn a_key_whose_client_went_before_it_was_told_is_not_stored_again() {
     with_worker(|worker, mut client| {
         client.write_all((post("1") + &post("2")).as_bytes()).unwrap();
         rounds_until(worker, "the second is in the batch", |worker| worker.engine.has_lines());
-        // A reset: no client is there to be answered when the second is handed over.
+        // After the reset, there is no client to answer when the second request is submitted.
         set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
         drop(client);
         rounds_until(worker, "both are stored", |worker| {

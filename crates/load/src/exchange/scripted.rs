@@ -44,7 +44,7 @@ struct ScriptedUser {
 }
 
 impl Scripted {
-    /// Writes a request down that ended at `ended_ns`, or not before the trial.
+    /// Logs a request that ended at `ended_ns`, or not before the trial ended.
     fn write_down(
         &mut self,
         slot: SlotId,
@@ -195,7 +195,7 @@ impl Exchange for Scripted {
 
     fn failed(&mut self, slot: SlotId, request: &InFlight, class: ErrorClass, now_ns: u64) -> Option<u64> {
         self.users[slot as usize].user.failed(&self.script);
-        // As the recorder counts: what this machine could not send is no request.
+        // The log follows the recorder: an attempt that this machine could not send is not a request.
         if class.origin() == Origin::Local && request.sent_ns == 0 {
             return None;
         }

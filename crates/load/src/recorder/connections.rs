@@ -1,4 +1,4 @@
-//! What is recorded of connections, and of TLS on them.
+//! Records connections, and TLS on them.
 
 use record::ErrorClass;
 

@@ -5,7 +5,7 @@ use record::{ErrorClass, HttpPlan, Origin};
 use super::{InFlight, Recorder};
 use crate::absence::MIN_ABSENCE_NS;
 
-/// What an open load lost to the target, and may lose.
+/// The requests that an open load lost to the target, and how many it may lose.
 #[derive(Debug)]
 pub(super) struct Loss {
     lost: u64,

@@ -1,4 +1,4 @@
-//! What is recorded of requests that have no answer when a trial ends.
+//! Records requests that have no answer when a trial ends.
 
 use super::{InFlight, Recorder};
 use crate::absence::MIN_ABSENCE_NS;
@@ -10,7 +10,7 @@ impl Recorder {
         self.in_flight -= 1;
         self.result.http.counts.in_flight += 1;
         self.result.http.counts.hung += u64::from(hangs);
-        // What hangs does so without this program's share.
+        // A request that hangs does so without a share of this program.
         let is_delayed = is_open && !hangs && request.own_ns >= MIN_ABSENCE_NS;
         self.result.http.counts.lost_delayed += u64::from(is_delayed);
         let response_ns = now_ns.saturating_sub(request.intended_ns);

@@ -24,9 +24,9 @@ pub(super) struct Windows {
     /// Those of the shortest length that no answer has exceeded, and those of twice that length.
     both: [OneLength; 2],
     max_length_ns: u64,
-    /// The smaller one of both.
+    /// The smaller `first_ns` of both.
     first_ns: u64,
-    /// The smaller one of both.
+    /// The smaller `due_ns` of both.
     due_ns: u64,
 }
 
@@ -113,7 +113,7 @@ impl Windows {
                 self.both.swap(0, 1);
                 self.both[1] = OneLength::of(2 * long);
             } else {
-                // Longer than that, it is longer than the shorter ones.
+                // An answer that exceeds the longer windows exceeds the shorter ones too.
                 self.both = [2 * long, 4 * long].map(OneLength::of);
             }
             self.recovered(now_ns);
@@ -121,7 +121,7 @@ impl Windows {
         self.look();
     }
 
-    /// Drops the open windows: the generator was away. The next one begins when it is told to.
+    /// Drops the open windows: the generator was away. The next one begins once the load has recovered.
     #[inline(never)]
     pub(super) fn disturbed(&mut self) {
         self.both.iter_mut().for_each(OneLength::drop_open);

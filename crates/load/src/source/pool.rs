@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{schedule::Schedule, slot::Slot, wire::SlotId};
 
-/// So many slots in use for each one more that overdue arrivals open after an absence of the generator.
+/// Slots in use for each further slot that overdue arrivals may open after an absence of the generator.
 const HELD_SLOTS_TO_ONE_MORE: SlotId = 20;
 
 /// An open load's schedule and the connections that carry it.
@@ -21,7 +21,7 @@ pub(crate) struct Pool {
     pub vacant: Vec<SlotId>,
     /// The first slot that was never used. No later slot was used either.
     pub unused: SlotId,
-    /// No slot is used for the first time any more: every goal is missed, and more connections would be a load without a question.
+    /// No slot is used for the first time any more: every goal is missed, and more connections would test nothing.
     pub is_full: bool,
     /// The next arrival is overdue because the generator was away: it takes no further slot.
     pub holds: bool,
@@ -65,7 +65,7 @@ impl Pool {
         }
         let placement = self.find_free_slot(slots, depth);
         if placement == Placement::Busy && self.retired > 0 {
-            // The same arrival comes again.
+            // The same arrival is placed again later.
             self.retired_carry -= self.retired;
         }
         placement
@@ -78,7 +78,7 @@ impl Pool {
         !self.is_full && (self.unused as usize) < most
     }
 
-    /// Holds the next arrival, or does not. The share of slots that it may add is so small that a target does not notice, and as
+    /// Sets whether the next arrival is held. The share of slots that it may add is so small that a target does not notice, and as
     /// large as the load needs to recover if each of its connections is always busy.
     pub(crate) fn hold(&mut self, holds: bool) {
         self.holds = holds;

@@ -18,7 +18,7 @@ pub(crate) struct ConnectOptions {
     pub nodelay: bool,
     /// The Unix socket that connections without an address lead to.
     pub unix_socket: Option<SocketAddrUnix>,
-    /// What comes before all else on each connection.
+    /// The preface of each connection.
     pub preface: Option<Preface>,
 }
 

@@ -13,9 +13,9 @@ use rustix::{
 
 use super::{HandshakeStep, Received, Result, SlotId, stamps::Stamps};
 
-/// What carries HTTP on the sockets of a wire.
+/// The layer that carries HTTP on the sockets of a wire.
 pub(crate) trait Layer {
-    /// What it knows of a connection.
+    /// The layer's state of a connection.
     type State;
     /// As [`super::Wire::HAS_HANDSHAKE`].
     const HAS_HANDSHAKE: bool;

@@ -1,4 +1,4 @@
-//! What comes before all else on a connection: the tunnel of an HTTP proxy (CONNECT, RFC 9110, section 9.3.6), then a line of the
+//! The preface at the start of a connection: the tunnel of an HTTP proxy (CONNECT, RFC 9110, section 9.3.6), then a line of the
 //! [PROXY protocol](https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt), version 1.
 
 use std::{
@@ -15,7 +15,7 @@ use super::{ConnectionError, PrefaceStep, Result, layer::Io};
 /// Longest head of a proxy's answer.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// What comes before all else on each connection of a wire.
+/// The preface of each connection of a wire.
 #[derive(Debug, Clone)]
 pub(crate) struct Preface {
     /// The request for a tunnel, if there is a proxy.
@@ -26,7 +26,7 @@ pub(crate) struct Preface {
 /// How far the preface of a connection is.
 #[derive(Debug)]
 pub(super) struct PrefaceState {
-    /// What is still to be sent before the next answer.
+    /// Bytes that are still to be sent before the next answer.
     unsent: Vec<u8>,
     /// The head of the proxy's answer, as far as it has arrived.
     answer: Option<Vec<u8>>,
@@ -53,7 +53,7 @@ impl Preface {
 }
 
 impl PrefaceState {
-    /// Goes on as far as is possible without waiting.
+    /// Advances as far as possible without waiting.
     ///
     /// # Errors
     /// [`ConnectionError::Proxy`] if a proxy refuses the tunnel or ends the connection; the kernel's other errors.
@@ -62,7 +62,7 @@ impl PrefaceState {
         Ok(PrefaceStep { is_done, unread_ns: io.unread_ns })
     }
 
-    /// Sends what is to be sent. Returns whether nothing is left.
+    /// Sends the unsent bytes. Returns whether none are left.
     fn send(&mut self, io: &mut Io<'_>) -> Result<bool> {
         while !self.unsent.is_empty() {
             match io.write(&self.unsent) {

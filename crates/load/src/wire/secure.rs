@@ -143,7 +143,7 @@ impl Layer for Secure {
     }
 }
 
-/// Notes when the last bytes were received: what is decrypted of them later has no time of its own.
+/// Notes when the last bytes were received: plaintext that is decrypted from them later has no time of its own.
 fn note(received_ns: &mut Option<u64>, io: &Io<'_>) {
     if let Some(last) = io.last {
         *received_ns = last.received_ns;

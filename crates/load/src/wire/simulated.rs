@@ -136,7 +136,7 @@ impl<T: Target> SimulatedWire<T> {
         self.agenda.push(Reverse((at_ns, index, slot, incarnation)));
     }
 
-    /// For how long something is the case, as a kernel tells that counts in milliseconds.
+    /// The time since `at_ns`, as a kernel that counts in milliseconds reports it.
     fn since_ns(&self, at_ns: u64) -> RangeInclusive<u64> {
         let tick_ns = 1_000_000;
         let for_ns = (self.now_ns - at_ns) / tick_ns * tick_ns;

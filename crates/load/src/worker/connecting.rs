@@ -85,7 +85,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Takes a connection that is being made as far as it goes.
+    /// Advances a connection that is being made as far as possible.
     pub(super) fn advance_opening(&mut self, id: SlotId) {
         match self.slots[id as usize].phase {
             Phase::Preface => self.advance_preface(id),
@@ -93,7 +93,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Takes what comes before all else on a connection as far as it goes, and then the handshake.
+    /// Advances the preface of a connection as far as possible, and then the handshake.
     fn advance_preface(&mut self, id: SlotId) {
         let result = self.wire.preface(id);
         let now_ns = self.clock();
@@ -129,7 +129,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         unread_ns
     }
 
-    /// Fails what waits for a connection that was made after the request's whole time, as what took so long.
+    /// Fails requests whose whole time was over when their connection was made, with the class of the step that took so long.
     fn gave_up_opening(&mut self, id: SlotId, class: ErrorClass, now_ns: u64) -> bool {
         let is_late = self.is_late(id, now_ns);
         if is_late {
@@ -155,7 +155,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.exchange.connected(id, &self.wire);
     }
 
-    /// Takes a connection's handshake as far as it goes, and sends the requests that wait for it.
+    /// Advances a connection's handshake as far as possible, and sends the requests that wait for it.
     fn advance_handshake(&mut self, id: SlotId) {
         let result = self.wire.handshake(id);
         let now_ns = self.clock();
@@ -213,7 +213,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Ends a connection that was lost or never opened. Its requests fail with `class`; those behind an answer that was cut off
+    /// Ends a connection that was lost or never opened. Its requests fail with `class`; those behind an answer that was cut off fail
     /// because the connection closed. Behind the last answer of a connection that the target closed, requests are unanswered
     /// (RFC 9112, 9.3.2 and 9.6): they are sent again if that is safe. `answered` requests have just been answered.
     pub(super) fn connection_lost(&mut self, id: SlotId, class: ErrorClass, answered: u32, now_ns: u64) {
@@ -247,7 +247,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 failed += 1;
             }
         }
-        // A connection without a request that ends after it was made has answered what it was asked.
+        // A connection that ends without a pending request after it was made has answered all its requests.
         self.note_failures(id, class, failed.max(u32::from(is_alone)));
         self.drop_connection(id, now_ns);
         let slot = &mut self.slots[id as usize];

@@ -15,14 +15,14 @@ use crate::{
 };
 
 /// For how long an arrival waits for a connection that gets free while the load recovers from absences of `delay_ns`: they make no
-/// load of their own. What waits for longer waits for the target: by Lindley's bound the absences explain `delay_ns`, and as much is
+/// load of their own. A longer wait is for the target: by Lindley's bound the absences explain `delay_ns`, and as much is
 /// left for answer times that vary.
 pub(super) fn longest_hold_ns(delay_ns: u64) -> u64 {
     2 * delay_ns + MIN_DISTURBING_NS
 }
 
-/// For how long arrivals are sent before answers are read, in nanoseconds: these make connections free. Where opening one takes longer
-/// than the time between arrivals, the loop would else open all that it may before it reads an answer.
+/// For how long arrivals are sent before answers are read, in nanoseconds: answers make connections free. Where opening one takes longer
+/// than the time between arrivals, the loop would otherwise open all that it may before it reads an answer.
 const MAX_DISPATCH_NS: u64 = 500_000;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
@@ -102,7 +102,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                         pool.last_held_ns = now_ns;
                     }
                     if !pool.is_full && (pool.unused as usize) < self.slots.len() {
-                        // A connection of its own would have taken it at once: that it waited is the generator's doing.
+                        // A new connection would have taken the arrival at once, so its wait is the generator's doing.
                         let slot = &mut self.slots[slot as usize];
                         slot.free_since_ns = slot.free_since_ns.min(due_ns);
                     }

@@ -7,8 +7,8 @@ use crate::{
     wire::{SlotId, Wire},
 };
 
-/// The target hangs where a request has waited for so long, and for twice as long as any answer took, when the trial ends; what this
-/// program may have added left out. The end only cuts off others.
+/// The target hangs if a request has waited for this long, and twice as long as any answer took, when the trial ends; time that this
+/// program may have added does not count. Other requests are only cut off by the end.
 const MIN_HANG_NS: u64 = 1_000_000_000;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {

@@ -254,7 +254,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
 
     fn after_reading(&mut self, id: SlotId, answered: u32, end: Option<ErrorClass>, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
-        // However the connection ends that was to end: it has given its last answer.
+        // A connection that was to end has given its last answer, however it ends.
         let has_closed = slot.closes && matches!(end, None | Some(ErrorClass::Reset));
         let end = if has_closed { Some(ErrorClass::ClosedEarly) } else { end };
         let Some(class) = end else {

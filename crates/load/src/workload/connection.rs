@@ -22,7 +22,7 @@ pub(super) type Lookup<'a> = &'a dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>
 type Named = (String, Vec<SocketAddr>);
 
 impl HttpWorkload {
-    /// The addresses to connect to from these sources, and how. Of a name it is the first, until [`crate::addresses::choose`]
+    /// The addresses to connect to from these sources, and how. For a name, it is the first, until [`crate::addresses::choose`]
     /// has tried them.
     pub(super) fn connection(
         &self,

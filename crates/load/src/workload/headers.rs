@@ -165,7 +165,7 @@ pub(super) fn parse_header(header: &str) -> Result<HeaderField, String> {
     if is_secret {
         mask::learn_header(name, &sent);
     } else {
-        // Such as a URL with a token.
+        // The value may hold a secret, such as a token in a URL.
         mask::learn_variable(name, &sent);
     }
     if is_secret && !has_variable {

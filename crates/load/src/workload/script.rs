@@ -49,7 +49,7 @@ pub struct StepText {
     pub steps: Vec<StepText>,
 }
 
-/// What the answer to a request must have.
+/// The expectations of the answer to a request.
 #[derive(Debug, Default)]
 pub(super) struct Expectations {
     pub(super) statuses: Option<StatusSet>,
@@ -76,7 +76,7 @@ impl Expectations {
     }
 }
 
-/// What the steps have in common.
+/// The parts that all steps have in common.
 struct Common<'a> {
     /// Header fields of the workload, those that are added included.
     fields: &'a [(String, Text)],
@@ -144,7 +144,7 @@ impl HttpWorkload {
                 mistakes.add(field, "there are steps too, and each has its own: put it into a step");
             }
             let steps = common.steps(&self.steps, "step", mistakes);
-            // Weights make a choice of the steps: all must have one.
+            // With weights, an iteration chooses one of the steps, so all must have a weight.
             let missing = self.steps.iter().position(|step| step.weight.is_none());
             if let (true, Some(number)) = (self.is_weighted(), missing) {
                 let message = format!(

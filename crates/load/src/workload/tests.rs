@@ -48,7 +48,7 @@ fn every_option_is_unique_and_accepts_its_example() {
         assert_ne!(workload, plain, "{}", spec.key);
         let flag = matches!(spec.kind, Kind::Flag | Kind::On).then(|| vec!["true"]);
         assert_eq!(written(&workload), flag.unwrap_or_else(|| spec.examples()), "{}", spec.key);
-        // No example names a file that is there.
+        // No example names a file that exists.
         if !names_files && !["cacert", "cert", "key", "feeders"].contains(&spec.key) {
             let mistakes = workload.plan(&LIMITS).err();
             assert_eq!(mistakes, None, "{} {}", spec.key, spec.example);

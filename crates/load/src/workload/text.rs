@@ -65,7 +65,7 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
     let shown = secrets::mask_url(written);
     let quoting = |why: String| format!("'{shown}': {why}");
     let text = read_target(written).map_err(quoting)?;
-    // Before a message can quote a part of the URL.
+    // This precedes every message that can quote a part of the URL.
     let (full, has_reference) = (text.shown(), reference::has_reference(written));
     secrets::mask::learn_url(&full);
     if has_reference {
@@ -89,7 +89,7 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
     }
     let refuse = |why: &str| format!("'{shown}' is not a URL: {why}; such as http://127.0.0.1:8080/");
     let authority = authority_of(&first);
-    // The parser of URLs would take these for a slash, or leave them out.
+    // The parser of URLs would take these characters for a slash, or leave them out.
     if authority.contains(|c: char| c == '\\' || c.is_ascii_control()) {
         return Err(refuse("invalid domain character"));
     }
@@ -117,7 +117,7 @@ pub fn split_port(host_and_port: &str) -> (&str, &str) {
     host_and_port.split_at(colon.unwrap_or(host_and_port.len()))
 }
 
-/// The authority of a URL, of which the scheme may be missing.
+/// The authority of a URL, whose scheme may be missing.
 fn authority_of(url: &str) -> &str {
     let behind = &url[secrets::mask::authority(url)..];
     &behind[..behind.find(['/', '?']).unwrap_or(behind.len())]
@@ -145,7 +145,7 @@ pub(super) fn read_target(written: &str) -> Result<Text, String> {
     })
 }
 
-/// A target in which all that a request line cannot carry is percent-encoded: blanks, controls and what is not ASCII.
+/// A target with all characters percent-encoded that a request line cannot carry: blanks, controls, and others than ASCII.
 pub(super) fn sendable(target: Text) -> Text {
     target.map_literals(|bytes| {
         let mut encoded = Vec::with_capacity(bytes.len());

@@ -1,4 +1,4 @@
-//! `proofload balance`: balances TCP with direct server return, and asks and tells a balancer that runs.
+//! `proofload balance`: balances TCP with direct server return, and queries or changes a running balancer.
 
 mod change;
 mod client;

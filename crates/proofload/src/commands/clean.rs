@@ -7,7 +7,7 @@ use crate::{
     output::standard,
 };
 
-/// Cleans up after runs whose owner is dead, balancers that were killed or kept among them, and prints what was removed.
+/// Cleans up after runs whose owner is dead, including balancers that were killed or kept, and prints what it removed.
 pub(crate) fn run() -> Result<Exit> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     let folder = Folder::of_this_user().map_err(Refusal::one)?;

@@ -53,7 +53,7 @@ pub(crate) struct CompareArgs {
     json: Option<PathBuf>,
 }
 
-/// The statuses of a ranking: the first that any of its comparisons has.
+/// The statuses of a ranking by precedence: the ranking has the first one that any of its comparisons has.
 const RANKING: [Exit; 3] = [Exit::GoalsNotMet, Exit::GoalsMet, Exit::Void];
 
 /// Compares the results and shows the comparison.

@@ -128,18 +128,18 @@ pub(crate) struct CopyArgs {
     ipv6: bool,
 }
 
-/// Copies, and tells what came of it.
+/// Copies the files, and prints the result.
 pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     let job = job(arguments)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let stop = crate::stop::on_signal()?;
-    // Each connection has several pipes, and each file on its way is open.
+    // Each connection has several pipes, and each file in transfer is open.
     raise_descriptors();
     let shown = bar(arguments.quiet);
     let mut line_at = Duration::ZERO;
     let mut show = |progress: Progress| match &shown {
         Some(bar) => bar.set_message(text::progress(&progress)),
-        // A log gets a line now and then.
+        // Without a terminal, a line is printed once per interval.
         None if !arguments.quiet && progress.elapsed >= line_at + LINE_INTERVAL => {
             line_at = progress.elapsed;
             standard::print_to_stderr(text::progress(&progress));
@@ -208,7 +208,7 @@ fn job(arguments: &CopyArgs) -> Result<Job> {
         words.iter().filter_map(pattern).collect()
     };
     let include = patterns("--include", &arguments.include);
-    // As rsync and .gitignore have it, a slash at the end means folders.
+    // As in rsync and .gitignore, a pattern with a slash at its end matches folders.
     let (of_folders, of_all): (Vec<_>, Vec<_>) =
         arguments.exclude.iter().cloned().partition(|word| word.ends_with('/'));
     let of_folders: Vec<_> = of_folders.iter().map(|word| word.trim_end_matches('/').to_owned()).collect();
@@ -231,7 +231,7 @@ fn job(arguments: &CopyArgs) -> Result<Job> {
         (arguments.through, "-3: use scp -3, or run proofload copy on one of the two machines"),
     ];
     mistakes.extend(habits.into_iter().filter(|(is_used, _)| *is_used).map(|(_, answer)| answer.to_owned()));
-    // `ssh` reads them.
+    // `ssh` reads the files of these options.
     let config = arguments.config.iter().map(|file| ("-F", file));
     for (option, file) in arguments.identity.iter().map(|file| ("-i", file)).chain(config) {
         let noted = files::reads(Path::new(file));
@@ -264,7 +264,7 @@ fn job(arguments: &CopyArgs) -> Result<Job> {
     })
 }
 
-/// What was done; nothing if it was interrupted before the first file.
+/// The result of a copy; `None` if it was interrupted before the first file.
 fn unless_interrupted<T>(done: std::result::Result<T, CopyError>) -> Result<Option<T>> {
     match done {
         Err(CopyError::Interrupted) => Ok(None),
@@ -282,7 +282,7 @@ fn ssh_options(arguments: &CopyArgs) -> Vec<OsString> {
     add("-F", arguments.config.clone());
     add("-p", arguments.port.map(|port| port.to_string().into()));
     arguments.identity.iter().for_each(|file| add("-i", Some(file.clone())));
-    // A second channel of a connection must go no way of its own, and ssh takes no two of its -J; of this it takes the first.
+    // A second channel must not take a route of its own. ssh refuses a second -J, but of several ProxyJump it uses the first.
     let jump = arguments.jump.as_ref().map(|jump| {
         let mut option = OsString::from("ProxyJump=");
         option.push(jump);
@@ -297,7 +297,7 @@ fn ssh_options(arguments: &CopyArgs) -> Vec<OsString> {
     options
 }
 
-/// Where journals are, and what is known of logins: `$XDG_STATE_HOME/proofload/copy`, or below the home folder.
+/// The folder of the journals and of what is known about logins: `$XDG_STATE_HOME/proofload/copy`, or below the home folder.
 fn state() -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let state = state.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".local/state")))?;

@@ -14,7 +14,7 @@ const SCRIPT: &str = "Lua scripts are not supported; describe the request with -
 const BODY: &str = "write --body '{}', or give curl's whole line with --curl";
 const VERSION: &str = "requests are of HTTP/1.1: leave it out";
 
-/// What is refused says what to write instead, with {} for the value.
+/// A refused option says what to write instead, with {} for the value.
 const FOREIGN_OPTIONS: &[Row] = &[
     // wrk and wrk2.
     row('s', "script", "VALUE", Refused(SCRIPT)),
@@ -89,7 +89,7 @@ impl ForeignOptions {
     }
 }
 
-/// What users of hey and oha mean by `-q RATE`, which is --quiet here: for a message about words that are not understood.
+/// A hint for users of hey and oha, whose `-q RATE` is --quiet here, for a message about words that are not understood.
 pub(crate) fn rate_hint(words: &[String]) -> Option<String> {
     let is_load = words.get(1).is_some_and(|command| command == "http" || command == "limit");
     let rate = words
@@ -104,7 +104,7 @@ pub(crate) fn rate_hint(words: &[String]) -> Option<String> {
 
 impl Args for ForeignOptions {
     fn augment_args(command: Command) -> Command {
-        // What looks like an option is none of these options' values.
+        // A word that looks like an option is not the value of one of these options.
         let argument = |row: &'static Row| row.argument(false).allow_hyphen_values(false).hide(true);
         command.args(FOREIGN_OPTIONS.iter().map(argument))
     }

@@ -46,7 +46,7 @@ struct ProfileArgs {
 #[derive(Clone, Copy)]
 struct Asked {
     profile: &'static Profile,
-    /// There if the profile needs one.
+    /// The path, if the profile needs one.
     path: Option<LongPath>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &HostArgs) -> Result<Exit> {
 }
 
 impl ProfileArgs {
-    /// The profile; none if none is asked for, or something is wrong.
+    /// The requested profile; `None` if the user requested none, or made a mistake.
     fn read(&self, m: &mut Mistakes) -> Option<Asked> {
         let rate = m.optional("--rate", self.rate.as_deref(), |text| {
             lab::link::text::parse_rate(text)?

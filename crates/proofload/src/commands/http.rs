@@ -34,7 +34,7 @@ pub(crate) fn run_shown(
                 && (read.trial.on_noise, read.trial.void_attempts) == (on_noise, 0)
         });
     }
-    // Before the plan is fitted to the machine: the hint is about the options as given.
+    // The hint is about the options as given, so it precedes the fitting of the plan to the machine.
     let hint = arguments.ab_hint(&plan, &host);
     for note in addresses::choose(&mut plan, &mut Vec::new()) {
         standard::print_to_stderr(format_args!("proofload: using {note}"));

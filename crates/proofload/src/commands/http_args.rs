@@ -64,7 +64,7 @@ impl HttpArgs {
     /// Every mistake in the options.
     pub(crate) fn plan(&self, host: &MachineLimits) -> Result<HttpPlan, Vec<String>> {
         let mut mistakes = self.common.foreign_mistakes();
-        // Without its line, a plan would only miss what the line says.
+        // Without curl's line, planning would only report as missing what the line gives.
         if self.common.lacks_curl() {
             return Err(mistakes);
         }
@@ -97,7 +97,7 @@ impl HttpArgs {
         self.common.time_note()
     }
 
-    /// What a reader should know of a command line of curl.
+    /// Notes for the user on the translation of a command line of curl.
     pub(crate) fn curl_notes(&self) -> Vec<String> {
         self.common.curl_notes()
     }

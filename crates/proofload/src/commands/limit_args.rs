@@ -235,7 +235,7 @@ impl LimitArgs {
         self.common.time_note()
     }
 
-    /// What a reader should know of a command line of curl.
+    /// Notes for the user on the translation of a command line of curl.
     pub(crate) fn curl_notes(&self) -> Vec<String> {
         self.common.curl_notes()
     }

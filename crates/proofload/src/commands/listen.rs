@@ -51,7 +51,7 @@ enum Event {
 
 /// Listens until stopped, then prints the report.
 pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit> {
-    // First, since it changes the environment: no other thread may run yet.
+    // This comes first, because it changes the environment: no other thread may run yet.
     let inherited = service::inherited_sockets()?;
     if arguments.schema {
         standard::print_raw(&format!("{:#}\n", schema::schema()))?;
@@ -106,7 +106,7 @@ fn listen(
     let addresses = address_list(&server);
     info!("listening on {addresses}; storing in {storage}");
     let (final_report, stops) = serve(server, sender, &events, &format!("listening on {addresses}"))?;
-    // From here on a signal ends the process, since its outputs may block: after one that has come, they wait no longer.
+    // From here on a signal ends the process, because its outputs may block. If a signal has come already, they do not wait.
     drop(events);
     files::stop().store(stops > 0, std::sync::atomic::Ordering::Relaxed);
     if let Some(why) = &final_report.close_error {

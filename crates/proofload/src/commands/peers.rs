@@ -19,14 +19,14 @@ pub(crate) use ab::Ab;
 use table::{Given, OWN, Row, Translated, same_line};
 pub(crate) use wrk::{Wrk, Wrk2};
 
-/// A program whose command line is understood.
+/// A program whose command line proofload understands.
 pub(crate) trait Peer: fmt::Debug + 'static {
     /// What the command does, for the help.
     const ABOUT: &'static str;
     /// Its options, in the order of the help.
     const ROWS: &'static [Row];
 
-    /// The URL that its command line asks for, what else it becomes, and the layout of its output.
+    /// Translates its command line: the URL, the other options, and the layout of its output.
     fn translate(url: &str, given: &Given) -> (String, Translated, peer_text::Layout);
 }
 

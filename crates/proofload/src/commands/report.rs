@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit> {
         let open = if is_appended { Destination::open_appended } else { Destination::open };
         Some((open(option, path.as_deref()?), format))
     });
-    // All are open before the first is written.
+    // All outputs are opened before the first is written.
     let opened = opened.map(|(opened, format)| Ok((opened.map_err(Refusal::one)?, format)));
     let opened: Vec<_> = opened.collect::<Result<_>>()?;
     let is_exported = arguments.github_annotations || !opened.is_empty();

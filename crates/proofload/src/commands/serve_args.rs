@@ -21,7 +21,7 @@ const CONNECTIONS: &str = "Connections";
 const MACHINE: &str = "Machine";
 
 const TLS_VERSIONS: &[&str] = &["1.2", "1.3"];
-/// The options that say more of TLS.
+/// The options for details of TLS.
 const TLS_DETAILS: [&str; 5] = ["tls_ca_out", "client_ca", "tls_min", "tls_max", "tls_fault"];
 const WHEN_FULL: &[&str] = &["reject", "close", "reset", "ignore"];
 

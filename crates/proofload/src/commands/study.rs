@@ -50,9 +50,9 @@ const FOLDER_FORMATS: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMe
 
 /// Runs the study, writes its result and shows it.
 pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
-    // Before the folder claims its records; a mistake is told when it is opened.
+    // The file is claimed before the folder claims its records; a mistake is reported when it is opened.
     let _ = run.json.map(|json| files::claim("--json", json));
-    // Before a user namespace is entered, in which other users cannot be told apart.
+    // The place is determined before a user namespace is entered, in which other users cannot be told apart.
     let place = place(&run.out.clone().unwrap_or_else(|| default_folder(run.name)))?;
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
     let min_load = run.study.search.as_ref().map(|search| search.min);
@@ -72,7 +72,7 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
         clean::clean_before(&lab.folder)?;
     }
     raise_descriptors();
-    // What lies in the result folder is tried when that is made.
+    // A file inside the result folder is tried once that folder is made.
     let at = |path: &Path| absolute(path).unwrap_or_default();
     let is_within = run.out.as_deref().zip(run.json).is_some_and(|(out, json)| at(json).starts_with(at(out)));
     let open = |within: bool| Destination::open_optional("--json", run.json.filter(|_| within == is_within));

@@ -77,10 +77,10 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         matches!(self.curl_line(), Some(Err(_)))
     }
 
-    /// What a reader should know of curl's line, and the same without curl for `command`.
+    /// Notes for the user on curl's line, and the same line without curl for `command`.
     pub(crate) fn curl_notes(&self) -> Vec<String> {
         let Some(Ok(line)) = self.curl_line() else { return Vec::new() };
-        // The plan is made: the secrets of the line are known.
+        // The plan has been made, so the secrets of the line are known.
         self.curl.iter().for_each(|line| shell::learn(line));
         let mut notes = line.notes().to_vec();
         let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());

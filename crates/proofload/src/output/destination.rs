@@ -29,15 +29,15 @@ pub(crate) struct Destination {
 
 /// How it is written.
 enum WriteMethod {
-    /// Standard output, given as `-`, or as a name of the file that it goes to.
+    /// Standard output, given as `-`, or by a name of the file that it is redirected to.
     Stdout,
-    /// A file that is written beside its place and then put there.
+    /// A file that is written under another name in its folder and then renamed.
     Beside(Box<Beside>),
-    /// What cannot be replaced is written as it is: a pipe, a device, a file in a folder of another user, a mounted file.
+    /// A file that cannot be replaced is written in place: a pipe, a device, a file in a folder of another user, a mounted file.
     AsItIs {
-        /// What is there.
+        /// The present file.
         file: File,
-        /// Whether the text goes behind what is there.
+        /// Whether the text is appended to the present content.
         is_appended: bool,
     },
 }
@@ -46,12 +46,12 @@ enum WriteMethod {
 struct Beside {
     folder: Folder,
     name: OsString,
-    /// What is there now.
+    /// The metadata of the present file.
     old: Option<Metadata>,
 }
 
 impl Destination {
-    /// Claims `path` and tries it for writing; `-` is standard output. What is there stays until [`write`](Self::write).
+    /// Claims `path` and tries it for writing; `-` is standard output. The present content stays until [`write`](Self::write).
     ///
     /// # Errors
     /// If the file cannot be written, is read, or is written by another option; the message names the option and the path.
@@ -59,7 +59,7 @@ impl Destination {
         Self::tried(option, path, false)
     }
 
-    /// The same, to write behind what is there.
+    /// The same, to append to the present content.
     ///
     /// # Errors
     /// As for [`Destination::open`].
@@ -91,7 +91,7 @@ impl Destination {
     /// # Errors
     /// If writing fails; the message names the file.
     pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
-        // What has been read since stays.
+        // A file that has been read since then is not overwritten.
         let is_stdout = self.is_stdout();
         let claimed = files::claim(&self.option, &self.path);
         let written = claimed.and_then(|()| match self.method {
@@ -148,7 +148,7 @@ impl WriteMethod {
         }
         // A file that this user may not write to is not replaced either.
         old.as_ref().map_or(Ok(()), |_| files::open_with(File::options().write(true), path).map(drop))?;
-        // A link that no other user can have put there leads to the file that is meant.
+        // A link that no other user can have made is followed to the file that the user means.
         let (mut real, mut links) = (path.to_owned(), 0);
         let folder = loop {
             let folder = Folder::open(above(&real), Trust::Anybody)?;
@@ -187,7 +187,7 @@ impl Beside {
         let name = new_name();
         let file = self.folder.create(&name, 0o666)?;
         let kept = self.old.as_ref().map_or(Ok(()), |old| {
-            // Root gives the file back to its user; another user has made it himself.
+            // Root gives the new file to the owner of the old one; any other user already owns the new file.
             let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
             file.set_permissions(old.permissions())
         });
@@ -197,7 +197,7 @@ impl Beside {
     }
 }
 
-/// A name for a file that is put in its place when it is whole.
+/// A temporary name for a file until it is complete.
 fn new_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     format!(".proofload-{}-{}.new", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))

@@ -65,7 +65,7 @@ pub(crate) fn note(notes: impl IntoIterator<Item = String>) {
     notes.into_iter().for_each(|note| print_to_stderr(format_args!("proofload: {note}")));
 }
 
-/// Writes lines of the program's to standard error as they come; none if it is to be quiet.
+/// Writes the program's lines to standard error as they come; none if `is_quiet` is set.
 pub(crate) fn telling(is_quiet: bool) -> impl FnMut(&str) {
     move |words| note((!is_quiet).then(|| words.to_owned()))
 }

@@ -77,7 +77,7 @@ fn ends(values: impl IntoIterator<Item = f64>, is_included: impl Fn(f64) -> bool
     })
 }
 
-/// The smallest of 1, 2, 2.5, 5 and their decimal multiples that is at min `min`.
+/// The smallest of 1, 2, 2.5, 5 and their decimal multiples that is at least `min`.
 fn nice_step(min: f64) -> f64 {
     let power = 10_f64.powf(min.log10().floor());
     let step = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|step| step * power >= min * (1.0 - 1e-9));

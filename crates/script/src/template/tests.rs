@@ -5,7 +5,7 @@ use record::{Request, RequestPlan, ScriptPlan, StatusSet, StepPlan, TextRequest}
 use super::*;
 use crate::{Script, User};
 
-/// What a text renders to, for the first of two users, in several iterations.
+/// The renderings of a text for the first of two users, in several iterations.
 fn rendered(text: &str, times: usize) -> Result<Vec<String>, String> {
     let request =
         Request { method: "POST".to_owned(), target: "/".to_owned(), headers: Vec::new(), body: text.into() };

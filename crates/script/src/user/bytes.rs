@@ -2,7 +2,7 @@
 
 use crate::template::{MASK, push_hex};
 
-/// The text with a mask instead of each `what`.
+/// The text with a mask instead of each occurrence of `what`.
 pub(super) fn replace(text: &[u8], what: &[u8]) -> Vec<u8> {
     let mut replaced = Vec::with_capacity(text.len());
     let mut rest = text;

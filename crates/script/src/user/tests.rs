@@ -324,7 +324,7 @@ fn mistakes_name_their_step_and_key() {
     for wanted in [("", "feeders"), ("bad", "take"), ("bad", "headers"), ("bad", "expect")] {
         assert!(found.contains(&wanted), "{wanted:?} in {mistakes:#?}");
     }
-    // Names that a file may have which cannot be read are no mistakes.
+    // Names that an unreadable file may have are not mistakes.
     assert!(!found.iter().any(|(_, key)| ["url", "if", "repeat"].contains(key)), "{mistakes:#?}");
     let plan = ScriptPlan { feeders: Vec::new(), ..plan };
     let mistakes = Script::new(&plan, true, false).unwrap_err();

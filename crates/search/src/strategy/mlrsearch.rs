@@ -30,7 +30,7 @@ pub(crate) struct Mlrsearch {
     winner: Option<(usize, Nomination)>,
     /// Whether a [`Threshold`] chooses the loads of goals whose trials are random samples.
     is_noise_aware: bool,
-    /// Where the answer may be, if a search before this one told.
+    /// The position at which the answer is expected, if any.
     expected: Option<i64>,
 }
 
@@ -98,7 +98,7 @@ impl Mlrsearch {
         }
     }
 
-    /// Goes on with other rules for the same goals. A rule that is new begins where the rule of its goal is.
+    /// Continues with other rules for the same goals. A new rule starts from the state of the existing rule of its goal.
     pub(crate) fn use_rules(&mut self, rules: &[BoundRule]) {
         let of = |rule: &BoundRule| {
             let find =
@@ -158,7 +158,7 @@ impl Mlrsearch {
             Phase::OtherSide { first, .. } => self.enter_main(trials, first.min(at), first.max(at)),
             Phase::Climb { good, .. } => {
                 if self.is_high_loss(trials, at) {
-                    // The way down from where the answer was expected is shorter than that from the smallest load.
+                    // From the expected position, the way down to the answer is shorter than the way up from the smallest load.
                     let below = good.filter(|_| self.expected != Some(at));
                     self.enter_main(trials, below.unwrap_or(at), at);
                 } else if at == grid.last() {

@@ -35,17 +35,17 @@ impl Selector {
         Self { reading, targets, current: 0, expansion, proposal: None }
     }
 
-    /// Goes on for another rule of the same goal.
+    /// Continues for another rule of the same goal.
     pub(crate) fn with_reading(self, reading: Reading) -> Self {
         Self { reading, ..self }
     }
 
-    /// What it judges trials by.
+    /// The loss ratio by which the selector judges trials.
     pub(crate) fn reading(&self) -> Reading {
         self.reading
     }
 
-    /// The next trial for this goal; none if the goal is reached. Goes on to finer targets where a target is reached.
+    /// The next trial for this goal; none if the goal is reached. Moves on to the next finer target when a target is reached.
     pub(crate) fn nominate(&mut self, trials: &Trials, common_width: i64) -> Option<Nomination> {
         loop {
             let target = self.targets[self.current];

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{has_learned, mask_learned_text};
 
 /// Masks the learned values in all texts of a record but those of the members in `own`. A text that can only be read as it is, such as
-/// the name of a kind, is a word of ours and stays, whatever word a secret is.
+/// the name of a kind, is one of our own words and stays, even if a secret equals it.
 pub fn mask_record<T: Serialize + DeserializeOwned>(record: T, own: &[&str]) -> T {
     if !has_learned() {
         return record;
@@ -31,7 +31,7 @@ pub fn mask_record<T: Serialize + DeserializeOwned>(record: T, own: &[&str]) -> 
     T::deserialize(&value).unwrap_or(record)
 }
 
-/// Finds the texts that hold learned values: the JSON pointer of each, and what is shown of it.
+/// Finds the texts that hold learned values: the JSON pointer of each, and its masked text.
 fn find(value: &Value, place: &str, own: &[&str], found: &mut Vec<(String, String)>) {
     match value {
         Value::String(text) => {
@@ -55,7 +55,7 @@ fn find(value: &Value, place: &str, own: &[&str], found: &mut Vec<(String, Strin
     }
 }
 
-/// Replaces the text at a place, and returns what was there.
+/// Replaces the text at a place, and returns the previous one.
 fn put(value: &mut Value, place: &str, text: &str) -> String {
     match value.pointer_mut(place) {
         Some(Value::String(old)) => std::mem::replace(old, text.to_owned()),

@@ -103,7 +103,7 @@ fn a_journal_that_others_may_have_written_is_refused_and_no_link_is_followed() {
     fs::hard_link(&journal_file, state.join("second")).unwrap();
     assert!(refused().contains("has a second name"));
     fs::remove_file(state.join("second")).unwrap();
-    // As earlier versions left it.
+    // Earlier versions left the folder with this mode.
     fs::set_permissions(&state, fs::Permissions::from_mode(0o775)).unwrap();
     assert_eq!(Journal::open(&state).unwrap().0.unfinished().len(), 1);
 

@@ -71,7 +71,7 @@ fn after_a_failed_sync_a_new_file_is_opened() {
     assert_eq!((rig.put(), rig.put()), (("x.log".into(), 0), ("x.log".into(), 5)));
     rig.writer.table.slots.segment(0).unwrap().shared.sync_state.poison();
     assert_eq!((rig.put(), rig.put()), (("x_1.log".into(), 0), ("x_1.log".into(), 5)));
-    // The next start checks what the disk has.
+    // The segment stays open in the journal, so that the next start checks what the disk has.
     assert!(
         rig.unfinished()
             .iter()
@@ -99,7 +99,7 @@ fn failed_attempts_after_a_failed_sync_create_one_file() {
     let file = rig.writer.table.slots.segment(0).unwrap().shared.clone();
     rig.writer.table.park_all();
     file.sync_state.poison();
-    // The journal cannot be written: it must be rewritten in a folder that is missing.
+    // The journal cannot be written, because it must be rewritten in a folder that is missing.
     rig.writer.shared.journal.require_rewrite();
     fs::remove_dir_all(&state).unwrap();
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What only targets with TLS, pages or a record do.
+//! Steps that only targets with TLS, pages or a record take.
 
 use rustix::{
     io::Errno,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Engine<'_> {
-    /// Gives a new connection what it needs beside its socket.
+    /// Gives a new connection the state that it needs besides its socket.
     pub(super) fn prepare(&mut self, connection: &mut Connection) {
         let session = self.shared.security.and_then(Security::session);
         let wants_to_know = self.shared.pages.is_some() || self.lines.is_some();
@@ -30,13 +30,13 @@ impl Engine<'_> {
         }));
     }
 
-    /// How many bytes of a body are kept.
+    /// Number of bytes of a body that are kept.
     pub(super) fn body_limit(&self, asked: &Asked) -> usize {
         let page_bytes = if self.shared.pages.is_some() { Pages::body_limit(asked) } else { 0 };
         page_bytes.max(self.lines.as_ref().map_or(0, |lines| lines.recorder.body_bytes))
     }
 
-    /// Writes a complete request down, and finds the page that answers it.
+    /// Records a complete request, and finds the page that answers it.
     #[cold]
     pub(super) fn attend(&mut self, connection: &mut Connection) {
         let shape = connection.shape;
@@ -50,7 +50,7 @@ impl Engine<'_> {
         extra.page = self.shared.pages.and_then(|pages| pages.answer(asked, shape, now_ns));
     }
 
-    /// Counts a handshake that was done, or a failure that ended a session.
+    /// Counts a completed handshake, or a failure that ended a session.
     #[cold]
     pub(super) fn count_tls(&mut self, connection: &mut Connection) {
         let Some(extra) = &mut connection.extra else { return };

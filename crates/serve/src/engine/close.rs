@@ -24,7 +24,7 @@ impl Engine<'_> {
         if let Some(extra) = &mut connection.extra
             && let Some(session) = &mut extra.session
         {
-            // A client that has gone needs no farewell.
+            // An error is ignored, because a client that has gone needs no close_notify.
             let _ = session.send_close_notify(&mut Stream(&connection.socket));
         }
         if !connection.readable && !more_may_come {

@@ -48,7 +48,7 @@ pub(crate) struct Shared<'a> {
     pub clock: Clock,
 }
 
-/// What follows a step of a connection.
+/// The action that follows a step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// The next step at once.

@@ -38,7 +38,7 @@ impl Engine<'_> {
                     WhenFull::Close | WhenFull::Reject => self.close(connection, false),
                 }
             }
-            // These are sent where they arise.
+            // These answers are sent where they arise.
             Action::BadRequest | Action::Continue => Step::Continue,
         }
     }
@@ -215,7 +215,7 @@ impl Engine<'_> {
     }
 }
 
-/// Sends bytes of the answer, at most up to `until`; returns how many. What a TLS session took is not all sent yet.
+/// Sends bytes of the answer, at most up to `until`; returns how many. A TLS session may not have sent all bytes that it took.
 #[inline]
 fn send_until(answers: &Answers, connection: &mut Connection, until: u64) -> Result<usize, Errno> {
     if connection.session().is_some() {

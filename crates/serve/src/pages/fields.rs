@@ -23,7 +23,7 @@ pub(super) fn accepts_gzip(value: &str) -> bool {
     gzip.or(any).unwrap_or(false)
 }
 
-/// The cookies in a value of Cookie. What has no name is left out.
+/// The cookies in a value of Cookie, without those that have no name.
 pub(super) fn cookies(value: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = value.split(';').filter_map(|pair| pair.trim().split_once('='));
     pairs.filter(|(name, _)| !name.is_empty())

@@ -7,7 +7,7 @@ use super::*;
 
 const SHAPE: Shape = Shape { http10: false, close: false };
 
-/// An answer as its reader sees it.
+/// An answer as the client reads it.
 #[derive(Debug, Default)]
 struct Seen {
     status: u16,

@@ -28,8 +28,8 @@ pub(super) struct Values {
     scale: Scale,
     a: Vec<f64>,
     b: Vec<f64>,
-    /// Where values are intervals, all of A at one end and all of B at the other: the least of A and the most of B, and the other
-    /// way round.
+    /// The extreme cases if values are intervals: the least values of A with the largest of B, and the largest values of A with the
+    /// least of B.
     extremes: Option<[(Vec<f64>, Vec<f64>); 2]>,
     in_blocks: bool,
     /// Whether the true values of A or of B may be larger than the measured ones.
@@ -203,8 +203,8 @@ impl Bounds {
     }
 }
 
-/// Compares all quantities as one family. What is shown must be so at both ends of what the values may be: ranks move one way with
-/// each value, so all of A at one end and all of B at the other are the cases that differ most.
+/// Compares all quantities as one family. A difference must show at both ends of the values' intervals: ranks change monotonically
+/// with each value, so the extreme cases have all values of A at one end and all values of B at the opposite end.
 pub(super) fn judge(values: Vec<Values>, options: &CompareOptions, warnings: &mut Vec<Warning>) -> Vec<Row> {
     let is_wide = values.iter().any(|values| values.extremes.is_some());
     let mut rows = judge_values(values.clone(), options, warnings);
@@ -227,9 +227,9 @@ pub(super) fn judge(values: Vec<Values>, options: &CompareOptions, warnings: &mu
 }
 
 impl Row {
-    /// Takes back what does not hold with other values.
+    /// Withdraws a verdict that does not hold with other values.
     fn hold_against(&mut self, other: Option<&Self>, options: &CompareOptions) {
-        // Differences are no bounds of ratios.
+        // The interval of a difference cannot bound a ratio.
         let other = other.filter(|other| other.statistics.scale == self.statistics.scale);
         if let Some(other) = other {
             self.statistics.low = self.statistics.low.min(other.statistics.low);

@@ -237,7 +237,7 @@ fn searches_that_ask_for_other_numbers_of_trials_are_other_plans() {
     assert!(matches!(&differences[..], [only] if only.starts_with("search: ")), "{differences:?}");
 }
 
-/// One search, and six further trials at its lower bound that made just that load.
+/// One search, and six further trials at its lower bound that made exactly that load.
 fn confirmed(load: f64) -> SettingOutcome {
     let mut found = searched(0, &[(load, BoundKind::Regular)]);
     let summaries = outcome(0, &[("throughput_per_s", vec![load; 6])]).summaries;
@@ -281,7 +281,7 @@ fn settings_of_one_result_alone_are_named() {
 #[test]
 fn levels_of_one_study_are_compared_block_by_block() {
     let plan = plan(&["haproxy", "lvs"]);
-    // A drift far larger than the difference, which it has in common with both.
+    // A drift that is far larger than the difference, and the same for both levels.
     let drifting = |factor: f64| -> Vec<f64> {
         STEADY.iter().enumerate().map(|(block, value)| value * factor * (1.0 + 0.2 * block as f64)).collect()
     };

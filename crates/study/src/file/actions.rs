@@ -1,4 +1,4 @@
-//! The tables `[[actions]]`: what is done to hosts during each trial.
+//! The tables `[[actions]]`: actions on hosts during each trial.
 
 use lab::{
     Balancer, BalancerKind,
@@ -13,12 +13,12 @@ use crate::study::{Action, ActionKind};
 
 /// The tables.
 pub(super) const NAME: &str = "actions";
-/// The keys that say what is done.
+/// The keys that name the kind of an action.
 const DONE: [&str; 4] = ["do", "command", "kill", "link"];
 /// The commands of `proofload balance` that are actions.
 const BALANCE_COMMANDS: [&str; 4] = ["add", "set", "drain", "remove"];
 
-/// Reads the actions of a setting. An action whose only word is a factor that has no level there is left out.
+/// Reads the actions of a setting. An action that consists only of a factor without a level in this setting is left out.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     tree: &DeTable<'_>,

@@ -23,8 +23,8 @@ pub(super) fn on<'d>(tree: &'d DeTable<'_>) -> Option<&'d str> {
     table(tree)?.get("on")?.get_ref().as_str()
 }
 
-/// Reads the table for a setting, and gives the hosts of the plan what the balancer needs. The outer option is none if
-/// there are mistakes, the inner one if there is no such table.
+/// Reads the table for a setting, and equips the hosts of the plan for the balancer. The outer option is none if there
+/// are mistakes, the inner one if there is no such table.
 #[expect(clippy::option_option, reason = "the outer option means mistakes, as in the resolver")]
 pub(super) fn read(
     reader: &mut Reader<'_>,
@@ -47,18 +47,18 @@ pub(super) fn read(
     lab::file::read_balancer(reader, &value, plan, target, from).map(Some)
 }
 
-/// What this machine lacks for the balancer of a setting.
+/// A feature that this machine lacks for the balancer of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shortage {
     /// The reason, as a sentence.
     pub(super) why: String,
-    /// What helps.
+    /// The remedy.
     pub(super) cure: String,
     /// The table's place in the file.
     pub(super) span: Range<usize>,
 }
 
-/// What this machine lacks for the balancer of a setting; none if nothing.
+/// The shortage of this machine for the balancer of a setting; none if the machine lacks nothing.
 pub(super) fn shortage(tree: &DeTable<'_>, levels: &Levels<'_>, machine: &MachineLimits) -> Option<Shortage> {
     let value = tree.get(NAME)?;
     let short = |why: String, cure: &str| Some(Shortage { why, cure: cure.to_owned(), span: value.span() });

@@ -140,7 +140,7 @@ impl<'d> Factors<'d> {
         combinations
     }
 
-    /// Whether a combination is not run. One that the command line has put together itself is.
+    /// Whether an exception excludes a combination. An exception does not count if the command line gave the levels of all its factors.
     fn is_excepted(&self, combination: &Combination) -> bool {
         let is_own =
             |condition: &Condition| self.get(&condition.factor).is_some_and(|factor| factor.is_overridden);

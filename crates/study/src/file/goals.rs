@@ -196,7 +196,7 @@ pub fn unreachable(goal: &Goal, plan: &HttpPlan) -> Option<String> {
 /// as milliseconds, and every trial would meet a bound that is far too large.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The mistake in the text.
 pub fn parse_bound(text: &str) -> Result<Duration, String> {
     let bound = parse_time(text).map_err(|error| error.to_string())?;
     let number = text.trim_end();

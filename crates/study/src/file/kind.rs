@@ -1,4 +1,4 @@
-//! What can be read from a study's tables before they are parsed.
+//! Reads the workload's kind and the names of placeholders from a study's tables before they are parsed.
 
 use std::collections::BTreeSet;
 

@@ -5,11 +5,11 @@ use settings::Reader;
 
 use super::{balancers::Shortage, resolver::Resolver};
 
-/// A setting with the name of its target, and what its balancer lacks.
+/// A setting with the name of its target, and the shortage of its balancer.
 type Chosen<'a> = (Setting, Option<&'a str>, Option<&'a Shortage>);
 
-/// Leaves out the settings whose targets, levels or balancers need what this machine does not have, with a warning for
-/// each reason. For each setting, `targets` has the name of its target and `balancers` what its balancer lacks.
+/// Leaves out the settings whose targets, levels or balancers need something that this machine lacks, with a warning for
+/// each reason. For each setting, `targets` has the name of its target and `balancers` the shortage of its balancer.
 pub(super) fn leave_out(
     reader: &mut Reader<'_>,
     resolver: &Resolver<'_>,

@@ -256,7 +256,7 @@ pub(super) fn read_duration(reader: &mut Reader<'_>, value: &Value<'_>) -> Optio
 /// Returns the duration of a trial, if it is not too short for one.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the duration is refused.
 pub fn check_trial(duration: Duration) -> Result<Duration, String> {
     let is_long_enough = duration >= MIN_TRIAL;
     is_long_enough.then_some(duration).ok_or_else(|| "too short for a trial; give at least 100ms".to_owned())

@@ -237,7 +237,7 @@ fn read_url(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     let url = reader.text_such_as(value, "a URL such as \"http://10.0.0.7/\"")?;
     match url.split_once("://") {
         Some(("http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => Some(url.to_owned()),
-        // Whatever its variables hold is read with the workload.
+        // The values of its variables are read with the workload.
         _ if reference::has_reference(url) => Some(url.to_owned()),
         _ => reader.refuse(value.span(), format!("'{url}' is not a URL such as http://10.0.0.7:8080/")),
     }

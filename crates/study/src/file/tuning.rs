@@ -14,7 +14,7 @@ use super::{levels::Levels, outline::Outline};
 /// The factor, and the table.
 pub(super) const NAME: &str = "tuning";
 
-/// What the level of a setting changes, with its place in the file; none if it leaves the hosts as they are.
+/// The changes of a setting's level, with their place in the file; none if the level leaves the hosts as they are.
 pub(super) fn changes<'d>(
     tree: &'d DeTable<'d>,
     levels: &Levels<'_>,

@@ -28,7 +28,7 @@ pub(super) struct ParsedWorkload {
     pub(super) spans: BTreeMap<&'static str, Range<usize>>,
 }
 
-/// What a workload needs to know of its setting.
+/// The parts of a setting that a workload needs.
 pub(super) struct Context<'a> {
     /// The URL of the target's root, if there is a target.
     pub(super) root: Option<String>,

@@ -1,4 +1,4 @@
-//! What the absences of an emulator may have done to a trial.
+//! Possible effects of an emulator's absences on a trial.
 
 use lab::link::{LinkAway, LinkSpec, Shape};
 use record::{Goal, GoalQuantity, Trial, VoidReason, VoidRule, counters::HostCounters, units::show_time_ns};
@@ -6,7 +6,7 @@ use record::{Goal, GoalQuantity, Trial, VoidReason, VoidRule, counters::HostCoun
 use super::quantities::bdp_bytes;
 
 /// Largest share of a trial for which the emulator may be away if no goal was missed. About the same share of the
-/// requests is held up: what is shown as the 99th percentile is at least the 98.5th.
+/// requests is held up: the value shown as the 99th percentile is at least the 98.5th.
 const MAX_AWAY: f64 = 0.005;
 /// An absence up to this length, in nanoseconds, does not count: a sleeping virtual processor may wake up this late.
 /// The share of late packets covers its effect.
@@ -14,7 +14,7 @@ const IGNORED_AWAY_NS: u64 = 10_000_000;
 
 /// The kernel's counter of slow starts that ended because of a delay.
 const ENDED_BY_DELAY: &str = "TcpExt.TCPHystartDelayDetect";
-/// The congestion windows at which they ended, in segments, all added up.
+/// The sum of the congestion windows, in segments, at which these slow starts ended.
 const WINDOWS_AT_END: &str = "TcpExt.TCPHystartDelayCwnd";
 /// Payload of a segment on Ethernet, with timestamps.
 const SEGMENT_BYTES: f64 = 1_448.0;
@@ -64,7 +64,7 @@ pub(super) fn may_have_changed_result(
     })
 }
 
-/// When the emulator of a link was away, and what the link is.
+/// When the emulator of a link was away, and the properties of the link.
 #[derive(Debug)]
 pub(super) struct Stalls {
     link: String,
@@ -82,9 +82,9 @@ impl Stalls {
         Self { link: link.to_owned(), away, round_trip_ns: spec.round_trip_ns(), bdp_bytes }
     }
 
-    /// Whether they may have ended slow starts that ended for a delay, at congestion windows of so many bytes together.
+    /// Whether the absences may have ended the slow starts that a delay ended, at congestion windows of `windows_bytes` in total.
     ///
-    /// On a link that was not even half full, it was not the queue, and an absence as long as HyStart's bound is enough.
+    /// If the link was not even half full, its queue was not the cause, and an absence as long as HyStart's bound is enough.
     fn may_have_ended(&self, windows_bytes: f64) -> bool {
         let is_early = self.bdp_bytes.is_some_and(|bdp_bytes| windows_bytes < bdp_bytes / 2.0);
         let bound_ns = if is_early {

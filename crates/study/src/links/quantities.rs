@@ -75,7 +75,7 @@ pub(super) fn bdp_bytes(spec: &LinkSpec) -> Option<f64> {
     Some(rates.min()? as f64 / 8.0 * spec.round_trip_ns() as f64 / 1e9)
 }
 
-/// Name of what the socket buffers allow one connection.
+/// Name of the rate that the socket buffers allow one connection.
 pub(super) fn buffer_name(link: &str) -> String {
     format!("link_{}_buffer_bit_per_s", normalized(link))
 }

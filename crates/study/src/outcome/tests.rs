@@ -59,7 +59,7 @@ fn an_undecided_trial_moves_no_bound_and_is_repeated_as_a_void_one() {
         confirm: 0,
         method_settings: serde_json::to_value(&method).unwrap(),
     };
-    // What a search does after this trial and one that decides: its next load, and its bounds.
+    // The next load and the bounds of a search after this trial and one that decides.
     let after = |first: TrialEntry| {
         let mut running = RunningSearch::new(&plan, &goals).unwrap();
         for entry in [first, entry(9, 0, &goals)] {

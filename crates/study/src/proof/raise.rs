@@ -16,7 +16,7 @@ const QUEUE: u64 = 65_535;
 const BUFFER_BYTES: u64 = 64 * 1024 * 1024;
 const PORT_RANGE: &str = "net.ipv4.ip_local_port_range";
 const PORTS: [u64; 2] = [1_024, 65_535];
-/// By how much what has no natural end is raised.
+/// Factor by which a limit without a natural maximum is raised.
 const TIMES: u64 = 4;
 
 /// Raises the limit in a setup. Returns what was changed.
@@ -30,7 +30,7 @@ pub(super) fn raise(setup: &mut Setup, bottleneck: &Bottleneck) -> Result<String
         match bottleneck.cause {
             Cause::AcceptQueue => connection_queue(plan, host?, "net.core.somaxconn"),
             Cause::SynQueue => connection_queue(plan, host?, "net.ipv4.tcp_max_syn_backlog"),
-            // Named is the sender; the window is that of the other hosts.
+            // The verdict names the sender, but the receive window is that of the other hosts.
             Cause::ReceiveWindow => {
                 let all = 0..plan.hosts.len();
                 let others = all.filter(|other| Some(*other) != host);
@@ -121,7 +121,7 @@ fn processes(plan: &mut Plan, host: usize) -> impl Iterator<Item = &mut Process>
     plan.processes.iter_mut().filter(move |process| process.host == host)
 }
 
-/// Sets the numbers of a sysctl of hosts. A number that is larger stays.
+/// Sets the numbers of a sysctl of hosts. Numbers that are already larger stay.
 fn set<const N: usize>(
     plan: &mut Plan,
     hosts: impl IntoIterator<Item = usize>,
@@ -196,7 +196,7 @@ fn no_loss(plan: &mut Plan) -> Option<String> {
     (!lossless.is_empty()).then(|| format!("no loss on {}", lossless.join(", ")))
 }
 
-/// Changes both directions; the words of the first that changed.
+/// Changes both directions, and returns the words for the first one that changed.
 fn each_shape(shapes: [&mut Shape; 2], change: impl FnMut(&mut Shape) -> Option<String>) -> Option<String> {
     let [there, back] = shapes.map(change);
     there.or(back)

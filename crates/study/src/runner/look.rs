@@ -26,8 +26,8 @@ const STEP: Duration = Duration::from_millis(250);
 /// The search begins at this share of the most that a step carried.
 const SHARE: f64 = 0.25;
 
-/// Looks at the target of a search of a rate that may begin anywhere, has the search begin where that says, and tells it in words. The
-/// look is no trial and bounds nothing: a search goes below it where trials miss a goal. It takes its time from the study's budget.
+/// Looks at the target of a search of a rate that may begin anywhere, sets the load at which the search begins, and returns a message
+/// about it. The look is no trial and bounds nothing: a search goes below it if trials miss a goal. Its time comes from the study's budget.
 ///
 /// None, and the search begins at its smallest load, if the study's hosts are a lab, if requests may change what the target holds
 /// (methods other than GET and HEAD, events), if they use up a feeder, and if the first step fails.
@@ -44,7 +44,7 @@ pub fn look(study: &mut Study, options: &Options) -> Option<String> {
     let (mut carried_per_s, mut looked) = (0.0_f64, Duration::ZERO);
     for users in USERS {
         let stop = Arc::new(AtomicBool::new(false));
-        // Soon after its first failure the target is asked nothing more.
+        // The look stops sending requests soon after the first failure.
         let watch = |tick: &Tick| {
             let ends = tick.failed > 0 || options.stop.load(Ordering::Relaxed);
             stop.fetch_or(ends, Ordering::Relaxed);
@@ -70,7 +70,7 @@ pub fn look(study: &mut Study, options: &Options) -> Option<String> {
     ))
 }
 
-/// Whether asking once more changes nothing for the target or for the trials.
+/// Whether further requests change nothing for the target or for the trials.
 fn may_be_repeated(plan: &HttpPlan) -> bool {
     let is_simple = plan.script.as_ref().is_none_or(|script| !script.is_session() && !script.may_run_out());
     let is_safe = ["GET", "HEAD"].contains(&plan.request.method.as_str());
@@ -80,7 +80,7 @@ fn may_be_repeated(plan: &HttpPlan) -> bool {
 /// The plan of a step, which sends at most `most_per_s`.
 fn step(mut plan: HttpPlan, users: u64, most_per_s: f64) -> HttpPlan {
     let pause_ns = (users as f64 / most_per_s * 1e9) as u64;
-    // A shorter pause than an answer takes changes nothing, but costs timers.
+    // A pause that is shorter than a response time changes nothing, but costs timers.
     let think_time = Distribution::Fixed { ns: if pause_ns < 50_000 { 0 } else { pause_ns } };
     let ramp_up_ns = if users == 1 { 0 } else { pause_ns };
     plan.load = LoadModel::Closed { users, loops: None, ramp_up_ns, think_time };

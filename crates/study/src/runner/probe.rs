@@ -65,8 +65,8 @@ impl Runner<'_> {
         self.probe(setup, setting)?.map_or(Ok(()), |why| Err(StopReason::Failed(why)))
     }
 
-    /// Why the target of a search does not answer any more, if a trial met refused connections: that says nothing about the load that
-    /// it carries.
+    /// Why the target of a search no longer answers, if a trial met refused connections: such a trial says nothing about the load that
+    /// the target carries.
     pub(super) fn is_gone(&mut self, setup: &Setup, setting: usize, trial: &Trial) -> Result<Option<String>> {
         let is_refused = trial.http().is_some_and(|http| http.errors.of(ErrorClass::ConnectRefused) > 0);
         let why = if is_refused { self.probe(setup, setting)? } else { None };
@@ -97,7 +97,7 @@ fn probe(
     testbed.probe(&plan, trial, &options.stop)
 }
 
-/// A plan of the requests of a setup that does not begin with what trials do; none for programs.
+/// A plan of a setup's requests with another seed than the study's, so that it begins with other requests than trials; none for programs.
 pub(super) fn probe_plan(
     testbed: &Testbed,
     setup: &Setup,

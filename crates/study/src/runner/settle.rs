@@ -1,4 +1,4 @@
-//! Waits before a trial until what ended connections have left on its hosts is not in its way.
+//! Waits before a trial until the leftovers of ended connections on its hosts cannot disturb it.
 
 use std::{
     collections::BTreeMap,
@@ -24,15 +24,15 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest interval between looks: on a remote host, each starts a few programs.
 const MAX_INTERVAL: Duration = Duration::from_millis(500);
-/// Only longer waits are told.
+/// Only longer waits are reported.
 const SHORT: Duration = Duration::from_millis(300);
 /// Begins the names of a lab's hosts.
 const LAB_HOST: &str = "host ";
 
-/// What there was on each host before its first trial.
+/// The number of leftovers of each kind on each host before its first trial.
 pub(super) type Idle = BTreeMap<(String, Kind), u64>;
 
-/// What is said of a kind, how long it is waited for unless the study says, and what helps.
+/// The words for a kind of leftover, the longest wait for it unless the study gives one, and the remedy.
 fn about(kind: Kind) -> (&'static str, Duration, &'static str) {
     let (words, wait_s, help) = match kind {
         Kind::Open => ("open connections", 10, "the target keeps connections open, or settle is too short"),
@@ -59,7 +59,7 @@ fn about(kind: Kind) -> (&'static str, Duration, &'static str) {
 }
 
 impl Runner<'_> {
-    /// Waits for the pause, for the gap of a search, for the backlog of the last trial, and for what is in the way of the next.
+    /// Waits for the pause, for the gap of a search, for the backlog of the last trial, and for leftovers that would disturb the next.
     pub(super) fn settle(&mut self, setup: &Setup) -> Result {
         // The target still works on requests that were given up; they would count against the next load.
         let gap = std::mem::take(&mut self.gap);
@@ -78,8 +78,8 @@ impl Runner<'_> {
         self.wait_for_leftovers(setup)
     }
 
-    /// Waits while more is left on the hosts than a trial would not notice. What stays although it was waited for counts as idle
-    /// from then on, such as connections that a target keeps for ever; what the kernel surely forgets does not.
+    /// Waits while leftovers on the hosts would disturb a trial. Leftovers that stay in spite of the wait count as idle from then on,
+    /// such as connections that a target keeps for ever, but not those that the kernel surely forgets.
     pub(super) fn wait_for_leftovers(&mut self, setup: &Setup) -> Result {
         let wait = self.study.trial.settle;
         if wait == Some(Duration::ZERO) {
@@ -131,14 +131,14 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Counts what there is on the hosts of a new lab, before anything is sent to them.
+    /// Counts the leftovers on the hosts of a new lab, before anything is sent to them.
     pub(super) fn note_idle_lab(&mut self, setup: &Setup) {
         self.idle.retain(|(host, _), _| !host.starts_with(LAB_HOST));
         let seen = self.look(setup);
         self.remember(seen);
     }
 
-    /// Takes what is seen for idle where nothing is known, and where less is left than was: then it was left by others.
+    /// Counts leftovers as idle if no number is known yet, or if fewer are left than before: then others than this study left them.
     fn remember(&mut self, seen: Vec<(String, Leftover)>) {
         for (host, left) in seen {
             let idle = self.idle.entry((host, left.kind)).or_insert(left.count);
@@ -148,15 +148,15 @@ impl Runner<'_> {
         }
     }
 
-    /// What was there before the first trial. Before that is known, everything counts that others may have left there, except
-    /// open connections, which may well be those of other programs.
+    /// The number of leftovers before the first trial. While it is unknown, none count as idle except open connections, which may well
+    /// be those of other programs.
     fn idle(&self, host: &str, left: &Leftover) -> u64 {
         let unknown = if left.kind == Kind::Open { left.count } else { 0 };
         self.idle.get(&(host.to_owned(), left.kind)).copied().unwrap_or(unknown)
     }
 
-    /// What there is on the hosts of the lab (without one: this machine) and on remote ones. A host that does not tell is not
-    /// waited for: the observers of that host warn of it.
+    /// The leftovers on the hosts of the lab (without one: this machine) and on remote hosts. A host whose leftovers cannot be read is
+    /// not waited for: the observers of that host warn of it.
     fn look(&self, setup: &Setup) -> Vec<(String, Leftover)> {
         let of_hosts = match (&self.testbed, &setup.lab) {
             (_, None) => vec![("this machine".to_owned(), leftovers::here())],
@@ -190,7 +190,7 @@ impl Runner<'_> {
     }
 }
 
-/// Longest wait for what is open, unless the study says.
+/// Longest wait for open connections, unless the study gives one.
 pub(super) fn closing_wait(given: Option<Duration>) -> Duration {
     given.unwrap_or(about(Kind::Open).1)
 }

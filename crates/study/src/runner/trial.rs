@@ -25,7 +25,7 @@ use crate::{
     workload::{GOODPUT, Workload},
 };
 
-/// What observers get to see. A macro, because it borrows the fields of the runner separately.
+/// The context that observers get. A macro, because it borrows the fields of the runner separately.
 macro_rules! context {
     ($runner:ident, $setup:expr, $planned:expr) => {
         TrialContext {
@@ -81,7 +81,7 @@ impl<'a> Runner<'a> {
             return Err(StopReason::Stopped);
         }
         if let Err(why) = self.conclude(&setup, &mut trial) {
-            // The hook was ended midway.
+            // The hook was interrupted.
             self.conclude_despite_stop(&setup);
             return Err(why);
         }
@@ -103,7 +103,7 @@ impl<'a> Runner<'a> {
             &self.plan.goals,
             self.plan.is_exploratory(planned.setting, asked_s),
         );
-        // Of an undecided goal, the worse end misses it.
+        // An undecided goal counts as missed here, because its loss ratio is the one at the worse end.
         let goals_met =
             judged.loss_ratios.iter().zip(&self.plan.goals).all(|(lost, goal)| *lost <= goal.loss_ratio);
         counted::conclude(&mut trial, goals_met, observed.counted.as_ref(), &observed.links);
@@ -134,7 +134,7 @@ impl<'a> Runner<'a> {
         // The entry stays in memory to the end of the study, with hundreds of others.
         entry.pack();
         self.entries.push(entry);
-        // Later trials would not find it either.
+        // Later trials would not reach the target either.
         gone.map_or(Ok(()), |why| Err(StopReason::Failed(why)))?;
         Ok(&self.entries[self.entries.len() - 1])
     }
@@ -148,7 +148,7 @@ impl<'a> Runner<'a> {
         self.measure(setup, planned)
     }
 
-    /// Undoes what a workload has prepared for a trial that did not end as planned.
+    /// Runs the hook that undoes the preparations of a workload for a trial that did not end as planned.
     fn conclude_despite_stop(&mut self, setup: &Setup) {
         let Workload::Command(workload) = &setup.workload else { return };
         let (kept, stop) = (self.kept_output(), AtomicBool::new(false));
@@ -266,7 +266,7 @@ impl<'a> Runner<'a> {
             // Programs always need a testbed: it holds their folder and runs their hooks.
             _ if setup.lab.is_none() && setup.workload.kind() == Kind::Http => true,
             Fresh::Trial => false,
-            // What was done to them is not undone but with them.
+            // The effects of actions end only when the hosts are removed.
             Fresh::Setting if !setup.actions.is_empty() => false,
             Fresh::Setting => self.testbed_setting == Some(planned.setting),
         };
@@ -299,7 +299,7 @@ impl<'a> Runner<'a> {
         self.testbed_setting = Some(planned.setting);
         if let (Some(balancer), Some(testbed)) = (&setup.balancer, &mut self.testbed) {
             let ready = wait_until_ready(testbed, balancer);
-            // What a process wrote at its end says more.
+            // The last output of a process says more.
             testbed.failure().map_err(failed)?;
             ready.map_err(StopReason::Failed)?;
         }
@@ -364,8 +364,8 @@ pub(super) fn backlog(trial: &Trial) -> Duration {
     Duration::from_secs_f64(given_up as f64 / http.throughput_per_s).min(MAX_BACKLOG)
 }
 
-/// What a trial has to decide for these goals. For goals without a bound on a time, the longest time that answers are
-/// waited for takes its place.
+/// The decision that a trial has to make for these goals. If a goal bounds no time, the longest time to wait for an answer takes
+/// the place of the bound.
 pub(super) fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
     let bound = |goal: &Goal| goal.quantity.bound_ns();
     let loss_ratio = goals.iter().map(|goal| goal.loss_ratio).reduce(f64::max)?;

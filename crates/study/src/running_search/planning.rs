@@ -13,9 +13,9 @@ const SURELY_NOT_MIN_TRIALS: u32 = 3;
 /// How many times longer trials may become where the time decides: 80 s instead of 5 s.
 const LONGER_MAX: f64 = 16.0;
 
-/// And at least: a search whose budget does not hold [`LONGER_TRIALS`] of them keeps the trials that were asked for.
+/// Smallest such factor: if the budget does not hold [`LONGER_TRIALS`] trials that much longer, trials keep the requested length.
 const LEAST_LONGER: f64 = 6.0;
-/// So many longer trials find bounds.
+/// Number of longer trials that are enough to find bounds.
 const LONGER_TRIALS: f64 = 12.0;
 
 /// Plans a study's search.
@@ -59,7 +59,7 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         Begin::At(load) => Some(load),
         Begin::Smallest | Begin::Looks => None,
     };
-    // What ends itself is as long as it is.
+    // Trials that end by themselves cannot become longer.
     let longest_s = plan.goals[0].final_trial_duration_s * LONGER_TRIALS;
     let longer_max =
         study.budget.map_or(LONGER_MAX, |budget| (budget.as_secs_f64() / longest_s).min(LONGER_MAX));

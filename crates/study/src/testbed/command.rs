@@ -101,7 +101,7 @@ impl Testbed {
         jobs[0].groups = group.iter().map(MemoryGroup::join_file).collect();
         let outputs = output_paths(&jobs);
         let report = self.run_jobs(jobs, stop, &mut |_| Ok(()));
-        // What is lost of a hook's output is in no result.
+        // Lost output of a hook needs no warning, because no result holds the output.
         let _ = keep_output(&outputs, kept);
         let report = report?;
         let trial = CommandTrial { runs: report.runs, ..CommandTrial::default() };
@@ -116,8 +116,8 @@ impl Testbed {
         }
     }
 
-    /// Runs one trial and keeps the programs' output. Waits for what the kernel still sends for them until the other
-    /// sides have acknowledged it, at most for `settle`.
+    /// Runs one trial and keeps the programs' output. Waits until the other sides have acknowledged the data that the kernel still
+    /// sends for the programs, at most for `settle`.
     pub(crate) fn run_programs(
         &mut self,
         workload: &CommandWorkload,
@@ -137,7 +137,7 @@ impl Testbed {
             job.copies = copies;
             job.expect.clone_from(&workload.expect);
             (job.timeout, job.stop_after) = (workload.timeout, workload.stop_after);
-            // This machine's own sockets are not the load's alone.
+            // Without a lab, this machine's sockets are not the load's alone.
             job.settle = self.lab.is_some().then_some(settle);
             jobs.push(job);
         }
@@ -152,7 +152,7 @@ impl Testbed {
                 let before = file_states(&path);
                 (path, before, next_tick_unix_ns())
             }
-            // Only for files, the trial waits for a tick.
+            // The trial waits for a clock tick only if it counts the bytes of files.
             _ => Default::default(),
         };
         let outputs = output_paths(&jobs);

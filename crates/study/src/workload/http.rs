@@ -23,9 +23,9 @@ pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
     }
 }
 
-/// The least time of a trial whose users end after their loops, each as long after the one before as they think.
+/// The shortest time of a trial whose users end after their loops, with their think time between two loops.
 pub(super) fn least_length_s(workload: &HttpWorkload) -> f64 {
-    // Requests may end it before the last user has begun.
+    // Requests may end the trial before the last user has begun.
     if workload.requests.is_some() {
         return 0.0;
     }

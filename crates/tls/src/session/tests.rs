@@ -195,7 +195,7 @@ fn both_sides_agree_and_carry_bytes_both_ways() {
         assert!(carry((client, near), (server, far), &bytes, 65_536) == bytes);
         assert!(carry((server, far), (client, near), &bytes, 10_000) == bytes);
         assert_eq!(client.tickets(), if version == Version::Tls13 { 2 } else { 0 });
-        // The end that the peer announced, and that of the stream without a word.
+        // The end that the peer announced, and the end of the stream without an announcement.
         assert_eq!(client.send_close_notify(near), Ok(true));
         assert_eq!(server.receive(far, &mut [0; 100]), Ok(0));
         assert!(!server.was_cut_off());

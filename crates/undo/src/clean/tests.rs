@@ -185,7 +185,7 @@ fn an_unprovable_change_is_not_recorded() {
         assert!(matches!(cleaned.failures[..], [Error::Damaged { .. }]), "{cleaned:?}");
         assert!(cleaned.undone.is_empty() && fs::read(&list).unwrap() == b"3 word", "{cleaned:?}");
     }
-    // Nor does one of another run, or one that others may have written.
+    // A journal with another run's name proves nothing either, nor does a journal that other users may have written.
     fs::rename(&file, scratch.0.path().join("0123456789abcdef.journal")).unwrap();
     let cleaned = clean(&scratch.0).unwrap();
     assert!(matches!(cleaned.failures[..], [Error::Read { .. }]), "{cleaned:?}");

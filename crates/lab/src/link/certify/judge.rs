@@ -18,13 +18,13 @@ const MIN_PROBES: u64 = 10;
 /// Maximum additional tolerance of the rate because of few packets.
 const MAX_CHANCE_ERROR: f64 = 0.2;
 
-/// Adds the reasons why a direction has not the requested shape.
+/// Adds the reasons why a direction does not have the requested shape.
 pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, reasons: &mut Vec<String>) {
     let ms = |ns: f64| ns / 1e6;
     let delay = &measured.delay;
     let expected = ExpectedDelay::of(shape);
     let spread_ns = expected.jitter_spread_ns as f64;
-    // Where the order is kept, a late packet delays those behind it.
+    // If the link keeps the order of packets, a late packet delays those behind it.
     let alike = match shape.jitter_order {
         JitterOrder::Keep => 1.0 + spread_ns / 1e6,
         JitterOrder::Free => 1.0,
@@ -59,7 +59,7 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
                 ms(delay.expected_p50_ns as f64)
             ));
         }
-        // Of fewer probes, a thousandth is a single one, which any interrupt may have delayed.
+        // With fewer than 1,000 probes, a thousandth is at most a single probe, which any interrupt may have delayed.
         let (share, tail_ns) =
             if delay.probes >= 1_000 { ("1,000", delay.p999_ns) } else { ("100", delay.p99_ns) };
         if tail_ns as f64 > delay.expected_p999_ns as f64 + TAIL_TOLERANCE_NS + 2.0 * slack_ns {

@@ -167,7 +167,7 @@ pub(super) fn arrival_rate(
     let Some(&(first_ns, _)) = arrivals.batches.first() else { return (0.0, 0) };
     let last_ns = arrivals.batches.last().map_or(first_ns, |&(at_ns, _)| at_ns);
     let lead_ns = (options.rate_ms * 100_000).min((last_ns - first_ns) / 10);
-    // The overload goes on until the last is sent; what arrives later came from the queue.
+    // The overload lasts until the last datagram is sent; datagrams that arrive later come from the queue.
     let mut within = arrivals.batches.iter().skip_while(|(at_ns, _)| *at_ns < first_ns + lead_ns).copied();
     let Some((from_ns, _)) = within.next() else { return (0.0, 0) };
     let (packets, to_ns) =

@@ -1,4 +1,4 @@
-//! What is judged, of arrivals that are given.
+//! Tests of how given arrivals are judged.
 
 use super::*;
 

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use super::*;
 use crate::link::packet::VIRTIO_BYTES;
 
-/// A device, and the end at the host's side.
+/// A device, and its end on the host's side.
 fn device() -> (Arc<File>, UnixDatagram) {
     let (device, host) = UnixDatagram::pair().unwrap();
     device.set_nonblocking(true).unwrap();
@@ -65,7 +65,7 @@ fn a_device_that_is_gone_is_not_waited_for() {
         let has_quiet = devices.iter().any(|device| Arc::ptr_eq(device, &quiet));
         let mut mover = mover(devices.clone());
         assert_eq!(mover.read_some(), (0, false));
-        // A wait that ends before its time would take the processor again and again.
+        // A wait that ends too early would be repeated at once and keep the processor busy.
         assert_eq!(mover.poll(MAX_SLEEP_NS, true), (false, false));
         host.send(&[0; VIRTIO_BYTES + 40]).unwrap();
         assert_eq!(mover.poll(MAX_SLEEP_NS, true), (has_quiet, false), "the other one is watched");

@@ -257,7 +257,7 @@ fn requests_behind_the_last_answer_of_a_connection_are_sent_again() {
             assert_eq!(result.http.retried_errors.of(ErrorClass::ClosedEarly), counts.retried);
         }
     }
-    // What may have had its effect is not repeated.
+    // A request that may have had its effect is not repeated.
     let mut plan = HttpPlan { pipeline: 8, ..with_loops(1, 200) };
     plan.request.method = "POST".to_owned();
     let (result, rules) = run(plan, Last { answers: 10, announced: true, given: 0 });

@@ -17,7 +17,7 @@ use crate::{
     output::standard,
 };
 
-/// How often the connections of a server are looked at while they are waited for.
+/// How often the connections of a server are counted while the command waits for their end.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Add a server to a VIP of the running balancer.
@@ -139,7 +139,7 @@ fn wait_until_empty(server: &ServerArgs, wait: Duration) -> Result<Exit, Refusal
     }
 }
 
-/// Connections of a server that are established and that are closing; none if no sweep has counted them within this time.
+/// Numbers of a server's established and closing connections; `None` if no sweep has counted them within this time.
 fn connections(statistics: &Statistics, name: &ServerName, within: Duration) -> Option<(u64, u64)> {
     statistics.sweep.age_s.filter(|age_s| *age_s < within.as_secs_f64())?;
     let vips = statistics

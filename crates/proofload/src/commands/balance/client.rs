@@ -1,4 +1,4 @@
-//! Finds the balancer that is meant, and asks it.
+//! Finds the balancer that the user means, and sends it requests.
 
 use std::{
     thread,
@@ -18,7 +18,7 @@ use crate::{
 
 /// How long a balancer may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often it is looked at meanwhile.
+/// How often the command checks meanwhile whether the balancer has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Read the file of the running balancer again.
@@ -49,10 +49,10 @@ pub(super) fn reload(arguments: &ReloadArgs) -> Result<Exit, Refusal> {
 pub(super) fn stop(arguments: &StopArgs) -> Result<Exit, Refusal> {
     let instance = find(&arguments.which)?;
     let process = statistics(&instance)?.process;
-    // It answers when all is undone, or says what is not.
+    // The balancer answers once everything is undone, or names what is not.
     let exit = tell(&instance, &Request::Stop { keep: arguments.keep })?;
     let deadline = Instant::now() + END_TIMEOUT;
-    // A service manager may have started another one.
+    // A service manager may have started another balancer, which has another process id.
     while statistics(&instance).is_ok_and(|now| now.process == process) {
         if Instant::now() > deadline {
             return Err(Refusal::one(format_args!("the balancer, process {process}, has not ended yet")));
@@ -97,7 +97,7 @@ pub(super) fn tell(instance: &Instance, request: &Request) -> Result<Exit, Refus
     }
 }
 
-/// Asks for what was counted.
+/// Requests the balancer's statistics.
 pub(super) fn statistics(instance: &Instance) -> Result<Statistics, Refusal> {
     match ask(instance, &Request::Statistics).map_err(Refusal::one)? {
         Answer::Statistics(statistics) => Ok(*statistics),

@@ -16,7 +16,7 @@ use crate::{
     output::{destination::Destination, standard},
 };
 
-/// Time between two looks of `top`.
+/// Time between two updates of `top`.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How often the stop flag is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -59,7 +59,7 @@ pub(super) fn top(arguments: &TopArgs) -> Result<Exit, Refusal> {
     loop {
         let now = (Instant::now(), client::statistics(&instance)?);
         let rates = before.as_ref().map(|(at, statistics)| (statistics, (now.0 - *at).as_secs_f64()));
-        // From the top left, and nothing below.
+        // The sequence moves the cursor to the top left and clears the screen.
         let clear = if is_terminal { "\u{1b}[H\u{1b}[2J" } else { "" };
         standard::print_coloured(&format!("{clear}{}", table::text(&now.1, rates)))?;
         let next = now.0 + INTERVAL;

@@ -1,4 +1,4 @@
-//! What a balancer has counted, as a table for people.
+//! A balancer's statistics as a table for people.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use record::units::{show_bytes, show_count, show_rate};
 
 const HEADINGS: [&str; 8] = ["", "weight", "state", "active", "closing", "new", "packets", "bytes"];
 
-/// Earlier counts, and how many seconds ago that was.
+/// Earlier statistics, and their age in seconds.
 pub(super) type Rates<'a> = Option<(&'a Statistics, f64)>;
 
-/// The table, as `ipvsadm -Ln --stats` has it; with earlier counts, with rates.
+/// The table in the layout of `ipvsadm -Ln --stats`; with earlier statistics, it has rates.
 pub(super) fn text(statistics: &Statistics, rates: Rates<'_>) -> String {
     let Statistics { name, device, hook, sweep, .. } = statistics;
     let mut text = format!(

@@ -1,12 +1,12 @@
-//! What `proofload copy` shows.
+//! The texts that `proofload copy` shows.
 
 use copy::{Bottleneck, Progress, Report, Verified};
 use record::units::{show_bytes, show_count};
 
-/// Files of an interrupted copy that are named.
+/// Most files of an interrupted copy that are named.
 const MAX_SHOWN: usize = 20;
 
-/// How far it is, in a line.
+/// The progress of a copy in one line.
 pub(super) fn progress(progress: &Progress) -> String {
     let elapsed_s = progress.elapsed.as_secs_f64();
     let rate = progress.done_bytes as f64 / elapsed_s.max(0.1);
@@ -24,7 +24,7 @@ pub(super) fn progress(progress: &Progress) -> String {
     )
 }
 
-/// How many of something there are.
+/// A count with its noun, such as `2 files`.
 fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", show_count(count), if count == 1 { "" } else { "s" })
 }
@@ -33,19 +33,19 @@ fn rate_in_words(bytes_per_s: f64) -> String {
     format!("{:.1} Mbit/s", bytes_per_s * 8.0 / 1e6)
 }
 
-/// A name in one line, whatever is in it.
+/// A name with its line breaks escaped, so that it takes one line.
 fn one_line(name: &str) -> String {
     name.replace('\n', "\\n")
 }
 
-/// What is not there, a line each.
+/// The files that were not copied, the notes and the warnings, one line each.
 pub(super) fn problems(report: &Report) -> Vec<String> {
     let failed = report
         .files
         .iter()
         .filter_map(|file| Some(format!("{}: {}", one_line(&file.source), file.error.as_ref()?)));
     let mut lines: Vec<_> = failed.collect();
-    // A list of all that an interrupt has left undone would be too long to read.
+    // A list of all files that an interrupt has left uncopied would be too long to read.
     let more = lines.len().saturating_sub(MAX_SHOWN);
     if report.is_interrupted && more > 0 {
         lines.truncate(MAX_SHOWN);
@@ -55,7 +55,7 @@ pub(super) fn problems(report: &Report) -> Vec<String> {
     lines.into_iter().chain(report.notes.iter().cloned()).chain(warnings).collect()
 }
 
-/// What became of it.
+/// The result of a copy or of a dry run, as text.
 pub(super) fn render(report: &Report, is_dry: bool) -> String {
     let there: Vec<_> = report.files.iter().filter(|file| file.error.is_none()).collect();
     let bytes = there.iter().fold(0_u64, |sum, file| sum.saturating_add(file.size_bytes));
@@ -109,7 +109,7 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
     text
 }
 
-/// What would hold copies back.
+/// The bottlenecks of copies to and from a host.
 pub(super) fn why(up: &Report, down: &Report) -> String {
     let of = |way: &str, report: &Report| {
         let rate = steady(&report.rate_bytes_per_s).map_or("unknown".to_owned(), rate_in_words);
@@ -122,13 +122,13 @@ pub(super) fn why(up: &Report, down: &Report) -> String {
     round_trip + &of("Upload", up) + &of("Download", down)
 }
 
-/// What held a copy back, in one line or two.
+/// The bottleneck of a copy, in one line or two.
 pub(super) fn held_back(held: &Bottleneck) -> String {
     let advice = held.advice.iter().map(|advice| format!("  would help: {advice}\n"));
     format!("Held back by {}: {}\n{}", held.cause.words(), held.evidence, advice.collect::<String>())
 }
 
-/// The mean rate of the seconds after the ramp: the first fifth is left out, and the last second.
+/// The mean rate after the ramp-up: the first fifth of the seconds and the last second are left out.
 fn steady(rates: &[f64]) -> Option<f64> {
     let rates = rates.get(rates.len() / 5..rates.len().saturating_sub(1)).filter(|rates| rates.len() >= 5)?;
     Some(rates.iter().sum::<f64>() / rates.len() as f64)

@@ -1,4 +1,4 @@
-//! `proofload host check`: what is, what a profile wants, and what is wrong with a file of settings.
+//! `proofload host check`: the present settings, those that a profile wants, and the faults of a file of settings.
 
 use std::{
     collections::BTreeMap,
@@ -49,7 +49,7 @@ struct Report {
     /// The profile, if one was asked for.
     profile: Option<&'static str>,
     bandwidth_delay_product_bytes: Option<u64>,
-    /// What the profile wants.
+    /// The settings that the profile wants.
     wanted: Vec<Wanted>,
     /// The known settings, if no profile was asked for.
     present: Vec<Judged>,
@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<Exit> {
     }
     m.into_result(()).map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
-    // To read needs less certainty than to write.
+    // Reading requires less certainty than writing that /sys is this host's own.
     let sys_is_own = || tune::sys_looks_own() || undo::sys_is_own();
     let report = Judge { machine: Machine { sys_is_own, ..Machine::own() } }.report(asked, &files);
     write_result(json, &report, false, || text(&report, asked))?;
@@ -172,7 +172,7 @@ impl Judge {
     }
 }
 
-/// Whether nothing is faulty, and all is as it is wanted.
+/// Whether no setting is faulty and every wanted setting has its value.
 fn is_ok(judged: &[&Judged], wanted: &[Wanted]) -> bool {
     judged.iter().all(|judged| judged.faults.is_empty())
         && wanted.iter().all(|wanted| wanted.to_write.is_none() && !wanted.is_unseen)
@@ -218,7 +218,7 @@ fn text(report: &Report, asked: Option<Asked>) -> String {
     text
 }
 
-/// What a profile wants, a line for each setting.
+/// The settings that a profile wants, one line each.
 pub(super) fn wanted_text(all: &[Wanted]) -> String {
     let line = |wanted: &Wanted| {
         let Wanted { name, now, wants, why, justification, to_write, not_applied, .. } = wanted;

@@ -40,7 +40,7 @@ pub(super) struct TuneArgs {
 #[derive(Serialize)]
 struct Report {
     wanted: Vec<Wanted>,
-    /// What was changed; nothing if it was a dry run.
+    /// The changed settings; empty after a dry run.
     changed: Vec<Applied>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &TuneArgs) -> Result<Exit> {
     m.into_result(()).map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let folder = tunings()?;
-    // What is to be changed is decided under the lock, so that no other tuning comes in between.
+    // The changes are chosen under the lock, so that no other tuning comes in between.
     let _lock = folder.lock().map_err(Refusal::one)?;
     let machine = Machine::own();
     let mut wanted = asked.map_or_else(Vec::new, |asked| asked.profile.wanted(asked.path, &machine));
@@ -108,7 +108,7 @@ fn text(report: &Report, is_dry_run: bool) -> String {
     if is_dry_run {
         return wanted_text(wanted);
     }
-    // What was changed is said below.
+    // The changed settings are printed below.
     let left: Vec<Wanted> = wanted.iter().filter(|wanted| wanted.to_write.is_none()).cloned().collect();
     let line = |applied: &Applied| {
         let Applied { name, before, asked, after } = applied;

@@ -1,4 +1,4 @@
-//! `proofload host watch`: what the kernel counts, a line each second.
+//! `proofload host watch`: the kernel's counts, one line each second.
 
 use std::{
     sync::atomic::Ordering,
@@ -24,7 +24,7 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How often the stop flag is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Sockets that are listed at most for each state, so that a look stays short.
+/// Most sockets that are listed for each state, so that a reading stays short.
 const MAX_SOCKETS: usize = 10_000;
 /// Lines between two headings.
 const LINES_PER_HEADING: usize = 20;
@@ -42,10 +42,10 @@ pub(super) struct WatchArgs {
     duration: Option<String>,
 }
 
-/// What was seen in a second. Counts are those of this second.
+/// The figures of one second. Counts cover this second alone.
 #[derive(Debug, Serialize)]
 struct Second {
-    /// Time since the begin, in seconds.
+    /// Time since the start, in seconds.
     time_s: f64,
     established: u64,
     /// Half open; 10,000 at most, like the next two. None if the kernel does not list sockets.
@@ -97,7 +97,7 @@ pub(super) fn run(arguments: &WatchArgs) -> Result<Exit> {
         }
         let (now, at) = (read(), Instant::now());
         let change = since(now.clone(), &before);
-        // Without tcp_diag, the rest is worth a look.
+        // Without tcp_diag, the other figures are still shown.
         let passing = tcp::passing(MAX_SOCKETS).ok();
         let second = Second::of(&change, passing, (at - before_at).as_secs_f64(), (at - begin).as_secs_f64());
         if arguments.json_lines {

@@ -13,7 +13,7 @@ use crate::commands::logs::LogFormat;
 /// The default of `path`.
 pub(super) const DEFAULT_PATH: &str = "events/${tag}.%Y-%m-%d.log";
 
-/// The settings read so far; those that were checked, once they are built.
+/// The settings read so far; after `build`, the checked settings.
 #[derive(Debug)]
 pub(crate) struct ConfigBuilder {
     /// The settings that need no combining. Of `rules`, only the number of records is set here; the others are in
@@ -119,8 +119,8 @@ impl ConfigBuilder {
         Ok(())
     }
 
-    /// Parses and answers as Fluentd does, and keeps the imported settings; or as proofload does, and keeps of the imported settings
-    /// only those in the file itself.
+    /// Parses and answers as Fluentd does, and keeps the imported settings; or as proofload does, and keeps only the imported settings
+    /// that are in the file itself.
     pub(crate) fn use_fluentd_compat(&mut self, is_used: bool) {
         self.config.compat = if is_used { self.body_rules.answers.clone() } else { Compat::None };
     }
@@ -183,7 +183,7 @@ impl ConfigBuilder {
         if mistakes.is_empty() {
             return Ok(self);
         }
-        // The start would tell these.
+        // Otherwise only the start would report mistakes in the files of TLS.
         let tls = self.config.tls.iter().flat_map(Tls::mistakes);
         mistakes.extend(tls.map(|why| format!("--tls-cert, --tls-key: {why}")));
         Err(mistakes)

@@ -115,7 +115,7 @@ impl Peer for Ab {
     }
 }
 
-/// Refuses what ab itself refuses, or reads otherwise.
+/// Refuses values that ab itself refuses, or reads differently.
 fn refuse_as_ab(url: &str, given: &Given, translated: &mut Translated) {
     let mut refuse = |why: String| translated.mistakes.push(why);
     unsendable(url).into_iter().for_each(&mut refuse);

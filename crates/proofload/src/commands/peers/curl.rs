@@ -16,7 +16,7 @@ use record::input;
 use self::{body::Body, url::checked_url, words::matches};
 use super::table::{Given, Translated, Value, header_name, is_taken, same_line, unsendable, written_url};
 
-/// What a command line of curl sends, and how.
+/// A translated command line of curl: the request that it sends, and how.
 #[derive(Debug)]
 pub(crate) struct CurlLine {
     url: String,
@@ -33,7 +33,7 @@ const COMPRESSED: &str = "deflate, gzip, br, zstd";
 /// The field that curl sends by itself.
 const ANY_TYPE: &str = "Accept: */*";
 
-/// Options of the line that give way to proofload's own: they are no part of what the user wrote.
+/// Translated options that proofload's own override, because the user did not write them.
 const SOFT: [&str; 1] = ["expect"];
 
 impl CurlLine {
@@ -69,7 +69,7 @@ impl CurlLine {
         let other = match urls.len() {
             0 => Some("the line has no URL".to_owned()),
             1 => None,
-            // They may be values of options that are not known.
+            // Further words may be values of unknown options.
             _ if !unknown.is_empty() => None,
             several => {
                 Some(format!("the line has {several} URLs, and a trial has one: leave out the others"))
@@ -83,7 +83,7 @@ impl CurlLine {
 
     fn translate(url: &str, given: &Given, mut translated: Translated) -> Result<Self, Vec<String>> {
         let mut body = Body::default();
-        // Fields of -H come instead of those that other options make, wherever they stand.
+        // A field of -H replaces the same field of another option, wherever it is in the line.
         for (_, field) in given.iter().filter(|(row, _)| row.long == "header") {
             set_header(field, &mut translated);
         }
@@ -92,19 +92,19 @@ impl CurlLine {
                 .unwrap_or_else(|why| translated.mistakes.push(format!("--{}: {why}", row.long)));
         }
         for (place, (row, value)) in given.iter().enumerate() {
-            // Of an option that is given again, the last counts.
+            // If an option is repeated, the last value counts.
             if !given.iter().skip(place + 1).any(|(later, _)| later.long == row.long) {
                 set_option(row.long, value, &mut translated);
             }
         }
         if given.has("-L") || given.has("--location-trusted") {
-            // For curl, -1 is as many as there are.
+            // For curl, -1 means any number of redirects.
             let most = given.last("--max-redirs").filter(|most| *most != "-1").unwrap_or(CURL_REDIRECTS);
             translated.set("redirects", most);
         }
         set_connect_timeout(given, &mut translated);
         translated.notes.extend(silent_differences(given));
-        // A form or a file is a body all the same.
+        // Even with -G, a form or a file is sent as a body.
         let is_in_query =
             given.has("-G") && !["-T", "-F", "--form-string"].iter().any(|name| given.has(name));
         let url = if is_in_query { body.in_query(url) } else { body.beside_query(url) };
@@ -127,7 +127,7 @@ impl CurlLine {
         if given.has("-I") && body.is_some() {
             translated.mistakes.push("-I: HEAD has no body: leave out -I or the data".to_owned());
         }
-        // What -H gives comes instead of curl's own; without a value, instead of nothing.
+        // A field of -H replaces curl's own, or removes it.
         if given.has("--json") {
             add_header(&mut translated, "Accept", "application/json");
         }
@@ -157,12 +157,12 @@ impl CurlLine {
         }
     }
 
-    /// What a reader should know of the translation.
+    /// Notes for the user on the translation.
     pub(crate) fn notes(&self) -> &[String] {
         &self.translated.notes
     }
 
-    /// The same as a line of `proofload http`, with proofload's own words of the command before it. None if no text says the body.
+    /// The same as a line of `proofload http`, after proofload's own words of the command. None if no text can give the body.
     pub(crate) fn same(&self, own: &[String]) -> Option<String> {
         let mut words = own.to_vec();
         if self.body.is_some() {
@@ -172,7 +172,7 @@ impl CurlLine {
         Some(same_line(&words))
     }
 
-    /// Mistakes where proofload's own options say what the line says too; `options` are the names of those given, and
+    /// Mistakes where proofload's own options repeat what the line says; `options` are the names of those given, and
     /// `headers` the given header fields.
     pub(crate) fn conflicts(&self, has_url: bool, options: &[String], headers: &[String]) -> Vec<String> {
         let mut conflicts = Vec::new();
@@ -200,7 +200,7 @@ impl CurlLine {
         conflicts
     }
 
-    /// Whether a field is there only because curl sends it by itself, so that proofload's own comes instead.
+    /// Whether curl adds a field by itself, so that proofload's own field replaces it.
     pub(crate) fn is_curl_default(&self, name: &str) -> bool {
         name.eq_ignore_ascii_case("accept") && self.translated.headers().any(|field| field == ANY_TYPE)
     }
@@ -238,7 +238,7 @@ impl CurlLine {
     }
 }
 
-/// Sets a field of -H: `@FILE` is a file of fields, `Name;` a field without a value, and `Name:` takes curl's own away.
+/// Sets a field of -H: `@FILE` is a file of fields, `Name;` a field without a value, and `Name:` removes curl's own.
 fn set_header(written: &str, translated: &mut Translated) {
     if let Some(path) = written.strip_prefix('@') {
         return translated.put("header", Value::File(path.to_owned()));
@@ -247,9 +247,9 @@ fn set_header(written: &str, translated: &mut Translated) {
         None if written.ends_with(';') => translated.add_header(written.trim_end_matches(';'), ""),
         None => translated.notes.push("-H: curl sends no field without a colon".to_owned()),
         Some((name, value)) if value.trim().is_empty() => translated.set("header", format!("{name}:")),
-        // Of several, curl sends the first.
+        // If there are several Host fields, curl sends the first.
         Some((name, _)) if name.eq_ignore_ascii_case("host") && translated.has_header(name) => {}
-        // A blank within a name stays, and is refused.
+        // A blank within a name is kept here, and refused later.
         Some((name, value)) => translated.add_header(name, value.trim()),
     }
 }
@@ -290,7 +290,7 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         "tlsv1.2" => translated.set("tls-min", "1.2"),
         "tlsv1.3" => translated.set("tls-min", "1.3"),
         "location" | "location-trusted" => {
-            // A redirect must not look like the page that it leads to.
+            // A redirect must not count as the page that it leads to.
             translated.set("expect", "2xx");
             translated.notes.push(
                 "-L: redirects to the same host are followed; one to another host fails its request"
@@ -301,7 +301,7 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
     }
 }
 
-/// What curl would do, and is not done here, although the line does not show it.
+/// Notes on what curl would do by default and proofload does not.
 fn silent_differences(given: &Given) -> Vec<String> {
     let mut notes = Vec::new();
     let is_empty =
@@ -319,7 +319,7 @@ fn silent_differences(given: &Given) -> Vec<String> {
     notes
 }
 
-/// Sets the time that curl gives a connection, which ends after TLS's handshake. It is ignored if the whole request has less time.
+/// Sets curl's time limit of a connection, TLS's handshake included. The limit is ignored if the whole request has less time.
 fn set_connect_timeout(given: &Given, translated: &mut Translated) {
     let seconds = |text: &str| text.parse::<f64>().unwrap_or(0.0);
     let Some(connect) = given.last("--connect-timeout") else { return };

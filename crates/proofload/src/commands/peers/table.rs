@@ -1,4 +1,4 @@
-//! Tables of other programs' options, and what a line of them becomes.
+//! Tables of other programs' options, and the translation of a line of them.
 
 use clap::{Arg, ArgAction, ArgMatches};
 use load::OPTIONS;
@@ -13,11 +13,11 @@ pub(crate) struct Row {
     pub long: &'static str,
     /// The name of its value; empty for a flag.
     pub value: &'static str,
-    /// What becomes of it.
+    /// How it is translated.
     pub translation: Translation,
 }
 
-/// What becomes of an option of another program.
+/// How an option of another program is translated.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Translation {
     /// It is this option of proofload, with the same value.
@@ -28,7 +28,7 @@ pub(crate) enum Translation {
     Ignored(&'static str),
     /// It is refused; the words say what to do.
     Refused(&'static str),
-    /// The program's own file deals with it; the words are its help.
+    /// The program's own module handles it; the words are its help.
     Own(&'static str),
 }
 
@@ -72,7 +72,7 @@ pub(super) const TLS: [&str; 11] = [
 ];
 
 impl Row {
-    /// The name that messages have for it.
+    /// The option's name in messages.
     pub(crate) fn name(&self) -> String {
         match self.letter {
             Some(letter) => format!("-{letter}"),
@@ -94,7 +94,7 @@ impl Row {
         if has_help { argument.help(self.help()) } else { argument }
     }
 
-    /// What clap knows it by.
+    /// The option's identifier in clap.
     pub(super) fn id(&self) -> String {
         self.letter.map_or_else(|| self.long.to_owned(), String::from)
     }
@@ -115,7 +115,7 @@ impl Row {
 pub(crate) struct Given(Vec<(&'static Row, String)>);
 
 impl Given {
-    /// Reads what clap has matched.
+    /// Reads the options that clap has matched.
     pub(crate) fn read(rows: impl IntoIterator<Item = &'static Row>, matches: &ArgMatches) -> Self {
         let mut given: Vec<(usize, &'static Row, String)> = Vec::new();
         for row in rows {
@@ -138,7 +138,7 @@ impl Given {
         self.0.iter().map(|(row, value)| (*row, value.as_str()))
     }
 
-    /// The last value of an option, by its message's name: `-c`, `--timeout`.
+    /// The last value of an option, by its name in messages: `-c`, `--timeout`.
     pub(crate) fn last(&self, name: &str) -> Option<&str> {
         self.iter().filter(|(row, _)| row.name() == name).last().map(|(_, value)| value)
     }
@@ -183,19 +183,19 @@ pub(super) fn written_url(url: &str) -> String {
     written_literally(url, &['#'])
 }
 
-/// What a line of another program becomes.
+/// The translation of a line of another program.
 #[derive(Debug, Default)]
 pub(crate) struct Translated {
     /// Options of `proofload http`, by their long names without hyphens.
     pub options: Vec<(&'static str, Value)>,
-    /// What a reader should know of the translation.
+    /// Notes for the user on the translation.
     pub notes: Vec<String>,
     /// Why the line is refused; empty if it is not.
     pub mistakes: Vec<String>,
 }
 
 impl Translated {
-    /// What the tables alone say. Options that the program's own file deals with are left out.
+    /// Translates by the tables alone. Options that the program's own module handles are left out.
     pub(super) fn of(given: &Given) -> Self {
         let mut all = Self::default();
         for (row, value) in given.iter() {
@@ -212,7 +212,7 @@ impl Translated {
         all
     }
 
-    /// Sets an option; of one that is given twice, the last counts, as in the other programs.
+    /// Sets an option; if it is given twice, the last value counts, as in the other programs.
     pub(super) fn put(&mut self, name: &'static str, value: Value) {
         if name != "header" {
             self.options.retain(|(given, _)| *given != name);
@@ -283,7 +283,7 @@ pub(super) fn is_taken(name: &str, url: &str) -> bool {
     !TLS.contains(&name) || is_tls_url
 }
 
-/// Why a request line cannot carry what a URL asks for.
+/// Why a request line cannot carry a URL; `None` if it can.
 pub(super) fn unsendable(url: &str) -> Option<String> {
     let wrong = url.chars().find(|c| !c.is_ascii_graphic())?;
     let shown = if wrong.is_control() || wrong == ' ' {
@@ -294,7 +294,7 @@ pub(super) fn unsendable(url: &str) -> Option<String> {
     Some(format!("URL: {shown} cannot stand in a request line: write it percent-encoded"))
 }
 
-/// Why a program takes no such host: it has a character that is none of a name's. Addresses in brackets are left to their own rules.
+/// Why a program refuses a host: it has a character that no name has. Addresses in brackets have rules of their own.
 pub(super) fn foreign_in_host(
     program: &str,
     host: &str,
@@ -304,7 +304,7 @@ pub(super) fn foreign_in_host(
     Some(format!("URL: {program} takes no {wrong} in a host: give the host's name or address alone"))
 }
 
-/// The command with these words. A secret is in no output: a variable stands in its place, to be set to it.
+/// The command with these words. No output shows a secret: a variable, which the user sets to it, replaces it.
 pub(super) fn same_line(words: &[String]) -> String {
     let mut secrets = 0;
     let mut line = "proofload".to_owned();

@@ -85,11 +85,11 @@ fn translate(url: &str, given: &Given) -> (String, Translated, Layout) {
     (url, translated, layout)
 }
 
-/// Sets a field as wrk's table of fields does: by its exact name, of which the last counts.
+/// Sets a field as wrk's table of fields does: by its exact name, and the last value counts.
 fn set_header(field: &str, translated: &mut Translated) {
     let name = header_name(field);
     let Some((written, value)) = field.split_once(": ").filter(|(before, _)| !before.contains(':')) else {
-        // What is no name may be a secret.
+        // A text that is not a name may be a secret.
         let name = name.split(' ').next().unwrap_or_default();
         translated.notes.push(format!("-H '{name}…': wrk sends no field without a blank behind its colon"));
         return;
@@ -102,7 +102,7 @@ fn set_header(field: &str, translated: &mut Translated) {
             .mistakes
             .push(format!("-H '{name}…': wrk would send a field Host beside it: write Host with a capital"));
     } else {
-        // A blank within a name stays, and is refused as by wrk.
+        // A blank within a name is kept here, and refused as by wrk.
         translated.add_header(written, value);
     }
 }
@@ -141,7 +141,7 @@ fn set_url(url: &str, translated: &mut Translated) -> String {
     format!("{scheme}{host}{target}")
 }
 
-/// What wrk makes of connections that its threads cannot share evenly. It refuses fewer connections than threads.
+/// How wrk treats connections that its threads cannot share evenly. It refuses fewer connections than threads.
 fn unequal_threads(translated: &Translated) -> Result<Option<String>, String> {
     let count = |name: &str| {
         let option = translated.options.iter().find(|(given, _)| *given == name)?;

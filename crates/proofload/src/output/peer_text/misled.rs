@@ -69,7 +69,7 @@ fn missed_rate(http: &HttpTrial) -> Option<String> {
 
 /// What a closed load leaves out (coordinated omission): requests that would have been due during its longest wait.
 fn hidden_requests(http: &HttpTrial, users: u64, program: &str) -> Option<String> {
-    // What the generator itself may have added is no wait for the target.
+    // Time that the generator itself may have added is not a wait for the target.
     let longest = http.response_time.percentile(1.0).least;
     let due = longest / 1e9 * http.throughput_per_s;
     let is_hidden = due > 10.0 * users as f64 && due > HIDDEN_SHARE * http.counts.completed as f64;

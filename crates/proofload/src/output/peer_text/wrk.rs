@@ -100,7 +100,7 @@ fn write_foot(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result {
     )?;
     let (connect, broken, timeout) = socket_errors(http);
     if connect + broken + timeout > 0 {
-        // What failed in sending and what failed in reading is one figure here.
+        // Failures of sending and failures of reading are one figure here.
         writeln!(out, "  Socket errors: connect {connect}, read {broken}, write 0, timeout {timeout}")?;
     }
     let unexpected = http.errors.of(ErrorClass::Status);

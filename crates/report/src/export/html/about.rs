@@ -42,7 +42,7 @@ pub(super) fn environment(page: &Page) -> Option<Section> {
     Some(Section { anchor: "environment", heading: "Environment", body })
 }
 
-/// What to change, and what it brings.
+/// The advice: which settings to change, and the gain.
 pub(super) fn advice(page: &Page) -> Option<Section> {
     let all = advice::sentences(page.results, &page.readings);
     let shown = all.len().min(page.limits.settings);

@@ -36,7 +36,7 @@ pub(super) fn section(page: &Page) -> Option<Section> {
     (!all.is_empty()).then_some(Section { anchor: "bounded", heading: "What bounded it", body })
 }
 
-/// What else a verdict says.
+/// The further statements of a verdict.
 fn rest(page: &Page, bounded: &Bounded<'_>) -> Markup {
     let verdict = bounded.bounding.verdict;
     let others = verdict.bottlenecks.iter().skip(1).map(|next| ("also", next.cause, &next.evidence));

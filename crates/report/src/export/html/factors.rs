@@ -35,7 +35,7 @@ pub(super) fn section(page: &Page) -> Option<Section> {
         return None;
     }
     let known = quantities(page).into_iter().filter(Quantity::varies);
-    // What socket buffers allow one connection.
+    // `bounds` has the rates that socket buffers allow one connection.
     let (bounds, quantities): (Vec<Quantity>, Vec<Quantity>) =
         known.partition(|quantity| quantity.is_of_link() && quantity.is_rate());
     let bound = bounds.first();
@@ -91,7 +91,7 @@ impl Value {
 }
 
 impl Quantity {
-    /// Whether it is known, and not only one and the same value.
+    /// Whether a value is known and, if the quantity is of a link in several settings, the values differ.
     fn varies(&self) -> bool {
         let mut known = self.values.iter().filter_map(Value::median);
         let first = known.next();
@@ -103,7 +103,7 @@ impl Quantity {
         matches!(&self.unit, Unit::Of(name) if is_own(name))
     }
 
-    /// Whether the study itself gives it: the bandwidth-delay product of a link, or what buffers allow over one.
+    /// Whether the study itself determines the quantity: the bandwidth-delay product of a link, or the rate that buffers allow over one.
     fn is_of_link(&self) -> bool {
         self.has_name(|name| name.starts_with("link_"))
     }
@@ -168,7 +168,7 @@ fn show(page: &Page, unit: &Unit, value: &Value) -> String {
 
 /// The settings that differ in one factor alone, by its levels.
 struct Curve<'a> {
-    /// The levels of the others.
+    /// The levels of the other factors.
     name: String,
     points: Vec<(usize, &'a Value)>,
 }

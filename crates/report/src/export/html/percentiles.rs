@@ -14,7 +14,7 @@ use crate::{
     text,
 };
 
-/// What the whiskers of times say.
+/// The explanation of the whiskers of times.
 pub(super) const WHISKERS: &str = "Whiskers reach from the least to the most that a time may be: the generator may have \
                                       lengthened it.";
 /// Settings that are shown unfolded.

@@ -17,7 +17,7 @@ pub(super) struct RepresentativeTrial<'a> {
     pub why: String,
 }
 
-/// A section that shows what `read` finds in the selected trials, one after the other; none if that is nothing. `unfolded` and
+/// A section that shows what `read` finds in the selected trials, one after the other; `None` if it finds nothing. `unfolded` and
 /// `most`: how many trials are not folded, and shown at most.
 pub(super) fn section_of_trials<'a, T>(
     page: &'a Page,

@@ -1,4 +1,4 @@
-//! What the steps of sessions came to, for representative trials.
+//! The results of the steps of sessions, for representative trials.
 
 use maud::{Markup, html};
 use record::{ScriptResult, TrialEntry};
@@ -17,7 +17,7 @@ pub(super) fn section(page: &Page) -> Option<Section> {
     section_of_trials(page, texts, counts, script, |selected, script| trial_table(page, selected, script))
 }
 
-/// What a session came to; none for other loads.
+/// The result of a session; `None` for other loads.
 fn script(entry: &TrialEntry) -> Option<&ScriptResult> {
     let http = entry.trial.http()?;
     http.plan.script.as_ref().filter(|plan| plan.is_session())?;

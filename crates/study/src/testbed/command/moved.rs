@@ -60,7 +60,7 @@ pub(super) fn moved_bytes(
             // A program may preallocate its file. If it ended by itself, it has moved all of it, holes included.
             let is_stopped = trial.runs.iter().any(|run| run.stopped);
             let of = |now: &FileState| if is_stopped { now.data_bytes } else { now.bytes };
-            // How many bytes went into a file that was there before is unknown: its begin may have been written anew.
+            // The number of bytes that went into an existing file is unknown: its beginning may have been overwritten.
             let is_changed = |(file, now): (_, &FileState)| {
                 let was = before.get(file).filter(|was| was.bytes > 0);
                 was.is_some_and(|was| (was.bytes, was.written) != (now.bytes, now.written))
@@ -70,7 +70,7 @@ pub(super) fn moved_bytes(
                     "files that were there before the trial have changed; remove them in `prepare`",
                 );
             }
-            // Where the file system does not tell, the creation time is 0.
+            // If the file system does not report the creation time, it is 0 here.
             let is_older = |made_ns: i64| made_ns > 0 && made_ns < began_unix_ns;
             if after.keys().any(|file| !before.contains_key(file) && is_older(file.2)) {
                 return unknown(
@@ -83,7 +83,7 @@ pub(super) fn moved_bytes(
                 bytes => Ok(bytes),
             }
         }
-        // Nothing at all is a measurement, too.
+        // Zero bytes are a measurement, too.
         ByteSource::Link => Ok(counters.larger(&trial.flows).map(|flow| flow.bytes).sum()),
     }
 }
@@ -94,8 +94,8 @@ pub(super) fn unknown_bytes(why: &str) -> Warning {
     Warning::new("moved_bytes_unknown", message)
 }
 
-/// Waits until the clock that file systems read has passed this moment, and returns it in nanoseconds: the files that are
-/// there have an earlier creation time, and those that come have not.
+/// Waits until the clock that file systems read has passed this moment, and returns its time in nanoseconds: existing files have
+/// an earlier creation time, and new files do not.
 pub(super) fn next_tick_unix_ns() -> i64 {
     let read_ns = |clock| {
         let time = clock_gettime(clock);
@@ -113,8 +113,8 @@ pub(super) fn next_tick_unix_ns() -> i64 {
     read_ns(ClockId::RealtimeCoarse)
 }
 
-/// Names of the flows that show what arrived from the load's hosts and at them: what an emulated link delivered, or what a
-/// host counted on another interface.
+/// Names of the flows that count the data from and to the load's hosts: the deliveries of an emulated link, or a host's counters of
+/// another interface.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub sent: Vec<String>,
@@ -153,7 +153,7 @@ fn add_files(path: &Path, metadata: &fs::Metadata, files: &mut FileStates) {
         };
         files.insert((metadata.dev(), metadata.ino(), made_ns), state);
     }
-    // A link to a folder is none.
+    // A symbolic link to a folder does not count as a folder.
     if !metadata.is_dir() {
         return;
     }

@@ -14,7 +14,7 @@ pub(super) const LAST_RATE: &str = "last_5_s_bit_per_s";
 pub(super) const PEAK_MEMORY: &str = "peak_memory_bytes";
 /// Length of the end of a trial that gives its last rate, in seconds; half the trial if that is shorter.
 const LAST_RATE_S: f64 = 5.0;
-/// The last rate of a shorter trial is unknown.
+/// Smallest number of bins of a trial whose last rate is known.
 const FEWEST_BINS: usize = 9;
 
 /// The quantities that the workload declares, by name.
@@ -87,8 +87,8 @@ pub(super) fn quantities(
     quantities
 }
 
-/// The rate of these flows at the end of a trial, in bits per second; none if the trial was too short. The end is the begin
-/// of the last bin that carried at least a hundredth of the fullest: the final messages of programs are no steady state.
+/// The rate of these flows at the end of a trial, in bits per second; none if the trial was too short. The end is the start of
+/// the last bin that carried at least a hundredth of the fullest bin: the final messages of programs are no steady state.
 fn last_rate(flows: Vec<&Flow>, bin_s: f64) -> Option<f64> {
     let bin_count = flows.iter().map(|flow| flow.bins.len()).max().unwrap_or(0);
     let bytes_in_bin = |bin: usize| flows.iter().filter_map(|flow| flow.bins.get(bin)).sum::<u64>();

@@ -1,4 +1,4 @@
-//! Samples what programs use while they run.
+//! Samples the memory and the traffic of programs while they run.
 
 use std::{
     io,

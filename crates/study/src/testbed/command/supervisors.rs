@@ -115,7 +115,7 @@ impl Testbed {
     }
 
     fn start_supervisor(&mut self, job: &Job, host: Option<usize>) -> io::Result<Supervisor> {
-        // Of a job of this name that was killed.
+        // An earlier job of this name that was killed may have left a report.
         drop(job.take_report());
         let program = std::env::current_exe()?;
         // The job goes into the environment: it may hold a secret, and every user can read arguments.

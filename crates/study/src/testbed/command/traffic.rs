@@ -1,4 +1,4 @@
-//! What the hosts of a load send and receive, also after their programs have ended.
+//! The traffic of the hosts of a load, also after their programs have ended.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ use crate::testbed::{Testbed, TestbedError};
 
 /// A goodput that may be wrong by a larger share is unknown.
 const MAX_GOODPUT_ERROR: f64 = 0.1;
-/// A program that leaves no larger share of its bytes to the kernel has waited for its data: the rest is its farewell.
+/// A program that leaves at most this share of its bytes to the kernel has waited for its data: the rest is its closing messages.
 const MAX_FAREWELL: f64 = 0.01;
 /// If links lose a larger share of datagrams, it is unknown how many bytes have arrived.
 const MAX_LOST_DATAGRAMS: f64 = 0.01;
@@ -59,7 +59,7 @@ impl Testbed {
         }
     }
 
-    /// The counters of what arrives from the load's hosts and at them.
+    /// The counters of the data that arrives from the load's hosts and at them.
     pub(super) fn counters(&self) -> Counters {
         let mut counters = Counters::default();
         let Some(lab) = &self.lab else { return counters };
@@ -83,8 +83,8 @@ impl Testbed {
         counters
     }
 
-    /// Why it is unknown how many bytes of these have arrived, if the program sends mostly datagrams: lost ones are not sent
-    /// again. `before` are the counters of the links before the trial.
+    /// Why it is unknown how many of the bytes from `source` have arrived, if the program sends mostly datagrams: lost datagrams are not
+    /// sent again. `before` are the counters of the links before the trial.
     pub(super) fn unseen_datagrams(
         &mut self,
         source: &ByteSource,
@@ -150,8 +150,8 @@ impl Testbed {
     }
 }
 
-/// Finds when emulated links have finished what they held at the end of the programs, and what became of these packets on the
-/// links behind them. Links are queues, so later packets of others do not count.
+/// Finds when emulated links have finished the packets that they held at the end of the programs, also on the links behind them.
+/// Links are queues, so later packets of others do not count.
 struct DrainedLinks {
     /// See [`Ways::emulated`].
     ways: Vec<Vec<String>>,
@@ -178,8 +178,8 @@ impl DrainedLinks {
     }
 }
 
-/// How long the programs and the kernel sent, in seconds. `wall_s`: how long the programs ran, from `began_s` on. `bytes`: what
-/// they moved, so far if `is_partial`.
+/// How long the programs and the kernel sent, in seconds. `wall_s`: how long the programs ran, from `began_s` on. `bytes`: the
+/// bytes that they moved, so far if `is_partial`.
 ///
 /// # Errors
 /// Why that is not known well enough.
@@ -197,9 +197,9 @@ pub(super) fn sending_s(
         );
     }
     let ended_s = began_s + wall_s;
-    // Datagrams are not waited for.
+    // Programs do not wait for datagrams to arrive.
     let has_waited = rest.sent.datagrams == 0 && rest.bytes as f64 <= MAX_FAREWELL * bytes as f64;
-    // What comes after the first look is the farewell then.
+    // If the program has waited, only its closing messages come after the first look.
     let (least_s, most_s) = if has_waited { (ended_s, rest.looked_s) } else { rest.between_s };
     if !rest.is_acknowledged && !has_waited && !is_partial {
         return Err(
@@ -219,8 +219,8 @@ pub(super) fn sending_s(
     Ok(if least_s > ended_s { (least_s + most_s) / 2.0 - began_s } else { wall_s })
 }
 
-/// Why not all of `bytes` can have arrived, of which the links of the hosts have carried `carried_bytes`: a program whose
-/// connection was reset may have ended before.
+/// Why not all of `bytes` can have arrived, if the links of the hosts have carried only `carried_bytes`: a program whose connection
+/// was reset may have ended before the data arrived.
 pub(super) fn reset_connection(rest: &Rest, bytes: u64, carried_bytes: u64) -> Option<String> {
     let is_handed_over = rest.sent.resets > 0 || rest.bytes as f64 > MAX_FAREWELL * bytes as f64;
     (is_handed_over && carried_bytes < bytes).then(|| {

@@ -10,7 +10,7 @@ use record::input;
 use self::form::Part;
 use super::super::table::{Translated, header_name};
 
-/// What curl escapes in `--data-urlencode`: all but the characters that need it nowhere (RFC 3986, 2.3).
+/// The characters that curl escapes in `--data-urlencode`: all but those that never need it (RFC 3986, 2.3).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The data and parts of forms that were given so far.
@@ -26,7 +26,7 @@ pub(super) struct Body {
 
 /// The type of a form of several parts.
 const FORM: &str = "multipart/form-data";
-/// The longest body that stands in a line, in bytes.
+/// The longest body that is shown in a line, in bytes.
 const MAX_SHOWN_BYTES: usize = 2_000;
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Body {
         with_query(url, &query)
     }
 
-    /// The URL with the query of `--url-query`, and with the name of an uploaded file where it ends in a slash.
+    /// The URL with the query of `--url-query`, and with the name of an uploaded file if its path ends in a slash.
     pub(super) fn beside_query(&self, url: &str) -> String {
         let url = with_query(url, &self.query);
         let Some(upload) = &self.upload else { return url };
@@ -109,7 +109,7 @@ impl Body {
         }
     }
 
-    /// The body as a line can show it: none if it is long, no text, or has what a file holds.
+    /// The body as text for a line: `None` if it is long, not UTF-8, or has the content of a file.
     pub(super) fn shown(&self, body: &[u8]) -> Option<String> {
         let is_of_file = self.has_file || self.upload.is_some();
         let text = String::from_utf8(body.to_vec()).ok();
@@ -131,7 +131,7 @@ impl Body {
     }
 
     fn append(&mut self, bytes: &[u8], is_joined: bool) {
-        // Also behind an empty piece.
+        // An empty piece is followed by a separator as well.
         if is_joined && let Some(data) = &mut self.data {
             data.push(b'&');
         }
@@ -139,7 +139,7 @@ impl Body {
     }
 }
 
-/// Sets the field that tells a body's type, unless the line does: then the boundary of a form is added there.
+/// Sets the field that tells a body's type, unless the line gives it: then the boundary of a form is added to it.
 pub(super) fn set_content_type(value: &str, translated: &mut Translated) {
     let is_type = |field: &&str| header_name(field).eq_ignore_ascii_case("content-type");
     let Some(own) = translated.headers().find(is_type).map(str::to_owned) else {
@@ -169,7 +169,7 @@ fn with_query(url: &str, query: &[u8]) -> String {
     if query.is_empty() {
         return url.to_owned();
     }
-    // A URL is text; what is none is escaped.
+    // A URL is text, so a query that is not UTF-8 is escaped.
     let query = match std::str::from_utf8(query) {
         Ok(text) => text.to_owned(),
         Err(_) => percent_encode(query, ESCAPED).to_string(),

@@ -12,7 +12,7 @@ pub(super) const SOCKS: &str =
 /// Options whose meaning is in `curl.rs`, `url.rs`, `body.rs` or `route.rs`.
 const READ: Translation = Own("");
 
-/// All options: their names, each with its letter after `/`, and with `=` if it takes a value; and what becomes of them.
+/// All options: their names, each with its letter after `/`, and with `=` if it takes a value; and how they are translated.
 #[rustfmt::skip]
 const OPTIONS: &[(&str, Translation)] = &[
     ("header/H= data/d= data-ascii= data-raw= data-binary= data-urlencode= json= form/F= form-string= get/G url-query= head/I upload-file/T= \
@@ -33,7 +33,7 @@ const OPTIONS: &[(&str, Translation)] = &[
     ("haproxy-protocol", Becomes("proxy-protocol")),
     ("form-escape basic tlsv1/1 tlsv1.0 tlsv1.1 http1.1 http0.9 silent/s show-error/S progress-bar/# no-buffer/N no-progress-meter \
       fail/f fail-with-body raw disable/q keepalive-time= disallow-username-in-url proxy-basic", Default),
-    // What changes nothing that is sent.
+    // Options that change nothing that is sent.
     ("post301 post302 post303", Ignored("a redirected POST becomes a GET, as browsers do")),
     ("output/o= remote-name/O remote-header-name/J dump-header/D= verbose/v include/i create-dirs create-file-mode= output-dir= \
       remote-name-all no-clobber remove-on-error remote-time/R xattr libcurl= stderr= trace= trace-ascii= trace-time styled-output \
@@ -48,7 +48,7 @@ const OPTIONS: &[(&str, Translation)] = &[
     ("proto= proto-default= proto-redir=", Ignored("URLs are of http and https")),
     ("noproxy=", Ignored("only -x gives a proxy here")),
     ("ssl ssl-allow-beast ssl-auto-client-cert ssl-no-revoke ssl-revoke-best-effort no-npn", Ignored("TLS is of 1.2 or 1.3, without such settings")),
-    // What is not done.
+    // Options that proofload does not support.
     ("http1.0/0 http2 http2-prior-knowledge http3 http3-only", Refused("requests are of HTTP/1.1: leave it out, or write --http1.1")),
     ("digest ntlm ntlm-wb negotiate anyauth aws-sigv4= delegation= service-name= login-options= sasl-authzid= sasl-ir krb=",
      Refused("only Basic authentication is sent without a challenge: give the field Authorization with -H")),

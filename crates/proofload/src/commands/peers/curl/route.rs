@@ -11,8 +11,8 @@ use super::{
 
 type End = (String, u16);
 
-/// Sets the addresses to connect to, if the options name the URL's host and port. Of `--connect-to`, curl goes by the first that
-/// does; of `--resolve`, by the last for the host and port that it then connects to, or else for `*`.
+/// Sets the addresses to connect to, if the options name the URL's host and port. Of `--connect-to`, curl uses the first value that
+/// does; of `--resolve`, the last value for the host and port that it then connects to, or else for `*`.
 pub(super) fn set(url: &str, given: &Given, translated: &mut Translated) {
     let Ok(url) = Url::parse(url) else { return };
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return };
@@ -27,7 +27,7 @@ pub(super) fn set(url: &str, given: &Given, translated: &mut Translated) {
     }
 }
 
-/// Sets the proxy; an empty one is curl's way to say that there is none.
+/// Sets the proxy; in curl, an empty value means no proxy.
 pub(super) fn set_proxy(url: &str, given: &Given, translated: &mut Translated) {
     let Some(proxy) = given.last("-x").filter(|proxy| !proxy.is_empty()) else { return };
     let mut refuse = |why: &str| translated.mistakes.push(why.to_owned());
@@ -48,13 +48,13 @@ pub(super) fn set_proxy(url: &str, given: &Given, translated: &mut Translated) {
     let proxy = proxy.trim_end_matches('/');
     let has_scheme = secrets::mask::authority(proxy) > 0;
     let proxy = if has_scheme { proxy.to_owned() } else { format!("http://{proxy}") };
-    // The port that curl takes by itself.
+    // The port that curl uses by default.
     let port = proxy.rsplit(['@', '/']).next().and_then(|authority| authority.rsplit_once(':'));
     let has_port = port.is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     translated.set("proxy", if has_port { proxy } else { format!("{proxy}:1080") });
 }
 
-/// What an option's values say of a host and a port, in their order. What is not for these is told.
+/// Reads an option's values for a host and a port, in their order. Values for others become notes.
 fn fitting<T>(
     option: &str,
     end: &End,
@@ -93,7 +93,7 @@ fn resolved(value: &str, (host, port): &End) -> Result<Option<(bool, String)>, S
     Ok(Some((own_host == "*", addresses.join("|"))))
 }
 
-/// The end of `HOST1:PORT1:HOST2:PORT2`, if it is for this host and port; an empty part is any, or stays.
+/// The end of `HOST1:PORT1:HOST2:PORT2`, if it is for this host and port; empty first parts match any, empty last parts change nothing.
 fn redirected(value: &str, (host, port): &End) -> Result<Option<End>, String> {
     let parts = fields(value);
     let [own_host, own_port, to_host, to_port] = parts[..] else {

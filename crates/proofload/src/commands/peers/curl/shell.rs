@@ -10,7 +10,7 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
     words(line, &secrets::reference::variable)
 }
 
-/// Has a line shown with the secrets in its words masked, however its quotes write them. One that has none is shown as it was typed.
+/// Learns the secrets in a line's words, so that it is shown masked, however it is quoted. A line without secrets is shown as typed.
 pub(in crate::commands) fn learn(line: &str) {
     let typed = words(line, &|name| Ok(format!("${{{name}}}"))).unwrap_or_default();
     let masked: Vec<_> = typed.iter().map(|word| secrets::mask(word)).collect();
@@ -33,7 +33,7 @@ fn words(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -> Resul
     shlex::split(&plain).ok_or_else(|| "a quote is not closed, or the line ends in a backslash".to_owned())
 }
 
-/// The line with what only bash knows replaced by what every shell takes: `$'…'` and variables become quoted text.
+/// The line with bash's own syntax replaced by that of every shell: `$'…'` and variables become quoted text.
 fn without_bash(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -> Result<String, String> {
     let mut plain = String::new();
     let mut rest = line;
@@ -41,7 +41,7 @@ fn without_bash(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -
     while let Some(c) = rest.chars().next() {
         let after = &rest[c.len_utf8()..];
         rest = match c {
-            // A line that goes on.
+            // The backslash continues the line.
             '\\' if after.starts_with('\n') => &after[1..],
             '\\' => {
                 plain.push(c);
@@ -136,11 +136,11 @@ fn ansi(text: &str) -> Result<(String, &str), String> {
     }
 }
 
-/// Appends what an escape stands for that begins after its backslash, and returns what follows it.
+/// Appends the meaning of an escape, given without its backslash, and returns the text after it.
 fn escape<'a>(rest: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> {
     let c = rest.chars().next().ok_or("a quote $' is not closed")?;
     let after = &rest[c.len_utf8()..];
-    // The digits of a number, of which there are at most so many.
+    // Reads the digits of a number, at most `most` of them.
     let number = |text: &'a str, base: u32, most: usize| {
         let digits = text.chars().take(most).take_while(|c| c.is_digit(base)).count();
         (u32::from_str_radix(&text[..digits], base).ok(), &text[digits..])

@@ -58,7 +58,7 @@ fn sent_host(host: &str) -> String {
     }
 }
 
-/// A target with what stands in braces instead of these, if each has one word. None if curl would refuse them, or make several URLs.
+/// A target with each pair of braces replaced by its only word. None if curl would refuse the braces, or make several URLs.
 fn without_braces(target: &str) -> Option<String> {
     let mut parts = target.split('{');
     let mut joined = parts.next()?.to_owned();

@@ -7,17 +7,17 @@ use clap::{
 
 use super::{super::table::Row, options};
 
-/// What flags begin with that curl cannot turn off again: they choose one of several.
+/// Prefixes of the flags that curl cannot turn off again, because they choose one of several.
 const CHOICES: [&str; 9] =
     ["http1", "http2", "http3", "ipv", "metalink", "next", "proxy-tlsv", "sslv", "tlsv"];
 
-/// The option that turns a flag off again, of which the last counts: `--no-compressed`, `--keepalive`.
+/// The option that turns a flag off again, such as `--no-compressed` or `--keepalive`. The last of both counts.
 fn counter(row: &Row) -> Option<Arg> {
     if !row.value.is_empty() || CHOICES.iter().any(|choice| row.long.starts_with(choice)) {
         return None;
     }
     let name = row.long.strip_prefix("no-").map_or_else(|| format!("no-{}", row.long), str::to_owned);
-    // One and the same for curl.
+    // These options are the same for curl.
     let same = if row.long.starts_with("location") { &["L", "location-trusted"][..] } else { &[] };
     let counter = Arg::new(name.clone()).long(name.clone()).action(clap::ArgAction::SetTrue).hide(true);
     Some(counter.overrides_with_all([name, row.id()]).overrides_with_all(same))
@@ -34,10 +34,10 @@ fn command() -> Command {
         .arg(urls)
 }
 
-/// What a line says by options that are known here, and a message for each of the others.
+/// The matches of a line's known options, and a message for each unknown one.
 ///
 /// # Errors
-/// Also what keeps the line from being read at all.
+/// The message for a line that cannot be read at all.
 pub(super) fn matches(words: &[String]) -> Result<(ArgMatches, Vec<String>), Vec<String>> {
     let (mut words, mut unknown) = (words.to_vec(), Vec::new());
     loop {

@@ -20,7 +20,7 @@ impl Part {
     /// Reads `NAME=TEXT`, `NAME=@FILE` (sent as a file) or `NAME=<FILE` (sent as text), with `;type=` and `;filename=`.
     ///
     /// # Errors
-    /// When a file cannot be read, or the text asks for what is not supported.
+    /// When a file cannot be read, or the text asks for something unsupported.
     pub(super) fn parse(value: &str) -> Result<Self, String> {
         let (name, rest) = value.split_once('=').ok_or("it is not NAME=CONTENT")?;
         let (source, rest) = match rest.chars().next() {
@@ -78,7 +78,7 @@ impl Part {
         Ok(Self { name: name.to_owned(), content, file_name, content_type })
     }
 
-    /// Reads `NAME=STRING`, in which no character has a meaning.
+    /// Reads `NAME=STRING`, in which no character is special.
     ///
     /// # Errors
     /// When there is no `=`.
@@ -123,7 +123,7 @@ pub(super) fn multipart(parts: &[Part]) -> (Vec<u8>, String) {
     }
 }
 
-/// The word that a text begins with, up to `;` or, of a quoted one, to its closing quote; and what follows it.
+/// The first word of a text, and the rest. The word ends at `;` or, if it is quoted, at its closing quote.
 fn word(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(';').unwrap_or(text.len());
@@ -142,12 +142,12 @@ fn word(text: &str) -> (String, &str) {
     (text[..end].to_owned(), &text[end..])
 }
 
-/// What may stand between quotes in a head.
+/// A name, escaped for use between quotes in a head.
 fn escaped(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// The type that curl takes a file for, by its ending; empty if it knows none.
+/// The type that curl guesses from a file's ending; empty if it knows none.
 fn guessed_type(name: &str) -> &'static str {
     let ending = Path::new(name).extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
     match ending.as_deref() {
