@@ -44,4 +44,3 @@ pub use segments::{Level, StorageState};
 pub use server::{Handle, Server};
 pub use sockets::StartError;
 pub use statistics::{Report, SCHEMA, Statistics, render};
-pub use tag_pattern::TagPattern;

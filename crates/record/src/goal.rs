@@ -315,15 +315,6 @@ mod tests {
         http
     }
 
-    #[test]
-    fn what_is_bounded_is_said_with_its_unit() {
-        let trial = trial_of(Measured::Http(Box::new(trial())));
-        let said = |goal: &Goal| goal.bounded_in_words(&trial, None);
-        assert_eq!(said(&Goal::errors(0.01)), "6–10 % lost");
-        let p50 = said(&Goal::response_time(0.5, 10_000_000));
-        assert!(p50.starts_with("p50 ") && p50.ends_with(" ms"), "{p50}");
-    }
-
     /// The smallest possible and the measured loss, in thousandths.
     fn lost(goal: &Goal, http: &HttpTrial) -> (f64, f64) {
         let trial = trial_of(Measured::Http(Box::new(http.clone())));
@@ -335,6 +326,9 @@ mod tests {
     fn a_request_is_lost_to_a_goal_as_measured_and_perhaps_without_the_generator() {
         let (errors, times) = (Goal::errors(0.01), Goal::response_time(0.99, 10_000_000));
         assert_eq!(lost(&times, &trial()), (160.0, 200.0));
+        let whole = trial_of(Measured::Http(Box::new(trial())));
+        assert_eq!(errors.bounded_in_words(&whole, None), "6–10 % lost");
+        assert!(times.bounded_in_words(&whole, None).starts_with("p99 "));
         assert_eq!(lost(&Goal::response_time(0.99, 200_000_000), &trial()), (60.0, 100.0));
         assert_eq!(lost(&errors, &trial()), (60.0, 100.0));
         let closed = HttpTrial { plan: Default::default(), ..trial() };

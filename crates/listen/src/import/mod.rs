@@ -15,6 +15,8 @@ mod values;
 use events::Rules;
 use settings::Mistake;
 
+pub use crate::tag_pattern::TagPattern;
+
 use self::{
     mistakes::Mistakes,
     section::Section,

@@ -4,7 +4,7 @@ use events::{LineFormat, Rules};
 use segments::{Compression, Template};
 
 use super::{chunks::Chunks, mistakes::Mistakes, section::Section, syntax::Directive, values};
-use crate::{Config, TagPattern};
+use crate::{Config, tag_pattern::TagPattern};
 
 /// A configuration that stores like this output.
 pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Config> {
