@@ -240,6 +240,18 @@ impl LimitArgs {
         self.common.curl_notes()
     }
 
+    /// The bounds of response times, each by its key in a study and its share; `--p99.9` is `p99_9`.
+    fn percentiles(&self) -> [(&'static str, &Option<String>, f64); 6] {
+        [
+            ("p50", &self.p50, 0.5),
+            ("p90", &self.p90, 0.9),
+            ("p95", &self.p95, 0.95),
+            ("p99", &self.p99, 0.99),
+            ("p99_9", &self.p99_9, 0.999),
+            ("p99_99", &self.p99_99, 0.9999),
+        ]
+    }
+
     fn goals(&self, preset: Preset, m: &mut Mistakes) -> Vec<Goal> {
         let mut goals = Vec::new();
         let bound = |text: &str| match study::file::parse_bound(text)? {
@@ -252,15 +264,8 @@ impl LimitArgs {
             Err(error) => Err(error.to_string()),
         };
         goals.extend(m.optional("--errors", self.errors.as_deref(), ratio).map(Goal::errors));
-        for (option, given, quantile) in [
-            ("--p50", &self.p50, 0.5),
-            ("--p90", &self.p90, 0.9),
-            ("--p95", &self.p95, 0.95),
-            ("--p99", &self.p99, 0.99),
-            ("--p99.9", &self.p99_9, 0.999),
-            ("--p99.99", &self.p99_99, 0.9999),
-        ] {
-            let goal = m.optional(option, given.as_deref(), bound);
+        for (key, given, quantile) in self.percentiles() {
+            let goal = m.optional(&format!("--{}", key.replace('_', ".")), given.as_deref(), bound);
             goals.extend(goal.map(|bound_ns| Goal::response_time(quantile, bound_ns)));
         }
         let connect = m.optional("--connect-p99", self.connect_p99.as_deref(), bound);

@@ -112,8 +112,7 @@ impl Saved {
         let output = Destination::open("--save", path).map_err(Refusal::one)?;
         let is_stdout = output.is_stdout();
         output.write(|file| file.write_all(text.as_bytes()))?;
-        let names = hidden.iter().map(|Hidden { variable, what }| format!("set {variable} to {what}"));
-        standard::note(names);
+        standard::note(hidden.iter().map(|Hidden { variable, what }| format!("set {variable} to {what}")));
         if !is_stdout {
             let then = if hidden.is_empty() { "" } else { " once the variables are set" };
             standard::note([format!("wrote {0}; proofload run {0} does the same{then}", path.display())]);
@@ -195,10 +194,8 @@ impl Saved {
                 _ => mask(&shown) != shown,
             }
         });
-        let told = told.map(|(key, _)| {
-            format!("--save: {key}: a secret would stand in the study: keep it in a variable, and write ${{NAME}} in its place")
-        });
-        let told: Vec<String> = told.collect();
+        let why = "a secret would stand in the study: keep it in a variable, and write ${NAME} in its place";
+        let told: Vec<String> = told.map(|(key, _)| format!("--save: {key}: {why}")).collect();
         if told.is_empty() { Ok(()) } else { Err(Refusal::new(told)) }
     }
 }
@@ -311,12 +308,11 @@ fn is_same(study: &Study, mut workload: HttpWorkload, host: &MachineLimits) -> b
     workload.seed = read.seed;
     if let Some(search) = &study.search {
         // A search sets these.
-        let of_read = read.clone();
-        workload.duration = of_read.duration;
+        workload.duration.clone_from(&read.duration);
         match search.unit {
-            LoadUnit::Users => workload.users = of_read.users,
-            LoadUnit::Connections => workload.connections = of_read.connections,
-            _ => workload.rate = of_read.rate,
+            LoadUnit::Users => workload.users.clone_from(&read.users),
+            LoadUnit::Connections => workload.connections.clone_from(&read.connections),
+            _ => workload.rate.clone_from(&read.rate),
         }
     }
     let (Ok(own), Ok(mut of_read)) = (workload.plan(host), read.plan(host)) else { return false };
@@ -371,9 +367,12 @@ fn in_study(text: &str, is_text: bool) -> String {
         };
         pieces(text).into_iter().map(written).collect::<String>()
     };
-    // The name of a file has no templates, but a study would take none of these escapes either.
-    if !is_text || text.starts_with('@') {
-        return if is_text { text.to_owned() } else { placeholders(text) };
+    if !is_text {
+        return placeholders(text);
+    }
+    // The name of a file has no templates, and a study takes none of these escapes in it.
+    if text.starts_with('@') {
+        return text.to_owned();
     }
     let written = |(_, piece)| match piece {
         request_text::Piece::Plain(plain) => placeholders(plain),

@@ -12,16 +12,9 @@ impl LimitArgs {
     /// The study file that does the same as this study.
     pub(in super::super) fn saved(&self, study: &Study) -> Saved {
         let search = study.search.as_ref().expect("the study searches");
-        let mut goals = vec![
-            text("errors", self.errors.as_ref()),
-            text("p50", self.p50.as_ref()),
-            text("p90", self.p90.as_ref()),
-            text("p95", self.p95.as_ref()),
-            text("p99", self.p99.as_ref()),
-            text("p99_9", self.p99_9.as_ref()),
-            text("p99_99", self.p99_99.as_ref()),
-            text("connect_p99", self.connect_p99.as_ref()),
-        ];
+        let mut goals =
+            vec![text("errors", self.errors.as_ref()), text("connect_p99", self.connect_p99.as_ref())];
+        goals.extend(self.percentiles().map(|(key, given, _)| text(key, given.as_ref())));
         if goals.iter().all(Option::is_none) {
             goals[0] = text("errors", Some(study.goals[0].loss_ratio));
         }
