@@ -6,7 +6,8 @@
 //!
 //! Queueing theory gives the bound for work-conserving queues (Lindley 1952): arrivals that are delayed by at most *d*
 //! leave at most *d* later. So absences of *d* in all make no request more than *d* longer, and the effect ends once as few
-//! requests are in flight as before.
+//! requests are in flight as before. In an open load, the target's arrivals are what was sent: *d* is also the longest time by
+//! which one of them left late, which is less than the sum of absences where the target worked through them.
 
 use record::Away;
 
@@ -17,6 +18,12 @@ pub(crate) const MIN_ABSENCE_NS: u64 = 250_000;
 pub(crate) const MIN_DISTURBING_NS: u64 = 1_000_000;
 /// Time without absences, in nanoseconds, after which the mean number of requests in flight is known.
 const MIN_BASELINE_NS: u64 = 20_000_000;
+/// The mean is that of at least this number of requests, if there were as many.
+const RECENT_REQUESTS: u64 = 512;
+/// Requests that have to find no more than usual in turn, at the most.
+const MOST_IN_TURN: u64 = 8;
+/// Without a baseline: rounds of requests in turn that have to leave as many in flight as the one before.
+const ROUNDS_IN_TURN: u64 = 4;
 
 /// The absences of one worker.
 #[derive(Debug, Default)]
@@ -26,37 +33,39 @@ pub(crate) struct Absences {
     counted_from_ns: u64,
     counted_until_ns: u64,
     free_from_ns: u64,
-    /// By how much requests that are sent now may be delayed.
+    /// By how much requests that are sent now may be delayed: the sum of the absences since the load was last as usual.
     delay_ns: u64,
+    /// The longest of these absences.
+    longest_ns: u64,
+    /// The most by which a request has left late since then, and by how much the last one did.
+    most_late_ns: u64,
+    last_late_ns: u64,
     baseline: Baseline,
-    /// Without a baseline: the effect is over once this number of requests have ended.
-    recovers_at: Option<u64>,
-    /// Requests that had been sent at the last check of whether the effect is over; `u64::MAX` after an absence.
-    sent_before: u64,
+    /// Without a baseline: the requests that were begun at a moment, and how many of them were in flight.
+    round: Option<LoadState>,
+    /// Requests that had been begun at the last check of whether the effect is over; `u64::MAX` after an absence.
+    begun_before: u64,
+    /// Requests since then that found no more in flight than usual, one after the other; without a baseline, rounds of requests.
+    undisturbed: u64,
 }
 
-/// Requests in flight while nothing was delayed.
+/// How many requests others found in flight while nothing was delayed. Recent ones count more: a load may grow.
 #[derive(Debug, Default)]
 struct Baseline {
-    /// Start of the current undelayed period, and the integral of requests in flight at that time.
+    found: u64,
+    requests: u64,
+    /// Start of the current undelayed period, and the length of the others.
     since_ns: u64,
-    since_integral_ns: f64,
-    /// Integral and length of all undelayed periods.
-    integral_ns: f64,
     lasted_ns: u64,
-    /// Requests in flight when the absence began.
-    in_flight: u64,
 }
 
-/// Requests in flight and sent at one point in time.
+/// Requests in flight and begun at one point in time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoadState {
     /// Requests in flight.
     pub in_flight: u64,
-    /// Integral over time of the requests in flight, in request-nanoseconds.
-    pub integral_ns: f64,
-    /// Requests sent so far.
-    pub sent: u64,
+    /// Requests begun so far.
+    pub begun: u64,
 }
 
 impl Absences {
@@ -73,18 +82,25 @@ impl Absences {
     }
 
     /// Restarts the baseline at the first answer: before it, the load is not yet in its steady state.
-    pub(crate) fn first_answered(&mut self, now_ns: u64, load_state: LoadState) {
+    pub(crate) fn first_answered(&mut self, now_ns: u64) {
         if self.delay_ns == 0 {
-            self.baseline = Baseline {
-                since_ns: now_ns,
-                since_integral_ns: load_state.integral_ns,
-                ..Baseline::default()
-            };
+            self.baseline = Baseline { since_ns: now_ns, ..Baseline::default() };
+        }
+    }
+
+    /// Notes how many requests another one finds in flight, while nothing is delayed.
+    #[inline]
+    pub(crate) fn found(&mut self, in_flight: u64) {
+        self.baseline.found += in_flight;
+        self.baseline.requests += 1;
+        if self.baseline.requests >= 2 * RECENT_REQUESTS {
+            self.baseline.found /= 2;
+            self.baseline.requests /= 2;
         }
     }
 
     /// Records an absence of `by_ns` that ends now. Time that was counted before is not counted again: false if all of it was.
-    pub(crate) fn record(&mut self, now_ns: u64, by_ns: u64, load_state: LoadState) -> bool {
+    pub(crate) fn record(&mut self, now_ns: u64, by_ns: u64) -> bool {
         // An absence may be noticed in parts, the last part first.
         let from_ns = now_ns.saturating_sub(by_ns).max(self.free_from_ns);
         let fresh_ns = now_ns.saturating_sub(from_ns.max(self.counted_until_ns))
@@ -104,11 +120,14 @@ impl Absences {
             return true;
         }
         if self.delay_ns == 0 {
-            self.baseline.add(now_ns, load_state);
+            self.baseline.lasted_ns += from_ns.saturating_sub(self.baseline.since_ns);
         }
         self.delay_ns += fresh_ns;
+        self.longest_ns = self.longest_ns.max(by_ns);
+        // The last request may not have left before the absence.
+        self.most_late_ns = self.most_late_ns.max(self.last_late_ns + fresh_ns);
         // Requests that leave right after the absence are late themselves.
-        (self.recovers_at, self.sent_before) = (None, u64::MAX);
+        (self.round, self.begun_before, self.undisturbed) = (None, u64::MAX, 0);
         true
     }
 
@@ -124,28 +143,53 @@ impl Absences {
         self.delay_ns
     }
 
+    /// The longest of the absences that may still delay requests, in nanoseconds.
+    #[inline]
+    pub(crate) fn longest_ns(&self) -> u64 {
+        self.longest_ns
+    }
+
+    /// Upper bound of the delay of a request of an open load, in nanoseconds, that is sent now and `late_ns` after it was due. To
+    /// be called for each, in order.
+    pub(crate) fn delay_of_arrival_ns(&mut self, late_ns: u64) -> u64 {
+        self.last_late_ns = late_ns;
+        self.most_late_ns = self.most_late_ns.max(late_ns);
+        self.delay_ns.min(self.most_late_ns)
+    }
+
     /// Whether the number of requests that are usually in flight is known.
     pub(crate) fn has_baseline(&self) -> bool {
-        self.baseline.usual_in_flight().is_some()
+        self.baseline.usually_found().is_some()
     }
 
     /// Ends the delay if no more requests are in flight than usual. To be called when every due request has been sent.
     ///
     /// Just after an answer, the last request of a queue is in flight alone. So only a request that has just been sent tells that it
-    /// found no queue: beside itself, as many as usual.
+    /// found no queue: beside itself, as many as usual. Where several are in flight, as many have to find that in turn, up to
+    /// [`MOST_IN_TURN`]: what came together is answered together, and leaves gaps.
     pub(crate) fn caught_up(&mut self, now_ns: u64, load_state: LoadState) {
-        let has_sent = load_state.sent > std::mem::replace(&mut self.sent_before, load_state.sent);
-        let is_over = match self.baseline.usual_in_flight() {
-            Some(usual) => load_state.in_flight == 0 || has_sent && load_state.in_flight <= usual + 1,
+        let begun_before = std::mem::replace(&mut self.begun_before, load_state.begun);
+        let is_over = match self.baseline.usually_found() {
+            Some(usual) => {
+                let is_usual = load_state.in_flight <= usual + 1;
+                let begun = load_state.begun.saturating_sub(begun_before);
+                self.undisturbed = if is_usual { self.undisturbed + begun } else { 0 };
+                load_state.in_flight == 0 || self.undisturbed > usual.min(MOST_IN_TURN)
+            }
+            // The queue that an absence left shrinks from one round of requests to the next.
             None => {
-                let at = *self.recovers_at.get_or_insert(load_state.sent);
-                load_state.sent - load_state.in_flight.min(load_state.sent) >= at
+                let round = *self.round.get_or_insert(load_state);
+                if load_state.begun - load_state.in_flight >= round.begun {
+                    self.undisturbed =
+                        if load_state.in_flight < round.in_flight { 0 } else { self.undisturbed + 1 };
+                    self.round = Some(load_state);
+                }
+                load_state.in_flight == 0 || self.undisturbed >= ROUNDS_IN_TURN
             }
         };
         if is_over {
-            self.delay_ns = 0;
+            (self.delay_ns, self.longest_ns, self.most_late_ns, self.last_late_ns) = (0, 0, 0, 0);
             self.baseline.since_ns = now_ns;
-            self.baseline.since_integral_ns = load_state.integral_ns;
         }
     }
 
@@ -156,16 +200,10 @@ impl Absences {
 }
 
 impl Baseline {
-    fn add(&mut self, now_ns: u64, load_state: LoadState) {
-        self.lasted_ns += now_ns.saturating_sub(self.since_ns);
-        self.integral_ns += load_state.integral_ns - self.since_integral_ns;
-        self.in_flight = load_state.in_flight;
-    }
-
-    /// The larger of the mean and the number just before the absence, with a margin for fluctuation.
-    fn usual_in_flight(&self) -> Option<u64> {
-        let mean = self.integral_ns / self.lasted_ns.max(1) as f64;
-        (self.lasted_ns >= MIN_BASELINE_NS).then(|| ((mean * 1.1).ceil() as u64).max(self.in_flight))
+    /// The mean with a margin for fluctuation, rounded down: what a steady load finds is at times no more than that.
+    fn usually_found(&self) -> Option<u64> {
+        let is_known = self.requests > 0 && self.lasted_ns >= MIN_BASELINE_NS;
+        is_known.then(|| (1.1 * self.found as f64 / self.requests as f64) as u64)
     }
 }
 
@@ -175,27 +213,52 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn load_state(in_flight: u64, at_ns: u64) -> LoadState {
-        LoadState { in_flight, integral_ns: 2.0 * at_ns as f64, sent: 1_000 }
+    fn load_state(in_flight: u64) -> LoadState {
+        LoadState { in_flight, begun: 1_000 }
     }
 
     #[test]
     fn an_absence_delays_requests_until_as_few_are_in_flight_as_before() {
         let mut absences = Absences::new(0);
-        absences.record(1_000 * MS, 100 * MS, load_state(1, 1_000 * MS));
+        (0..2_000).for_each(|_| absences.found(2));
+        absences.record(1_000 * MS, 100 * MS);
         assert_eq!(absences.delay_ns(), 100 * MS);
-        absences.caught_up(1_010 * MS, load_state(20, 1_010 * MS));
+        absences.caught_up(1_010 * MS, load_state(20));
         assert_eq!(absences.delay_ns(), 100 * MS, "two were usual");
-        absences.caught_up(1_050 * MS, load_state(3, 1_050 * MS));
+        absences.caught_up(1_050 * MS, load_state(3));
         assert_eq!(absences.delay_ns(), 100 * MS, "the last of a queue may be in flight alone");
-        absences.caught_up(1_051 * MS, LoadState { sent: 1_001, ..load_state(3, 1_051 * MS) });
+        for begun in 1_001..1_003 {
+            absences.caught_up(1_051 * MS, LoadState { begun, ..load_state(3) });
+            assert_eq!(absences.delay_ns(), 100 * MS, "a gap between two that came together");
+        }
+        absences.caught_up(1_052 * MS, LoadState { begun: 1_003, ..load_state(3) });
         assert_eq!(absences.delay_ns(), 0);
+    }
+
+    #[test]
+    fn absences_in_which_the_target_went_on_working_do_not_add_up() {
+        let mut absences = Absences::new(0);
+        for at_ms in [1_000, 1_100, 1_200] {
+            absences.record(at_ms * MS, 20 * MS);
+            assert_eq!(
+                absences.delay_of_arrival_ns(19 * MS),
+                20 * MS,
+                "the last one before may not have left"
+            );
+            assert_eq!(absences.delay_of_arrival_ns(0), 20 * MS, "it queues behind others");
+        }
+        assert_eq!((absences.delay_ns(), absences.longest_ns()), (60 * MS, 20 * MS));
+        // Requests that wait for connections are later each time.
+        assert_eq!(absences.delay_of_arrival_ns(50 * MS), 50 * MS);
+        absences.record(1_300 * MS, 5 * MS);
+        assert_eq!(absences.delay_of_arrival_ns(50 * MS), 55 * MS);
+        assert_eq!(absences.delay_of_arrival_ns(90 * MS), 65 * MS, "never more than all of them");
     }
 
     #[test]
     fn a_short_absence_is_counted_and_delays_nothing_afterwards() {
         let mut absences = Absences::new(0);
-        absences.record(1_000 * MS, MIN_DISTURBING_NS - 1, load_state(1, 1_000 * MS));
+        absences.record(1_000 * MS, MIN_DISTURBING_NS - 1);
         assert_eq!(absences.delay_ns(), 0);
         assert_eq!(absences.into_total().times, 1);
     }
@@ -203,36 +266,38 @@ mod tests {
     #[test]
     fn an_absence_that_is_recorded_twice_counts_once() {
         let mut absences = Absences::new(0);
-        absences.record(1_000 * MS, 100 * MS, load_state(2, 0));
+        absences.record(1_000 * MS, 100 * MS);
         // A second answer that lay unread meanwhile.
-        absences.record(1_002 * MS, 101 * MS, load_state(2, 0));
+        absences.record(1_002 * MS, 101 * MS);
         assert_eq!(absences.delay_ns(), 102 * MS);
         let away = &absences.away;
         assert_eq!((away.times, away.longest_s), (2, 0.101));
-        absences.record(1_002 * MS + 1_000, 101 * MS, load_state(2, 0));
+        absences.record(1_002 * MS + 1_000, 101 * MS);
         assert_eq!(absences.into_total().times, 2, "the time to read it is no absence");
     }
 
     #[test]
     fn an_absence_that_is_noticed_in_parts_counts_whole() {
         let mut absences = Absences::new(0);
-        absences.record(500 * MS, 10 * MS, load_state(2, 0));
+        absences.record(500 * MS, 10 * MS);
         // A wait that ended a little late, and then an answer that lay unread during all of it.
-        absences.record(1_000 * MS, MS, load_state(2, 0));
-        absences.record(1_000 * MS, 600 * MS, load_state(2, 0));
-        absences.record(1_000 * MS, 600 * MS, load_state(2, 0));
+        absences.record(1_000 * MS, MS);
+        absences.record(1_000 * MS, 600 * MS);
+        absences.record(1_000 * MS, 600 * MS);
         assert_eq!(absences.delay_ns(), 510 * MS, "up to the one before");
         assert!((absences.into_total().total_s - 0.51).abs() < 1e-9);
     }
 
     #[test]
-    fn without_a_baseline_all_requests_in_flight_must_have_ended() {
+    fn without_a_baseline_rounds_of_requests_must_leave_no_fewer_in_flight() {
         let mut absences = Absences::new(0);
-        absences.record(10 * MS, 5 * MS, load_state(0, 0));
-        absences.caught_up(11 * MS, LoadState { in_flight: 50, integral_ns: 0.0, sent: 60 });
-        absences.caught_up(12 * MS, LoadState { in_flight: 50, integral_ns: 0.0, sent: 100 });
-        assert!(absences.delay_ns() > 0, "50 have ended");
-        absences.caught_up(13 * MS, LoadState { in_flight: 50, integral_ns: 0.0, sent: 110 });
-        assert_eq!(absences.delay_ns(), 0, "60 have ended");
+        absences.record(10 * MS, 5 * MS);
+        let states = [(60, 50), (100, 50), (110, 45), (155, 45), (200, 45), (245, 45), (289, 45)];
+        for (begun, in_flight) in states {
+            absences.caught_up(11 * MS, LoadState { begun, in_flight });
+            assert!(absences.delay_ns() > 0, "{begun}");
+        }
+        absences.caught_up(13 * MS, LoadState { begun: 290, in_flight: 45 });
+        assert_eq!(absences.delay_ns(), 0, "four rounds of 45");
     }
 }

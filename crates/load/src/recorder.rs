@@ -12,7 +12,7 @@ use http1::Response;
 use record::{Away, Counts, ErrorClass, Fault, Histogram, HttpPlan, Origin};
 
 use crate::{
-    absence::{LoadState, MIN_ABSENCE_NS},
+    absence::MIN_ABSENCE_NS,
     tick::Tick,
     worker_result::{SourceTotals, WorkerResult},
 };
@@ -327,10 +327,9 @@ impl Recorder {
         self.result.users += 1;
     }
 
-    /// The requests in flight and sent so far.
-    pub(crate) fn load_state(&self) -> LoadState {
-        let integral_ns = self.result.in_flight_integral_ns;
-        LoadState { in_flight: self.in_flight, integral_ns, sent: self.result.http.counts.sent }
+    /// The requests that were sent and have ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.result.http.counts.sent - self.in_flight
     }
 
     /// Ends the trial: sends the last, partial interval and returns the worker's result.

@@ -319,7 +319,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     /// The load state; requests whose connections are still being opened count as in flight.
     #[inline]
     fn load_state(&self) -> LoadState {
-        LoadState { in_flight: self.assigned, ..self.recorder.load_state() }
+        LoadState { in_flight: self.assigned, begun: self.recorder.ended() + self.assigned }
     }
 
     fn start_users(&mut self) {

@@ -14,11 +14,11 @@ use crate::{
     wire::{SlotId, Wire},
 };
 
-/// For how long an arrival waits for a connection that gets free while the load recovers from absences of `delay_ns`: they make no
-/// load of their own. A longer wait is for the target: by Lindley's bound the absences explain `delay_ns`, and as much is
-/// left for answer times that vary.
-pub(super) fn longest_hold_ns(delay_ns: u64) -> u64 {
-    2 * delay_ns + MIN_DISTURBING_NS
+/// For how long an arrival waits for a connection that gets free while the load recovers from absences, the longest of which took
+/// `longest_ns`: they make no load of their own. A longer wait is for the target: a target that keeps up works off what one
+/// absence made late before the next, and as much is left for answer times that vary.
+pub(super) fn longest_hold_ns(longest_ns: u64) -> u64 {
+    2 * longest_ns + MIN_DISTURBING_NS
 }
 
 /// For how long arrivals are sent before answers are read, in nanoseconds: answers make connections free. Where opening one takes longer
@@ -78,7 +78,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             }
             let delay_ns = self.absences.delay_ns();
             if delay_ns > 0 {
-                let is_own = now_ns - due_ns <= longest_hold_ns(delay_ns);
+                let is_own = now_ns - due_ns <= longest_hold_ns(self.absences.longest_ns());
                 pool.hold(is_own && self.absences.has_baseline());
             }
             match pool.choose_slot(&mut self.slots, depth) {
@@ -175,12 +175,18 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 now_ns = self.clock();
             }
         }
+        let delay_ns = match self.absences.delay_ns() {
+            0 => {
+                self.absences.found(self.assigned);
+                0
+            }
+            sum_ns => self.arrival_delay_ns(now_ns.saturating_sub(intended_ns)).unwrap_or(sum_ns),
+        };
         let slot = &mut self.slots[id as usize];
         // A user is free when it has its answer, also where its connection ended with that.
         let free_since_ns = if self.source.is_open() { slot.free_since_ns } else { 0 };
         let mut late_ns = now_ns.saturating_sub(ready_ns.max(free_since_ns));
         let (mut own_ns, mut own_queue_ns) = (late_ns, 0);
-        let delay_ns = self.absences.delay_ns();
         // A user without pauses waits only for its own last answer.
         if delay_ns > 0 && !self.source.follows_answers() {
             // An absence may have caused a wait for a connection, and a queue of late requests in the target.
@@ -206,6 +212,14 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         });
         slot.unsent += 1;
         self.assigned += 1;
+    }
+
+    /// By how much absences may delay an arrival that is sent `late_ns` after it was due; `None` where requests follow answers or
+    /// failures, which absences make due later themselves.
+    #[inline(never)]
+    fn arrival_delay_ns(&mut self, late_ns: u64) -> Option<u64> {
+        let are_arrivals = self.source.is_open() && !X::HAS_STEPS && self.plan.events.is_none();
+        are_arrivals.then(|| self.absences.delay_of_arrival_ns(late_ns))
     }
 
     fn skipped_by_fault(&mut self) -> bool {

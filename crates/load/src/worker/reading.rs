@@ -200,7 +200,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         (slot.last_answer_ns, slot.ready_ns) = (time.received_ns, ready_ns);
         if !self.has_answers {
             self.has_answers = true;
-            self.absences.first_answered(time.read_ns, self.load_state());
+            self.absences.first_answered(time.read_ns);
         }
         let slot = &mut self.slots[id as usize];
         // A slot that was not full was free before.

@@ -20,7 +20,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
 
     #[inline(never)]
     fn was_away(&mut self, now_ns: u64, by_ns: u64) {
-        if self.absences.record(now_ns, by_ns, self.load_state()) {
+        if self.absences.record(now_ns, by_ns) {
             self.recorder.was_away(now_ns, self.absences.delay_ns() == 0);
         }
     }

@@ -62,17 +62,18 @@ fn wrong_times(times: &CensoredTimes, truth_ns: impl Fn(f64) -> f64) -> Vec<(f64
         .collect()
 }
 
-/// Serves one request at a time.
-#[derive(Clone, Default)]
-struct OneServer {
+/// Serves as many requests at a time as it has servers, in order.
+#[derive(Clone)]
+struct Servers {
     service_ns: u64,
-    free_ns: u64,
+    free_ns: Vec<u64>,
 }
 
-impl Target for OneServer {
+impl Target for Servers {
     fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
-        self.free_ns = self.free_ns.max(now_ns) + self.service_ns;
-        vec![(self.free_ns, Action::Send(OK.to_vec()))]
+        let free_ns = self.free_ns.iter_mut().min().unwrap();
+        *free_ns = now_ns.max(*free_ns) + self.service_ns;
+        vec![(*free_ns, Action::Send(OK.to_vec()))]
     }
 }
 
@@ -233,7 +234,7 @@ proptest! {
         if let (true, LoadModel::Open { connections, .. }) = (on_demand, &mut plan.load) {
             connections.initial = 0;
         }
-        let target = OneServer { service_ns: (busy * 1e9 / rate_per_s) as u64, free_ns: 0 };
+        let target = Servers { service_ns: (busy * 1e9 / rate_per_s) as u64, free_ns: vec![0] };
         let (truth, _) = run_stopped(plan.clone(), target.clone(), &[], false);
         let stops = sorted(stops);
         let (result, rules) = run_stopped(plan, target, &stops, false);
@@ -241,6 +242,33 @@ proptest! {
             for (times, truth) in [(&result.http.response_time, &truth.http.response_time), (&result.http.service_time, &truth.http.service_time)] {
                 prop_assert_eq!(wrong_times(times, |quantile| truth.percentile(quantile).value), vec![], "{:?}", result.http.away);
             }
+        }
+    }
+
+    #[test]
+    fn a_queue_that_hardly_ends_is_bounded_by_what_left_late(
+        kind in prop::sample::select(vec![Kind::FixedPool, Kind::OnDemand]),
+        rate_per_s in 200.0f64..2_000.0,
+        busy in 0.85f64..1.15,
+        servers in 1usize..9,
+        bursts in prop::collection::vec((5u64..50, 0u64..400), 1..30),
+    ) {
+        let plan = match kind {
+            Kind::OnDemand => testing::on_demand(rate_per_s, 4, 4_000),
+            _ => testing::open(rate_per_s, 4, 400),
+        };
+        let service_ns = (busy * servers as f64 * 1e9 / rate_per_s) as u64;
+        let target = Servers { service_ns, free_ns: vec![0; servers] };
+        let (mut at_ns, mut stops) = (S + 200 * MS, Vec::new());
+        for (by_ms, pause_ms) in bursts {
+            stops.push((at_ns, by_ms * MS));
+            at_ns += (by_ms + pause_ms) * MS;
+        }
+        let truth = run_stopped(plan.clone(), target.clone(), &[], false).0.http.response_time;
+        let (result, rules) = run_stopped(plan, target, &stops, false);
+        if rules.is_empty() {
+            let times = &result.http.response_time;
+            prop_assert_eq!(wrong_times(times, |quantile| truth.percentile(quantile).value), vec![], "{:?}", result.http.away);
         }
     }
 
@@ -329,6 +357,14 @@ fn the_effect_of_an_absence_at_the_start_ends() {
         let lengthened = result.http.response_time.lengthened.count();
         assert!(lengthened < 200, "{first_ms}: {lengthened} of 1,800");
     }
+}
+
+#[test]
+fn an_absence_before_the_first_request_holds_nothing() {
+    let plan = testing::on_demand(200.0, 2, 400);
+    let (result, _) = run_stopped(plan, Steady { after_ns: MS }, &[(S, 40 * MS)], false);
+    let longest = result.http.response_time.percentile(1.0);
+    assert!((39e6..42e6).contains(&longest.most), "the absence and the answer: {longest:?}");
 }
 
 #[test]
