@@ -5,7 +5,6 @@ use std::{
     fs::File,
     io::{self, ErrorKind, Read, Write},
     os::unix::fs::MetadataExt,
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -16,18 +15,9 @@ use rustix::{
 };
 
 use crate::{
-    Compression, folders::about, inode::Inode, journal::Entry, locator::packed_name, shared::Shared,
+    Compression, folders::about, inode::Inode, journal::Entry, locator::packed_name, requests::PackJob,
+    shared::Shared,
 };
-
-/// A segment that must be packed.
-#[derive(Debug, Clone)]
-pub(crate) struct PackJob {
-    pub id: u64,
-    pub path: PathBuf,
-    pub inode: Inode,
-    /// Whether the packed file has its final name, so that only the plain file must be removed.
-    pub renamed: bool,
-}
 
 /// Interval between attempts after a failure, usually a full disk.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);

@@ -15,7 +15,7 @@ use rustix::{
     process::geteuid,
 };
 
-use crate::{Template, locator::absolute};
+use crate::Template;
 
 /// Name of the journal's folder beside the files.
 pub(crate) const STATE_NAME: &str = ".proofload";
@@ -90,6 +90,12 @@ impl Base {
         };
         Ok(fsync(opened?)?)
     }
+}
+
+/// The absolute path, so that a file has the same path everywhere, including the journal. Without a current folder, no
+/// relative path can be opened anyway.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Whether the error means that a folder is missing, is no folder, or may not be entered.

@@ -19,7 +19,7 @@ use files::Folder;
 use rustix::fs::{OFlags, fsync};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, folders, inode::Inode, locator::absolute};
+use crate::{Error, folders, inode::Inode};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -138,7 +138,7 @@ impl Journal {
             }
             Err(cause) => return Err(fails(cause)),
         };
-        let root = absolute(folder).parent().unwrap_or(Path::new("/")).to_owned();
+        let root = folders::absolute(folder).parent().unwrap_or(Path::new("/")).to_owned();
         let state = State { file, tail, unfinished, rewritten_bytes: tail, needs_rewrite };
         let (next, state) = (AtomicU64::new(next), Mutex::new(state));
         Ok((Self { folder: folder.to_owned(), root, next, state }, damaged))
@@ -214,7 +214,7 @@ impl Journal {
     pub(crate) fn relative_name(&self, path: &Path) -> io::Result<String> {
         let relative_name = match path.strip_prefix(&self.root) {
             Ok(below) => below.to_owned(),
-            Err(_) => absolute(path),
+            Err(_) => folders::absolute(path),
         };
         let not_text = || io::Error::new(io::ErrorKind::InvalidInput, "the folder's name is not UTF-8");
         relative_name.into_os_string().into_string().map_err(|_| not_text())

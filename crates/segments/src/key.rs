@@ -8,7 +8,7 @@ use std::{
 
 use jiff::tz::TimeZone;
 
-use crate::{Config, Template, locator::absolute, slice::zoned};
+use crate::{Config, Template, folders::absolute, slice::zoned};
 
 /// The name of a segment without its index and suffix. Two keys are equal when their paths are.
 #[derive(Debug, Clone)]

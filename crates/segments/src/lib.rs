@@ -10,6 +10,7 @@
 //!
 //! The reasons for this design: docs/decisions/0011 and 0012.
 
+mod answers;
 mod compressor;
 mod config;
 mod error;
@@ -30,6 +31,7 @@ mod name;
 mod port;
 mod probe;
 mod recovery;
+mod requests;
 mod round;
 mod segment;
 mod shared;

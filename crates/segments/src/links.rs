@@ -10,8 +10,7 @@ use rustix::fs::symlinkat;
 
 use crate::{
     Config, Key,
-    folders::{self, Base},
-    locator::absolute,
+    folders::{self, Base, absolute},
 };
 
 /// The links and the start of the time slice of their segments.

@@ -10,7 +10,10 @@ use std::{
 use files::Folder;
 use rustix::fs::Dir;
 
-use crate::{Compression, locator::Index};
+use crate::Compression;
+
+/// Number after a name: none, or `_N`.
+pub(crate) type Index = Option<u32>;
 
 /// Maximum age of a listing, so that many new keys in one folder do not each read the folder.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -65,4 +68,8 @@ impl Listing {
         // Indices have no leading zeros: `x_01` is not a segment.
         (is_index && (index == "0" || !index.starts_with('0'))).then(|| Some((base, index.parse().ok()?)))?
     }
+}
+
+pub(crate) fn next_index(index: Index) -> Index {
+    Some(index.map_or(1, |number| number + 1))
 }

@@ -13,10 +13,12 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Compression, Config, folders::Base, inode::Inode, listing::Listing};
-
-/// Number after a name: none, or `_N`.
-pub(crate) type Index = Option<u32>;
+use crate::{
+    Compression, Config,
+    folders::Base,
+    inode::Inode,
+    listing::{Index, Listing, next_index},
+};
 
 /// The file for a key's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,16 +182,6 @@ fn try_open(
 
 fn file_name(path: &Path) -> &OsStr {
     path.file_name().unwrap_or_default()
-}
-
-/// The absolute path, so that a file has the same path everywhere, including the journal. Without a current folder, no
-/// relative path can be opened anyway.
-pub(crate) fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-pub(crate) fn next_index(index: Index) -> Index {
-    Some(index.map_or(1, |number| number + 1))
 }
 
 /// Whether a path ends like that of a packed file. No segment may have such a path, whatever the client's tag: readers of

@@ -3,11 +3,8 @@
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 use crate::{
-    Done, Failure, Part, Receipt,
-    health::PANICKED,
-    port::Submitted,
-    segment::Lines,
-    shared::{Answers, Shared},
+    Done, Failure, Part, Receipt, answers::Answers, health::PANICKED, port::Submitted, segment::Lines,
+    shared::Shared,
 };
 
 /// Index of a part: index of its batch, index in the batch.

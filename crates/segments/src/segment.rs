@@ -18,7 +18,8 @@ use rustix::{
 
 use crate::{
     file::{DescriptorGuard, Progress, SegmentFile, SyncState},
-    locator::{Index, OpenedFile},
+    listing::Index,
+    locator::OpenedFile,
 };
 
 /// Maximum bytes of one write, so that answers do not wait for all queued parts. A part up to this size is one write, so

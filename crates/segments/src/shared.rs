@@ -11,16 +11,15 @@ use std::{
 
 use crate::{
     Config,
-    compressor::PackJob,
     file::Descriptors,
     folders::Base,
     gauge::Gauge,
     health::Health,
     journal::Journal,
     mailbox::Mailbox,
-    port::{Done, ReplyQueue, Submitted},
+    port::{ReplyQueue, Submitted},
+    requests::{PackJob, Request},
     statistics::Counters,
-    syncer::Request,
 };
 
 #[derive(Debug)]
@@ -108,36 +107,5 @@ impl Shared {
 
     fn retired(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Collected answers by port. Dropping hands over the remaining ones.
-#[derive(Debug)]
-pub(crate) struct Answers {
-    reply_queues: Vec<Arc<ReplyQueue>>,
-    waiting: Vec<Vec<Done>>,
-}
-
-impl Answers {
-    pub(crate) fn new(shared: &Shared) -> Self {
-        let waiting = shared.reply_queues.iter().map(|_| Vec::new()).collect();
-        Self { reply_queues: shared.reply_queues.clone(), waiting }
-    }
-
-    pub(crate) fn push(&mut self, port: usize, done: Done) {
-        self.waiting[port].push(done);
-    }
-
-    /// Hands the answers over, with at most one wake-up for each port.
-    pub(crate) fn post(&mut self) {
-        for (replies, waiting) in self.reply_queues.iter().zip(&mut self.waiting) {
-            replies.post(waiting);
-        }
-    }
-}
-
-impl Drop for Answers {
-    fn drop(&mut self) {
-        self.post();
     }
 }

@@ -14,15 +14,16 @@ use std::{
 use rustix::io::Errno;
 
 use crate::{
-    Compression, Config, Error, Failure, Key, KeyError, Port, Recovery, Statistics, StorageState, compressor,
-    folders::{self, Base},
+    Compression, Config, Error, Failure, Key, KeyError, Port, Recovery, Statistics, StorageState,
+    answers::Answers,
+    compressor,
+    folders::{self, Base, absolute},
     journal::{Entry, Journal},
     key::Keys,
-    locator::absolute,
     lock::Lock,
     port::{Done, ReplyQueue, Submitted},
     recovery::{Recovered, recover},
-    shared::{Answers, Shared},
+    shared::Shared,
     syncer,
     table::Table,
     writer::Writer,
@@ -240,7 +241,7 @@ impl Drop for PanicGuard<'_> {
         }
         let mut left: Vec<Submitted> = Vec::new();
         self.shared.queue.take(&mut left, Duration::ZERO);
-        let mut answers = Answers::new(self.shared);
+        let mut answers = Answers::new(&self.shared.reply_queues);
         for submitted in left {
             self.shared.finish_batch(&submitted);
             let Submitted { port, batch, .. } = submitted;

@@ -13,56 +13,16 @@ use rustix::{
 };
 
 use crate::{
-    Compression, Done, Failure,
-    compressor::PackJob,
+    Compression, Failure,
+    answers::{Answers, PendingAnswer},
     file::{Progress, SegmentFile},
     folders::is_gone,
-    health::PANICKED,
     journal::Entry,
-    port::ReplyQueue,
     probe::Probe,
+    requests::{PackJob, Request},
     segment::errno,
-    shared::{Answers, Shared},
+    shared::Shared,
 };
-
-/// A request of the writer.
-#[derive(Debug)]
-pub(crate) enum Request {
-    /// Sync a file, then answer parts. Without parts, the sync limits what recovery must read.
-    Sync { file: Arc<SegmentFile>, progress: Progress, waiting: Vec<PendingAnswer> },
-    /// Sync a closed segment. `ended` means that it will not be opened again.
-    Close { file: Arc<SegmentFile>, progress: Progress, ended: bool },
-    /// Record that an already closed segment has ended.
-    End(PackJob),
-}
-
-/// The answer to a part that waits for a sync. If it is dropped without a sync, the part fails.
-#[derive(Debug)]
-pub(crate) struct PendingAnswer {
-    port: usize,
-    done: Option<Done>,
-    replies: Arc<ReplyQueue>,
-}
-
-impl PendingAnswer {
-    pub(crate) fn new(shared: &Shared, port: usize, done: Done) -> Self {
-        Self { port, done: Some(done), replies: shared.reply_queues[port].clone() }
-    }
-
-    fn answer(mut self, synced: Result<(), Failure>, answers: &mut Answers) {
-        if let Some(Done { token, result }) = self.done.take() {
-            answers.push(self.port, Done { token, result: synced.and(result) });
-        }
-    }
-}
-
-impl Drop for PendingAnswer {
-    fn drop(&mut self) {
-        if let Some(Done { token, .. }) = self.done.take() {
-            self.replies.post(&mut vec![Done { token, result: Err(Failure::Io(PANICKED.raw_os_error())) }]);
-        }
-    }
-}
 
 /// Bytes after which a segment is synced, even if no part waits, and the journal records the synced bytes.
 pub(crate) const CHECKPOINT_BYTES: u64 = 64 << 20;
@@ -78,7 +38,7 @@ struct Group {
 
 /// Runs until the mailbox is closed and empty.
 pub(crate) fn run(shared: &Shared) {
-    let mut answers = Answers::new(shared);
+    let mut answers = Answers::new(&shared.reply_queues);
     let mut checkpoints = HashMap::new();
     let mut requests = Vec::new();
     let mut probe = Probe::new();

@@ -10,15 +10,15 @@ use rustix::io::Errno;
 
 use crate::{
     Compression, Key,
-    compressor::PackJob,
     file::SyncState,
     journal,
     links::Links,
-    locator::{Locator, Start, next_index},
+    listing::next_index,
+    locator::{Locator, Start},
+    requests::{PackJob, Request},
     segment::{Segment, errno},
     shared::Shared,
     slots::{InUse, Parked, Slots, State},
-    syncer::Request,
 };
 
 /// Why a segment is closed.

@@ -11,12 +11,14 @@ use rustix::io::Errno;
 
 use crate::{
     Done, Failure, Level, Receipt,
+    answers::{Answers, PendingAnswer},
     journal::Entry,
+    requests::Request,
     round::{Piece, Round},
     segment::{Appended, Lines, MAX_WRITE_BYTES, errno},
-    shared::{Answers, Shared},
+    shared::Shared,
     slots::State,
-    syncer::{CHECKPOINT_BYTES, PendingAnswer, Request},
+    syncer::CHECKPOINT_BYTES,
     table::{CloseReason, Table},
 };
 
@@ -41,7 +43,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, table: Table) -> Self {
-        let answers = Answers::new(&shared);
+        let answers = Answers::new(&shared.reply_queues);
         Self {
             shared,
             table,
@@ -335,7 +337,7 @@ impl Writer {
             match part.level {
                 Level::Synced => {
                     let done = Done { token: part.token, result: Ok(receipt) };
-                    waiting.push(PendingAnswer::new(&self.shared, port, done));
+                    waiting.push(PendingAnswer::new(&self.shared.reply_queues, port, done));
                     round.mark_answered(piece);
                 }
                 Level::Accepted | Level::Written => round.answer(piece, Ok(receipt), &mut self.answers),

@@ -1,7 +1,7 @@
 //! Tests of a store with threads that hang, fail or panic.
 
 use super::*;
-use crate::{Batch, Level, Part, inode::Inode, locator::OpenedFile, segment::Segment, syncer::Request};
+use crate::{Batch, Level, Part, inode::Inode, locator::OpenedFile, requests::Request, segment::Segment};
 
 /// Settings for a disk of any speed.
 fn patient(template: crate::Template) -> Config {

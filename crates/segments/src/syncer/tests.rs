@@ -13,11 +13,13 @@ use std::{
 
 use super::*;
 use crate::{
-    Config, Port, Receipt, StorageState,
+    Config, Done, Port, Receipt, StorageState,
     file::{Descriptors, SyncState},
+    health::PANICKED,
     inode::Inode,
     journal::Journal,
     mailbox::Mailbox,
+    port::ReplyQueue,
 };
 
 struct Rig {
@@ -37,7 +39,7 @@ impl Rig {
 
     fn waiting(&self) -> Vec<PendingAnswer> {
         let receipt = Receipt { segment: "x.log".into(), offset: 0, bytes: 4 };
-        vec![PendingAnswer::new(&self.shared, 0, Done { token: 5, result: Ok(receipt) })]
+        vec![PendingAnswer::new(&self.shared.reply_queues, 0, Done { token: 5, result: Ok(receipt) })]
     }
 
     fn ask(&self, file: &Arc<SegmentFile>, changed_bytes: u64, tail: u64) {
