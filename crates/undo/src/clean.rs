@@ -9,6 +9,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::{
     Change, Error, Folder, Network, ProcessId,
+    folder::journals,
     journal::{self, JournalContent, boot_id},
     lock::{LOCK_TIMEOUT, try_lock},
     process::pid_namespace,
@@ -146,25 +147,6 @@ fn clean_one(
         let _ = folder.held().remove(name);
     }
     Ok(())
-}
-
-/// The names of the journals in a folder.
-pub(crate) fn journals(folder: &Folder) -> Result<Vec<String>, Error> {
-    let failed = |error: std::io::Error| Error::Folder {
-        path: folder.path().to_owned(),
-        why: format!("cannot be read: {error}"),
-    };
-    let names = folder.held().names().map_err(failed)?.into_iter();
-    let mut names: Vec<String> =
-        names.filter_map(|name| name.into_string().ok()).filter(|name| is_journal(name)).collect();
-    names.sort();
-    Ok(names)
-}
-
-/// Whether a name is that of a journal, `RUN.journal`. Other files in the folder are ignored.
-fn is_journal(name: &str) -> bool {
-    let is_run = |run: &str| run.len() == 16 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
-    name.strip_suffix(".journal").is_some_and(is_run)
 }
 
 /// Removes journals whose owner died before the first line was complete. Nothing was changed under them.

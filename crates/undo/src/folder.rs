@@ -1,7 +1,7 @@
 //! The folder of the journals.
 
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -9,11 +9,13 @@ use std::{
 };
 
 use files::Trust;
-use rustix::process::geteuid;
+use rustix::{
+    process::geteuid,
+    rand::{GetRandomFlags, getrandom},
+};
 
 use crate::{
     Error,
-    journal::random_name,
     lock::{LOCK_TIMEOUT, try_lock},
 };
 
@@ -138,11 +140,36 @@ impl Folder {
     }
 }
 
-fn unusable(path: PathBuf, error: &std::io::Error) -> Error {
+/// The names of the journals in a folder.
+pub(crate) fn journals(folder: &Folder) -> Result<Vec<String>, Error> {
+    let failed = |error: io::Error| Error::Folder {
+        path: folder.path().to_owned(),
+        why: format!("cannot be read: {error}"),
+    };
+    let names = folder.held().names().map_err(failed)?.into_iter();
+    let mut names: Vec<String> =
+        names.filter_map(|name| name.into_string().ok()).filter(|name| is_journal(name)).collect();
+    names.sort();
+    Ok(names)
+}
+
+pub(crate) fn random_name() -> io::Result<String> {
+    let mut bytes = [0; 8];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+/// Whether a name is that of a journal, `RUN.journal`. Other files in the folder are ignored.
+fn is_journal(name: &str) -> bool {
+    let is_run = |run: &str| run.len() == 16 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.strip_suffix(".journal").is_some_and(is_run)
+}
+
+fn unusable(path: PathBuf, error: &io::Error) -> Error {
     let user = geteuid().as_raw();
     let why = format!(
         "must be a folder of user {user} that no other user can open, and {}: correct that, or name another folder in {VARIABLE}",
-        if error.kind() == std::io::ErrorKind::PermissionDenied {
+        if error.kind() == io::ErrorKind::PermissionDenied {
             error.to_string()
         } else {
             format!("cannot be used: {error}")

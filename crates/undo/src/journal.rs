@@ -9,12 +9,15 @@ use std::{
 
 use rustix::{
     fs::{FlockOperation, OFlags, flock},
-    rand::{GetRandomFlags, getrandom},
     time::{ClockId, clock_gettime},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Change, Error, Folder, ProcessId, clean::journals, process::pid_namespace};
+use crate::{
+    Change, Error, Folder, ProcessId,
+    folder::{journals, random_name},
+    process::pid_namespace,
+};
 
 /// The first line of a journal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -334,12 +337,6 @@ fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut text = serde_json::to_vec(value)?;
     text.push(b'\n');
     Ok(text)
-}
-
-pub(crate) fn random_name() -> io::Result<String> {
-    let mut bytes = [0; 8];
-    getrandom(&mut bytes, GetRandomFlags::empty())?;
-    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::io;
 
 use crate::{
     Change, Error, Folder, Network, Setting,
-    clean::{journals, remove_unfinished_journals},
+    clean::remove_unfinished_journals,
+    folder::journals,
     journal::{self, JournalContent, boot_id},
 };
 
