@@ -4,10 +4,12 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD},
 };
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use record::text::written_literally;
 
-use crate::reference::ESCAPED_CHARACTERS;
+/// All characters except those that need no escape anywhere in a URL (RFC 3986, 2.3).
+pub(crate) const ESCAPED_CHARACTERS: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Characters that a request line cannot carry; those that are not ASCII are always encoded.
 const UNSENDABLE: &AsciiSet = &CONTROLS.add(b' ');

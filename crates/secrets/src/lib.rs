@@ -9,6 +9,7 @@ mod encodings;
 pub mod fingerprint;
 pub mod mask;
 pub mod names;
+mod pieces;
 pub mod reference;
 
 pub use mask::{MASK, mask, mask_url};

@@ -19,7 +19,7 @@ use percent_encoding::percent_decode_str;
 use crate::{
     encodings::encodings,
     names::{is_secret_header, is_secret_parameter},
-    reference,
+    pieces::is_reference_only,
 };
 
 pub use crate::encodings::authority;
@@ -129,7 +129,7 @@ pub fn learn_header(name: &str, value: &str) {
 pub fn learn_variable(name: &str, value: &str) {
     if is_secret_header(name) {
         // `ALLOW_EMPTY_PASSWORD=true` is a setting, and references to variables may be shown.
-        if !["true", "false"].contains(&value) && !reference::is_reference_only(value) {
+        if !["true", "false"].contains(&value) && !is_reference_only(value) {
             learn(value);
         }
     } else if mask(value) != value || !encoded_urls(value).is_empty() {
@@ -276,7 +276,7 @@ pub fn mask_url(url: &str) -> String {
 pub fn mask_header(name: &str, value: &str) -> String {
     let learned = LEARNED.read().unwrap_or_else(PoisonError::into_inner).replacements.get(value).cloned();
     let shown = learned.map_or_else(|| mask(value).into_owned(), |shown| mask_learned_text(&shown));
-    if is_secret_header(name) && !reference::is_reference_only(&shown) { MASK.to_owned() } else { shown }
+    if is_secret_header(name) && !is_reference_only(&shown) { MASK.to_owned() } else { shown }
 }
 
 /// Masks the learned values in a text.
@@ -315,7 +315,7 @@ fn user_infos(text: &str, own: Option<usize>) -> Vec<Range<usize>> {
     let others = text.match_indices("//").filter(|(at, _)| text[..*at].ends_with([':', '=']));
     let others = others.map(|(at, _)| at + 2).filter(|at| Some(*at) != own);
     let spans = own.into_iter().chain(others).filter_map(|authority| user_info(text, authority));
-    spans.filter(|span| !reference::is_reference_only(&text[span.clone()])).collect()
+    spans.filter(|span| !is_reference_only(&text[span.clone()])).collect()
 }
 
 fn is_url_end(c: char) -> bool {
@@ -356,7 +356,7 @@ fn parameter_spans(text: &str) -> Vec<Range<usize>> {
 /// Whether a value may be shown: it is masked, or only refers to a secret.
 fn may_be_shown(value: &str) -> bool {
     let is_masked = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric());
-    value.strip_prefix(MASK).is_some_and(is_masked) || reference::is_reference_only(value)
+    value.strip_prefix(MASK).is_some_and(is_masked) || is_reference_only(value)
 }
 
 /// The spans of the values of header fields such as `Authorization: …`, or curl's `X-Api-Key;…`, in a text. A value extends to
