@@ -6,8 +6,6 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use http1::{RequestHead, RequestSink};
 use serde_json::{Map, Value};
 
-use crate::connection::RequestInfo;
-
 /// The content of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
@@ -63,6 +61,34 @@ impl Asked {
         self.body_bytes += bytes.len() as u64;
         let room = self.limit.saturating_sub(self.body.len());
         self.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+/// Facts from the head of the current request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RequestInfo {
+    /// The request is HEAD: the answer has no body.
+    pub is_head: bool,
+    /// The client speaks HTTP/1.0.
+    pub http10: bool,
+    /// The client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// HTTP/1.1 without exactly one Host, which must be refused (RFC 9112, 3.2).
+    pub wrong_host: bool,
+}
+
+impl RequestInfo {
+    /// Takes the facts from a head.
+    #[inline]
+    pub(crate) fn head(&mut self, head: &RequestHead<'_>) {
+        let hosts = head.headers.iter().filter(|h| h.name.len() == 4 && h.name.eq_ignore_ascii_case("host"));
+        let hosts = hosts.count();
+        *self = Self {
+            is_head: head.method == "HEAD",
+            http10: head.minor_version == 0,
+            expects_continue: head.expect_continue,
+            wrong_host: hosts > 1 || (hosts == 0 && head.minor_version > 0),
+        };
     }
 }
 

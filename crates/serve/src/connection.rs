@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use http1::{Limits, RequestHead, RequestReader};
+use http1::{Limits, RequestReader};
 use rustix::{
     io::Errno,
     net::{RecvFlags, recv},
@@ -13,7 +13,7 @@ use tls::{Failure, Session};
 use crate::{
     WhenFull,
     answer::{Answers, Kind, Shape},
-    asked::Asked,
+    asked::{Asked, RequestInfo},
     misbehave::Misbehaviour,
     pages::Page,
     wire::Wire,
@@ -49,34 +49,6 @@ pub(crate) enum Action {
     BadRequest,
     /// Ask for its body with `100 Continue`.
     Continue,
-}
-
-/// Facts from the head of the current request.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct RequestInfo {
-    /// The request is HEAD: the answer has no body.
-    pub is_head: bool,
-    /// The client speaks HTTP/1.0.
-    pub http10: bool,
-    /// The client waits for `100 Continue` before it sends the body.
-    pub expects_continue: bool,
-    /// HTTP/1.1 without exactly one Host, which must be refused (RFC 9112, 3.2).
-    pub wrong_host: bool,
-}
-
-impl RequestInfo {
-    /// Takes the facts from a head.
-    #[inline]
-    pub(crate) fn head(&mut self, head: &RequestHead<'_>) {
-        let hosts = head.headers.iter().filter(|h| h.name.len() == 4 && h.name.eq_ignore_ascii_case("host"));
-        let hosts = hosts.count();
-        *self = Self {
-            is_head: head.method == "HEAD",
-            http10: head.minor_version == 0,
-            expects_continue: head.expect_continue,
-            wrong_host: hosts > 1 || (hosts == 0 && head.minor_version > 0),
-        };
-    }
 }
 
 /// One connection.

@@ -1,43 +1,18 @@
 //! The target: bound first, then run.
 
 use std::{
-    io,
     net::SocketAddr,
     os::fd::OwnedFd,
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
 };
 
 use clock::Clock;
-use sockets::{ConnectionLimit, StartError, check_free, check_processors, event_loop, listening_each};
+use sockets::{ConnectionLimit, check_free, check_processors, event_loop, listening_each};
 
 use crate::{
-    Config, Queue, Report, answer::Answers, engine::Shared, pages::Pages, recording::Recorder,
+    Config, Error, Queue, Report, answer::Answers, engine::Shared, pages::Pages, recording::Recorder,
     security::Security, worker::Worker,
 };
-
-/// Why the target cannot start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// All mistakes of the configuration.
-    #[error("the target's configuration is wrong:\n  {}", .0.join("\n  "))]
-    Config(Vec<String>),
-    /// The certificate, its key or another file of TLS cannot be used.
-    #[error(transparent)]
-    Tls(#[from] tls::ConfigError),
-    /// The file of the record cannot be written.
-    #[error("{}: cannot be written: {cause}", path.display())]
-    Record {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        cause: io::Error,
-    },
-    /// A socket, processor or event loop is not available.
-    #[error(transparent)]
-    Start(#[from] StartError),
-}
 
 /// A target with listening sockets. Connections wait in the kernel until [`Server::run`].
 #[derive(Debug)]
@@ -56,7 +31,7 @@ impl Server {
     /// [`Config::reuse_port`], which would silently share connections with the other program.
     ///
     /// # Errors
-    /// [`StartError::Listen`], with the address.
+    /// [`StartError::Listen`](crate::StartError::Listen), with the address.
     pub fn check_free(addresses: &[SocketAddr]) -> Result<(), Error> {
         Ok(addresses.iter().try_for_each(|&address| check_free(address))?)
     }
