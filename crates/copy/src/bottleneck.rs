@@ -9,7 +9,7 @@ use record::{
 
 pub use cause::{Bottleneck, Cause};
 
-use crate::{carrier::Direction, host_sampler::HostUse};
+use crate::{host_sampler::HostUse, options::Direction};
 
 /// The least time for which a steady copy must have been observed, in seconds.
 const LEAST_STEADY_S: f64 = 2.0;

@@ -1,72 +1,35 @@
-//! Carries files chunk by chunk, verifies the chunks that have arrived, and renames complete files to their final names.
+//! The state that all channels of a copy share, with its partial files and their journals.
 
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
+    fmt::Display,
     fs::File,
     io,
     path::Path,
     rc::Rc,
     sync::Arc,
-    time::Instant,
 };
 
-use files::Folder;
 use rustix::fs::{SeekFrom, seek};
-use sftp::Code;
-use tokio::{
-    sync::Semaphore,
-    task::{spawn_blocking, spawn_local},
-};
+use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use crate::{
     channel::Channel,
     error::{Error, Result},
-    file::{FileCopy, Prepared},
+    file::{CHUNK_BYTES, FileCopy},
     governor::Governor,
-    hash::Sum,
     hasher::Hashers,
-    location::shown,
-    partial_files::PartialFile,
+    journal::{Identity, Journal, Known},
+    options::CarryOptions,
+    partial_files::{PartialFile, part_name},
     place::OpenFolders,
-    queue::{Queue, Step},
-    report::{FileReport, Verified},
-    span::Span,
-    upload,
-    verify::READING,
+    queue::Queue,
+    report::FileReport,
 };
-
-/// Bytes after which the target is synced to its disk.
-pub(crate) const SYNC_BYTES: u64 = 256 << 20;
 
 /// How many chunks are verified at once. Their files stay open, and a server has a limited number of handles.
 const MAX_SETTLING: usize = 64;
-
-/// Where the files go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Up,
-    Down,
-}
-
-/// How they are carried.
-#[derive(Debug, Clone)]
-pub(crate) struct CarryOptions {
-    pub(crate) direction: Direction,
-    pub(crate) preserve: bool,
-    pub(crate) verify: bool,
-    pub(crate) sync: bool,
-    /// Where journals are; none without resuming.
-    pub(crate) journals: Option<Rc<Folder>>,
-    /// Distinguishes this run's journals from those of other runs at the same time.
-    pub(crate) token: String,
-    /// The secret from which the names of this run's partial files are derived.
-    pub(crate) secret: String,
-    /// The secrets of runs of this command that were killed.
-    pub(crate) former_secrets: Vec<String>,
-    /// The other machine, as journals and reports name it.
-    pub(crate) machine: String,
-}
 
 /// The state that all channels share.
 #[derive(Debug)]
@@ -85,7 +48,7 @@ pub(crate) struct Carrier {
     pub(crate) held: OpenFolders,
     /// The channels that carry now.
     pub(crate) channels: RefCell<Vec<Rc<Channel>>>,
-    settling: Arc<Semaphore>,
+    pub(crate) settling: Arc<Semaphore>,
 }
 
 impl Carrier {
@@ -105,260 +68,81 @@ impl Carrier {
         })
     }
 
-    /// Carries chunks over a channel until there are none, or the channel is lost.
-    pub(crate) async fn carry_chunks(self: Rc<Self>, channel: Rc<Channel>) {
-        loop {
-            let turns = Arc::clone(&channel.turns);
-            let Ok(turn) = turns.acquire_owned().await else { return };
-            let Some(work) = channel.unless_lost(self.queue.take_chunk()).await else { return };
-            let done = match &work.step {
-                Step::Carry(chunk, span) => {
-                    span.keep(turn);
-                    let done = self.chunk(&channel, &work.file, *chunk, span).await;
-                    span.sent();
-                    done
-                }
-                // Finishing takes some round trips without data, so the turn is free for another chunk meanwhile.
-                Step::Finish => {
-                    drop(turn);
-                    self.finish(&channel, &work.file).await
-                }
-            };
-            self.queue.carried(&work);
-            match done {
-                Ok(()) => {}
-                Err(Error::Lost(_)) => {
-                    match work.step {
-                        Step::Carry(chunk, span) if span.give_up() => self.put_back(&work.file, chunk),
-                        Step::Carry(..) => {}
-                        Step::Finish => self.queue.complete(work.file),
-                    }
-                    return;
-                }
-                Err(error) => self.failed(&channel, &work.file, &error).await,
-            }
+    /// The identity of a file.
+    pub(crate) fn identity(&self, file: &FileCopy) -> Identity {
+        let words = |path: &[u8]| path.escape_ascii().to_string();
+        Identity {
+            source: format!("{:?} {}", self.options.direction, words(&file.item.source)),
+            target: format!("{}:{}", self.options.machine, words(&file.item.target)),
+            size_bytes: file.item.size_bytes,
+            modified_ns: file.item.modified_ns,
+            chunk_bytes: CHUNK_BYTES,
         }
     }
 
-    /// Carries small files over a channel until there are none, or the channel is lost.
-    pub(crate) async fn carry_small(self: Rc<Self>, channel: Rc<Channel>) {
-        while let Some(file) = channel.unless_lost(self.queue.take_small()).await {
-            file.began.set(Some(Instant::now()));
-            let carried = match self.options.direction {
-                Direction::Up => self.small_up(&channel, &file).await,
-                Direction::Down => self.small_down(&channel, &file).await,
-            };
-            match carried {
-                Ok(verified) => self.finished(&file, verified),
-                Err(Error::Lost(_)) => {
-                    self.queue.put_back(file);
-                    return;
-                }
-                Err(Error::Differs { .. }) => match self.retry_differing(&channel, &file, 0).await {
-                    Ok(()) | Err(Error::Lost(_)) => self.queue.put_back(file),
-                    Err(error) => self.failed(&channel, &file, &error).await,
-                },
-                Err(error) => self.failed(&channel, &file, &error).await,
-            }
-        }
+    /// The journal that an earlier run has left of a file.
+    pub(crate) fn known(&self, identity: &Identity) -> Known {
+        let Some(folder) = &self.options.journals else { return Known::default() };
+        Journal::known(folder, &self.options.token, identity).unwrap_or_else(|error| {
+            self.warn_of_journal(folder.path(), &error);
+            Known::default()
+        })
     }
 
-    async fn chunk(
-        self: &Rc<Self>,
-        channel: &Rc<Channel>,
-        file: &Rc<FileCopy>,
-        chunk: u64,
-        span: &Span,
-    ) -> Result {
-        if file.began.get().is_none() {
-            file.began.set(Some(Instant::now()));
-        }
-        let prepared = match self.options.direction {
-            Direction::Up => file.prepared.get_or_try_init(|| self.prepare_up(channel, file)).await?,
-            Direction::Down => file.prepared.get_or_try_init(|| self.prepare_down(file)).await?,
-        };
-        let known = prepared.known.borrow_mut().remove(&chunk);
-        if known.is_some() {
-            // Other channels may have taken a part of the chunk, but have sent nothing yet.
-            span.give_up();
-        } else {
-            match self.options.direction {
-                Direction::Up => self.span_up(channel, file, prepared, span).await?,
-                Direction::Down => self.span_down(channel, file, prepared, span).await?,
-            }
-            let is_whole = span.finish_part();
-            if !is_whole {
-                return Ok(());
-            }
-        }
-        // Verification runs beside the next chunk.
-        let place = Arc::clone(&self.settling).acquire_owned().await;
-        let (carrier, channel, file) = (Rc::clone(self), Rc::clone(channel), Rc::clone(file));
-        spawn_local(async move {
-            let _place = place;
-            match carrier.settle(&channel, &file, chunk, known).await {
-                Ok(()) => {}
-                Err(Error::Lost(_)) => carrier.put_back(&file, chunk),
-                Err(error) => carrier.failed(&channel, &file, &error).await,
-            }
-        });
-        Ok(())
+    /// Begins the journal of a file whose partial file has this name and these chunks. If this fails, the copy continues without a journal.
+    pub(crate) fn journal(
+        &self,
+        identity: &Identity,
+        part: &str,
+        chunks: &BTreeMap<u64, String>,
+    ) -> Option<Journal> {
+        let folder = self.options.journals.as_ref()?;
+        let journal = Journal::begin(folder, &self.options.token, identity, part, chunks);
+        journal.inspect_err(|error| self.warn_of_journal(folder.path(), error)).ok()
     }
 
-    /// A chunk has to be carried again, because its connection was lost.
-    fn put_back(&self, file: &FileCopy, chunk: u64) {
-        file.put_back(chunk);
-        self.queue.wake();
+    pub(crate) fn warn_of_journal(&self, folder: &Path, error: &impl Display) {
+        self.warn(format!(
+            "cannot write a journal in {}: {error}; after a break, files begin anew",
+            folder.display()
+        ));
     }
 
-    /// Verifies a chunk that has arrived, now or (`known`) in an earlier run, and finishes the file if it was the last.
-    async fn settle(
-        self: &Rc<Self>,
-        channel: &Rc<Channel>,
-        file: &Rc<FileCopy>,
-        chunk: u64,
-        known: Option<String>,
-    ) -> Result {
-        let Some(prepared) = file.prepared.get() else { return Ok(()) };
-        let (begin, length) = file.range(chunk);
-        let here = if self.options.verify || self.options.journals.is_some() {
-            self.local_hash(&prepared.local, begin, length).await?
-        } else {
-            Sum::default()
-        };
-        let hash = here.to_string();
-        if !self.is_same(channel, file, prepared, (begin, here, known.as_deref())).await? {
-            // A chunk of an earlier run that has changed since is not counted as a failed attempt.
-            if known.is_some() {
-                self.put_back(file, chunk);
-            } else {
-                self.retry_differing(channel, file, chunk).await?;
-                self.queue.wake();
-            }
-            return Ok(());
-        }
-        if !file.mark_arrived(chunk) {
-            return Ok(());
-        }
-        if known.is_some() {
-            file.resumed_bytes.set(file.resumed_bytes.get() + length);
-        }
-        self.done_bytes.set(self.done_bytes.get() + length);
-        let written = match prepared.journal.borrow_mut().as_mut() {
-            Some(journal) if known.is_none() => journal.add_chunk(chunk, &hash),
-            _ => Ok(()),
-        };
-        if let Err(error) = written {
-            let folder = self.options.journals.as_ref();
-            self.warn_of_journal(folder.map_or(Path::new(""), |folder| folder.path()), &error);
-            if let Some(journal) = prepared.journal.take() {
-                journal.remove();
-            }
-            self.part(file, PartialFile::of(prepared, channel));
-        }
-        let unsynced_bytes = file.unsynced_bytes.get() + length;
-        file.unsynced_bytes.set(unsynced_bytes);
-        if file.is_whole() {
-            self.queue.complete(Rc::clone(file));
-        } else if unsynced_bytes >= SYNC_BYTES && self.options.sync {
-            file.unsynced_bytes.set(0);
-            let synced = match self.options.direction {
-                Direction::Up => self.sync_up(channel, file, prepared).await,
-                Direction::Down => sync_local(&prepared.local).await,
-            };
-            // The chunk has arrived. If the connection was lost before the sync, the sync at the end includes it.
-            return synced.or_else(|error| match error {
-                Error::Lost(_) => Ok(()),
-                error => Err(error),
-            });
-        }
-        Ok(())
+    pub(crate) fn warn(&self, words: String) {
+        self.warnings.borrow_mut().insert(words);
     }
 
-    /// A chunk or a small file has to be carried again, because it differs; unless its source has changed, or it differs again and again.
-    async fn retry_differing(&self, channel: &Channel, file: &FileCopy, chunk: u64) -> Result {
-        match self.options.direction {
-            Direction::Up => upload::unchanged(file, &upload::open_source(file)?)?,
-            Direction::Down => self.unchanged_there(channel, file).await?,
-        }
-        file.retry_differing(chunk)
+    /// Records a partial file that no later run can continue.
+    pub(crate) fn part(&self, file: &FileCopy, part: PartialFile) {
+        self.parts.borrow_mut().insert(file.number, part);
     }
 
-    async fn finish(self: &Rc<Self>, channel: &Rc<Channel>, file: &Rc<FileCopy>) -> Result {
-        let Some(prepared) = file.prepared.get() else { return Ok(()) };
-        match self.options.direction {
-            Direction::Up => self.finish_up(channel, file, prepared).await?,
-            Direction::Down => self.finish_down(channel, file, prepared).await?,
+    /// Removes the partial files that no later run can continue, if a connection is left for it. Returns whether all are gone.
+    pub(crate) async fn remove_parts(&self) -> bool {
+        let other = self.channels.borrow().first().cloned();
+        let mut are_gone = true;
+        let mut asked = Vec::new();
+        for part in self.parts.take().into_values() {
+            let is_there = matches!(part, PartialFile::There(..));
+            let removed = part.begin_remove(other.as_ref());
+            are_gone &= !is_there || removed.is_some();
+            asked.extend(removed);
         }
-        if let Some(journal) = prepared.journal.borrow_mut().take() {
-            journal.remove();
+        for removed in asked {
+            are_gone &= !matches!(removed.done().await, Err(Error::Lost(_)));
         }
-        self.finished(
-            file,
-            match self.options.direction {
-                _ if !self.options.verify => Verified::No,
-                _ if !file.lacks_hash.get() => Verified::ByChecksum,
-                Direction::Up => Verified::ReadBack,
-                Direction::Down => Verified::HereOnly,
-            },
-        );
-        Ok(())
+        are_gone
     }
 
-    pub(crate) fn finished(&self, file: &Rc<FileCopy>, verified: Verified) {
-        if !file.close() {
-            return;
-        }
-        if file.is_small() {
-            self.done_bytes.set(self.done_bytes.get() + file.item.size_bytes);
-        }
-        self.reports.borrow_mut().push(FileReport::copied(file, verified));
-        self.end(file);
+    /// The name of a file's partial file. Other users cannot guess it, because it is derived from the random secret of the run.
+    pub(crate) fn part_name(&self, file: &FileCopy) -> String {
+        part_name(&self.options.secret, &self.identity(file))
     }
 
-    async fn failed(&self, channel: &Rc<Channel>, file: &Rc<FileCopy>, error: &Error) {
-        // A late answer for a complete file is ignored.
-        if !file.close() {
-            return;
-        }
-        // A partial file without a journal will not be resumed, so it is removed.
-        let is_kept = |prepared: &Prepared| prepared.journal.borrow().is_some();
-        // A refusal by the server concerns the file on the other machine.
-        let mut why = match (error, self.options.direction) {
-            (Error::Refused(_), Direction::Up) => {
-                let is_denied = error.is(Code::PermissionDenied);
-                let advice = if is_denied { "; its folder must be writable" } else { "" };
-                format!("cannot write {} on the other machine: {error}{advice}", shown(&file.item.target))
-            }
-            _ => error.to_string(),
-        };
-        let kept = file.prepared.get().filter(|prepared| is_kept(prepared) && *error != Error::Changed);
-        if let Some(prepared) = kept {
-            let part = shown(&prepared.temporary);
-            why += &format!("; {part} has what arrived, and the same command goes on with it");
-        }
-        // The failure is reported first, because an interrupt may come while the partial file is removed.
-        self.reports.borrow_mut().push(FileReport::failed(file, why));
-        if let Some(prepared) = file.prepared.get().filter(|_| kept.is_none()) {
-            if let Some(removed) = PartialFile::of(prepared, channel).begin_remove(None) {
-                let _ = removed.done().await;
-            }
-            if let Some(journal) = prepared.journal.take() {
-                journal.remove();
-            }
-        }
-        self.end(file);
-    }
-
-    /// Ends all work on a file, and frees its handles.
-    fn end(&self, file: &Rc<FileCopy>) {
-        self.parts.borrow_mut().remove(&file.number);
-        self.queue.finished(file);
-        for channel in self.channels.borrow().iter() {
-            // A server has a limited number of handles.
-            let _ = channel.close(file.number);
-            let _ = channel.close(file.number | READING);
-        }
+    /// The names that the partial files of a file had in runs that were killed.
+    pub(crate) fn former_names(&self, file: &FileCopy) -> Vec<String> {
+        let identity = self.identity(file);
+        self.options.former_secrets.iter().map(|secret| part_name(secret, &identity)).collect()
     }
 }
 

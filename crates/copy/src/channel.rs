@@ -26,8 +26,8 @@ use crate::{
     error::{Error, Result},
     governor::{Bounds, Governor},
     handle::Handle,
-    host_sampler::with_descendants,
     pending::{InFlight, OnTheWay, Pending, PendingReplies},
+    processes::with_descendants,
     reply::{LastWords, OwnedReply, Take, not_sftp, owned},
 };
 
@@ -290,7 +290,7 @@ impl Channel {
     pub(crate) fn close(&self, file: u64) -> Result<Option<Pending>> {
         let cell = self.handles.borrow_mut().remove(&file);
         let handle = cell.and_then(Rc::into_inner).and_then(OnceCell::into_inner).and_then(Rc::into_inner);
-        handle.map(|handle| handle.close(self)).transpose()
+        handle.map(|handle| self.begin(&Request::Close(&handle.into_bytes()))).transpose()
     }
 }
 

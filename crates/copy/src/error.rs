@@ -1,10 +1,41 @@
-//! Errors of a file or a connection.
+//! Errors of a copy, a file or a connection.
 
 use std::{fmt, io};
 
 use sftp::Code;
 
 use crate::location::shown;
+
+/// Why nothing was copied.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The options or paths contradict each other.
+    #[error("{0}")]
+    WrongUse(String),
+    /// The other machine cannot be reached.
+    #[error("cannot copy over ssh to {machine}: {why}; {}", next_step(machine, why))]
+    Login {
+        /// The machine.
+        machine: String,
+        /// What `ssh` said.
+        why: String,
+    },
+    /// It was stopped before the first file.
+    #[error("interrupted")]
+    Interrupted,
+    /// Something failed before the first file.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The advice if no connection could be made.
+fn next_step(machine: &str, why: &str) -> String {
+    if why.contains("subsystem request failed") {
+        "the login worked, but sshd there has no SFTP: set 'Subsystem sftp' in its sshd_config".to_owned()
+    } else {
+        format!("see whether 'ssh {machine}' works")
+    }
+}
 
 /// Why something was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use tokio::{sync::Semaphore, task::spawn_local};
 use crate::{
     channel::Channel,
     error::{Error, Result},
-    tree::{ASKED_AT_ONCE, LISTINGS, MAX_ITEMS, below},
+    location::below,
+    remote::{ASKED_AT_ONCE, LISTINGS, MAX_ITEMS},
 };
 
 /// Which files below the sources are copied, and whether links are followed.

@@ -10,14 +10,15 @@ use std::{
 use tokio::task::spawn_local;
 
 use crate::{
-    carrier::{Carrier, CarryOptions, Direction},
+    carrier::Carrier,
     channel::Channel,
     download::set_times,
     error::{Error, Result},
-    file::{Item, Kind},
+    item::{Item, Kind},
     location::shown,
-    remote::{NAME_IS_TAKEN, final_attributes},
-    tree::{ASKED_AT_ONCE, Problem},
+    options::{CarryOptions, Direction},
+    remote::{ASKED_AT_ONCE, NAME_IS_TAKEN, final_attributes},
+    tree::Problem,
 };
 
 /// Target folders that could not be made or belong to another item: nothing is written below them.
@@ -215,7 +216,7 @@ async fn make_link(carrier: &Carrier, channel: &Channel, item: &Item) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::item;
+    use crate::item::item;
 
     #[test]
     fn what_would_come_into_a_folder_that_is_left_out_is_left_out() {

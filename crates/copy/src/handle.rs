@@ -5,8 +5,6 @@ use std::{cell::Cell, mem::take, ops::Deref, rc::Rc};
 use sftp::Request;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::{channel::Channel, error::Result, pending::Pending};
-
 /// A handle of an open file or folder. It is closed only when its last user drops it, because a server soon gives the same handle to
 /// another file, and late data would be written into that.
 #[derive(Debug)]
@@ -21,9 +19,9 @@ impl Handle {
         Self { bytes, outgoing, next_id }
     }
 
-    /// Closes it now; the answer tells whether all data is written.
-    pub(crate) fn close(mut self, channel: &Channel) -> Result<Pending> {
-        channel.begin(&Request::Close(&take(&mut self.bytes)))
+    /// Its bytes, for a caller that closes it and waits for the answer, which tells whether all data is written.
+    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
+        take(&mut self.bytes)
     }
 }
 

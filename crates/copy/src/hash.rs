@@ -13,6 +13,8 @@ use std::{
 use blake2::{Blake2b512, Digest};
 use crc32fast::Hasher;
 
+/// Bytes that `dd` reads at once for `cksum`; offsets are multiples of it.
+pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
 

@@ -8,21 +8,24 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncWriteExt, BufReader},
     process::Command,
     sync::{Notify, oneshot},
     task::spawn_local,
     time::{sleep, timeout},
 };
 
-use crate::{hash::Sum, location::shown, pending::ANSWER_WAIT, tree::below};
+use crate::{
+    hash::{BLOCK_BYTES, Sum},
+    location::{below, shown},
+    pending::ANSWER_WAIT,
+    shell::{next_line, quoted},
+};
 
 /// The line that the shell prints if it has all programs that are needed.
 const READY: &str = "proofload: ready";
 /// The line that it prints for a file that it cannot read.
 const UNREADABLE: &str = "-";
-/// Bytes that `dd` reads at once; offsets are multiples of it.
-pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
 /// A shell that has not answered within this time counts as none.
 const START_WAIT: Duration = Duration::from_secs(15);
 /// The least time to wait for the first answer of a shell, if the data could be read back instead.
@@ -35,9 +38,6 @@ const RETURN_WAIT: Duration = Duration::from_secs(60);
 const LINGER: Duration = Duration::from_millis(50);
 /// The most chunks that are summed together.
 const MAX_TOGETHER: usize = 16;
-
-/// The longest line that is read of a shell.
-const MAX_LINE_BYTES: u64 = 64 << 10;
 
 /// A request for a hash.
 type PendingHash = oneshot::Sender<Option<String>>;
@@ -354,26 +354,6 @@ impl Hashers {
             let _ = answer.send(there);
         }
     }
-}
-
-/// The next line of a shell, without its end; none at the end of the output, or if the line is too long for a sound shell.
-pub(crate) async fn next_line(said: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
-    let mut line = Vec::new();
-    said.take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await.ok()?;
-    (line.pop() == Some(b'\n')).then(|| String::from_utf8_lossy(&line).into_owned())
-}
-
-/// A path as one word for a shell, which no program takes for an option.
-pub(crate) fn quoted(path: &[u8]) -> Vec<u8> {
-    let mut word = b"'".to_vec();
-    if path.first() == Some(&b'-') {
-        word.extend_from_slice(b"./");
-    }
-    for &byte in path {
-        if byte == b'\'' { word.extend_from_slice(b"'\\''") } else { word.push(byte) }
-    }
-    word.push(b'\'');
-    word
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::hasher::next_line;
 use kernel::{
     programs::sockets,
     senders::Senders,
@@ -27,6 +26,8 @@ use tokio::{
     task::spawn_blocking,
     time::{sleep, timeout},
 };
+
+use crate::{processes::with_descendants, shell::next_line};
 
 /// Time between two samples.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -332,17 +333,6 @@ fn look_here() -> Look {
     look.connections = tcp::connections(MAX_CONNECTIONS, &[]).unwrap_or_default();
     look.connections.retain(|connection| inodes.contains(&connection.inode));
     look
-}
-
-/// A process and its descendants, as far as the first thread of their parent has started them.
-pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
-    let (mut pids, mut at) = (vec![pid], 0);
-    while let Some(&pid) = pids.get(at) {
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        pids.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        at += 1;
-    }
-    pids
 }
 
 #[cfg(test)]

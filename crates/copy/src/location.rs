@@ -143,6 +143,22 @@ pub(crate) fn os(bytes: &[u8]) -> OsString {
     OsString::from_vec(bytes.to_vec())
 }
 
+/// The path of a name in a folder.
+pub(crate) fn below(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    match folder {
+        b"" => name.to_vec(),
+        _ if folder.ends_with(b"/") => [folder, name].concat(),
+        _ => [folder, b"/", name].concat(),
+    }
+}
+
+/// The last name of a path; none if it is a folder that has no name of its own, such as `.`.
+pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
+    let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
+    let name = path[..end].rsplit(|byte| *byte == b'/').next()?;
+    (!matches!(name, b"." | b"..")).then_some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

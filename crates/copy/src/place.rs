@@ -20,7 +20,7 @@ use rustix::{
 
 use crate::{
     error::{Error, Result},
-    file::{Item, MODE_BITS},
+    item::{Item, MODE_BITS},
     location::os,
 };
 
@@ -199,7 +199,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::file::{Kind, item};
+    use crate::item::{Kind, item};
 
     /// An item below a folder that the user named.
     fn below(named: &Path, name: &str, kind: Kind) -> Item {

@@ -5,9 +5,10 @@ use std::rc::Rc;
 use sftp::{Attributes, OpenFlags, Request};
 
 use crate::{
-    carrier::{Carrier, Direction},
+    carrier::Carrier,
     channel::Channel,
     error::{Error, Result},
+    options::Direction,
     remote::to_read,
     reply::OwnedReply,
 };

@@ -241,7 +241,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::item;
+    use crate::item::item;
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_complete_file_is_finished_once_and_a_closed_one_never() {

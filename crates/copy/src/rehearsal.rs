@@ -6,14 +6,15 @@ use sftp::FileType;
 
 use crate::{
     Report,
-    carrier::{Carrier, Direction},
+    carrier::Carrier,
     channel::Channel,
     error::{Error, Result},
-    file::{FileCopy, Item, Kind},
+    file::FileCopy,
     folders::Missing,
-    remote::NAME_IS_TAKEN,
+    item::{Item, Kind},
+    options::Direction,
+    remote::{ASKED_AT_ONCE, NAME_IS_TAKEN},
     report::FileReport,
-    tree::ASKED_AT_ONCE,
 };
 
 /// Looks at the targets of folders, and then of files, and reports each file.

@@ -7,11 +7,19 @@ use sftp::{Attributes, Code, FileType, OpenFlags, Request, Times};
 use crate::{
     channel::Channel,
     error::{Error, Result},
-    file::Item,
+    item::Item,
     pending::Pending,
     reply::OwnedReply,
-    tree::MAX_ITEMS,
 };
+
+/// The most files of a copy.
+pub(crate) const MAX_ITEMS: usize = 5_000_000;
+
+/// How many folders are listed at once: a server has a limited number of handles.
+pub(crate) const LISTINGS: usize = 64;
+
+/// How many names are asked for at once.
+pub(crate) const ASKED_AT_ONCE: usize = 256;
 
 /// The most invalid names that a listing of a folder may have.
 const MAX_REFUSED: usize = 100;

@@ -4,12 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{
-    Bottleneck,
-    file::{FileCopy, Item},
-    host_sampler::HostUse,
-    location::shown,
-};
+use crate::{Bottleneck, file::FileCopy, host_sampler::HostUse, item::Item, location::shown};
 
 /// How it was verified that a target equals its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -10,7 +10,7 @@ use std::{
 use kernel::ssh::{self, OWN_OPTIONS};
 use tokio::process::Command;
 
-use crate::hasher::quoted;
+use crate::shell::quoted;
 
 /// Options that are given only if `ssh -G` shows that the user has not set them: the command line takes precedence over files.
 const LATE_OPTIONS: [(&str, &str); 2] =

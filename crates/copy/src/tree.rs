@@ -16,26 +16,18 @@ use tokio::{sync::Semaphore, task::spawn_local};
 use crate::{
     channel::Channel,
     error::{Error, Result},
-    file::{Item, Kind, permissions},
     file_filter::FileFilter,
-    location::shown,
+    item::{Item, Kind, permissions},
+    location::{below, shown},
     pending::Pending,
+    remote::{ASKED_AT_ONCE, LISTINGS, MAX_ITEMS},
 };
-
-/// How many folders are listed at once: a server has a limited number of handles.
-pub(crate) const LISTINGS: usize = 64;
-
-/// How many names are asked for at once.
-pub(crate) const ASKED_AT_ONCE: usize = 256;
 
 /// The most bytes of a path: no system opens longer ones.
 const MAX_PATH_BYTES: usize = 4_096;
 
 /// A path counts as one more name for each of its pieces of this size.
 const USUAL_PATH_BYTES: usize = 256;
-
-/// The most files of a copy.
-pub(crate) const MAX_ITEMS: usize = 5_000_000;
 
 /// The files that were found.
 #[derive(Debug, Default)]
@@ -56,22 +48,6 @@ impl Problem {
     pub(crate) fn new(source: &[u8], why: impl ToString) -> Self {
         Self { source: source.to_vec(), why: why.to_string() }
     }
-}
-
-/// The path of a name in a folder.
-pub(crate) fn below(folder: &[u8], name: &[u8]) -> Vec<u8> {
-    match folder {
-        b"" => name.to_vec(),
-        _ if folder.ends_with(b"/") => [folder, name].concat(),
-        _ => [folder, b"/", name].concat(),
-    }
-}
-
-/// The last name of a path; none if it is a folder that has no name of its own, such as `.`.
-pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
-    let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
-    let name = path[..end].rsplit(|byte| *byte == b'/').next()?;
-    (!matches!(name, b"." | b"..")).then_some(name)
 }
 
 /// Finds the files below a path of this machine, until `stop` is set.

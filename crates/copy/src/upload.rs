@@ -16,8 +16,9 @@ use crate::{
     carrier::{Carrier, is_hole, is_hole_free},
     channel::Channel,
     error::{Error, Result},
-    file::{FileCopy, Item, MODE_BITS, Prepared},
+    file::{FileCopy, Prepared},
     handle::Handle,
+    item::{Item, MODE_BITS},
     journal::Known,
     location::{os, shown},
     partial_files::{PartialFile, at_first, beside},
@@ -242,7 +243,7 @@ impl Carrier {
         let carried = async {
             self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), u64::MAX).await?;
             let sync = if self.options.sync { channel.begin_sync(&handle)? } else { None };
-            let closed = handle.close(channel)?;
+            let closed = channel.begin(&Request::Close(&handle.into_bytes()))?;
             if let Some(sync) = sync {
                 sync.done().await?;
             }

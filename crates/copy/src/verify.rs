@@ -7,12 +7,13 @@ use std::{fs::File, io, rc::Rc, sync::Arc};
 use tokio::task::spawn_blocking;
 
 use crate::{
-    carrier::{Carrier, Direction},
+    carrier::Carrier,
     channel::Channel,
     error::{Error, Result},
     file::{FileCopy, Prepared},
     hash::Sum,
     location::shown,
+    options::Direction,
     remote::to_read,
     report::Verified,
 };
