@@ -14,7 +14,7 @@ use aya::{
 use rustix::net::netdevice::name_to_index;
 use undo::{CLS_LINK, FILTER, Pins, QDISC, XDP_LINK, detach_pins};
 
-use crate::{Device, Error, Hook, Program};
+use crate::{Device, Error, Hook, Program, error::Cause};
 
 /// Priority of our filter in the qdisc: it runs before filters whose priority the kernel chose.
 const PRIORITY: u16 = 1;
@@ -22,8 +22,6 @@ const HANDLE: TcHandle = TcHandle::new(0, 1);
 
 /// First version of Linux that attaches cls_bpf programs by links, without a qdisc.
 pub(crate) const LINKS_SINCE: KernelVersion = KernelVersion::new(6, 6, 0);
-
-pub(crate) type Cause = Box<dyn error::Error + Send + Sync>;
 
 impl Program {
     /// Attaches the program to the ingress of a device; XDP runs in its driver. With a folder of pins, the program stays attached after the

@@ -20,6 +20,7 @@ mod config;
 mod control;
 mod daemon;
 mod device;
+mod error;
 mod explain;
 mod health;
 mod import;
@@ -43,6 +44,7 @@ pub(crate) use config::{Persistence, Vip, WhenAllDown, WhenServerDies};
 pub use control::{Answer, Change, Request, ServerName, Values, ask};
 pub use daemon::{Daemon, Handle, Options, Order};
 pub use device::Device;
+pub use error::Error;
 pub use explain::{Finding, Verdict, explain_balancer, explain_server};
 pub use health::Check;
 pub(crate) use health::CheckKind;
@@ -55,108 +57,3 @@ pub use maglev::{Member, Ring};
 pub use server_setup::ServerSetup;
 pub use statistics::{ServerStatistics, Statistics, VipStatistics};
 pub use table::Table;
-
-use std::{error, io};
-
-/// Why the balancer cannot work with the kernel.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The user lacks the rights.
-    #[error("this user may not {what}; run as root, or add the missing capabilities: {lacking}")]
-    NotPermitted {
-        /// What was tried.
-        what: String,
-        /// The capabilities.
-        lacking: String,
-    },
-    /// The kernel refuses, or lacks the feature.
-    #[error("cannot {what}: {cause}")]
-    Kernel {
-        /// What was tried.
-        what: String,
-        /// What the kernel or the loader said, with all causes in one line.
-        cause: String,
-    },
-    /// Pinned tables are those of another version.
-    #[error(
-        "the tables in {path} are of another version of proofload: {name} is not as this version has it; \
-         stop the balancer with the version that started it, or remove the folder, which breaks its connections"
-    )]
-    OtherVersion {
-        /// The folder of the pins.
-        path: std::path::PathBuf,
-        /// A table that differs.
-        name: &'static str,
-    },
-    /// An operation that failed, and why.
-    #[error("{0}")]
-    Refused(String),
-    /// A change of this machine that cannot be recorded or undone.
-    #[error(transparent)]
-    Undo(#[from] undo::Error),
-    /// A table has no room for so many entries.
-    #[error("no room for more {what}: a balancer holds at most {most}; start another balancer")]
-    TooMany {
-        /// What there is too much of.
-        what: &'static str,
-        /// The largest number.
-        most: usize,
-    },
-}
-
-impl Error {
-    /// An error with what was tried, and the error of a library.
-    fn new(what: impl Into<String>, error: &(dyn error::Error + 'static)) -> Self {
-        let (mut words, mut cause) = (String::new(), Some(error));
-        while let Some(error) = cause {
-            let system = error.downcast_ref::<io::Error>().map(io::Error::kind);
-            let is_refused = system == Some(io::ErrorKind::PermissionDenied);
-            let lacking = if is_refused { rights::lacking() } else { Vec::new() };
-            if !lacking.is_empty() {
-                return Self::NotPermitted { what: what.into(), lacking: lacking.join(", ") };
-            }
-            // The verifier's log has hundreds of lines.
-            append_cause(&mut words, error.to_string().lines().next().unwrap_or_default());
-            cause = error.source();
-        }
-        Self::Kernel { what: what.into(), cause: words }
-    }
-}
-
-/// Adds a cause to an error's text. If the text already ends with the begin of the cause, it is not repeated: some libraries do that.
-fn append_cause(words: &mut String, cause: &str) {
-    let ends = cause.match_indices(": ").map(|(at, _)| at).chain([cause.len()]);
-    let said = ends.filter(|end| words.ends_with(&cause[..*end])).max();
-    match said {
-        Some(end) => words.push_str(&cause[end..]),
-        None if words.is_empty() => words.push_str(cause),
-        None => words.extend([": ", cause]),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_cause_is_said_twice() {
-        let mut words = String::new();
-        for cause in ["map error", "cannot create `flows`", "cannot create `flows`: too many: open", "open"] {
-            append_cause(&mut words, cause);
-        }
-        assert_eq!(words, "map error: cannot create `flows`: too many: open");
-    }
-
-    #[test]
-    fn rights_are_named_only_where_they_lack() {
-        let refused = io::Error::from(io::ErrorKind::PermissionDenied);
-        let of_all = Error::new("do it", &refused);
-        let lacks = rights::lacking();
-        assert_eq!(
-            matches!(of_all, Error::NotPermitted { .. }),
-            !lacks.is_empty(),
-            "{of_all}, lacking {lacks:?}"
-        );
-        assert!(lacks.iter().all(|right| of_all.to_string().contains(right)), "{of_all}");
-    }
-}

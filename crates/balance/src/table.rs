@@ -18,7 +18,7 @@ use aya::{
 
 use crate::{
     Error, Flow, FlowKey, Ring, ServerCounts, ServerEntry, ServiceEntry, Settings, VipCounts,
-    attach::Cause,
+    error::Cause,
     layout::{
         FlowBytes, FlowKeyBytes, REASONS, RecentBytes, RingBytes, SERVERS, ServerBytes, ServerCountsOfCore,
         ServiceBytes, ServiceKeyBytes, SettingsBytes, VIPS, address_bytes, ring_bytes, ring_of,

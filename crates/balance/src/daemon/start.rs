@@ -18,10 +18,10 @@ use super::{Daemon, Message, state::State};
 use crate::{
     Config, Device, Error, Hook, Instance, Program,
     addresses::Addresses,
-    attach::Cause,
     balancer::Balancer,
     checker::Checker,
     control::{self, Answer, PendingRequest, Request},
+    error::Cause,
     explain::{XDP_ON_VETH, rival_fact, rivals},
     layout::nanoseconds,
     loader::other_sizes,
