@@ -3,48 +3,10 @@
 use record::{BoundKind, GoalOutcome, LoadUnit, SearchOutcome};
 
 use crate::{
-    Results,
+    Results, Status,
     reading::{Reading, readings},
     sentence, text,
 };
-
-/// The status of a goal in a setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// The goal is met: at the workload's own load or, in a search, at the lower bound.
-    Met,
-    /// The goal is not met: at the workload's own load or, in a search, at any load.
-    NotMet,
-    /// A search found a load that meets the goal, and no limit: this machine could not test more.
-    Unfound,
-    /// Nothing may be concluded: the trials are void or undecided.
-    Void,
-    /// The trials for the goal were not run, or not all of them.
-    Unfinished,
-}
-
-impl Status {
-    /// The status in words.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Met => "met",
-            Self::NotMet => "not met",
-            Self::Unfound => "limit not found",
-            Self::Void => "not decided",
-            Self::Unfinished => "unfinished",
-        }
-    }
-
-    /// A sign that can be recognised without colour.
-    pub fn sign(self) -> &'static str {
-        match self {
-            Self::Met => "✓",
-            Self::NotMet => "✗",
-            Self::Unfound | Self::Void => "◇",
-            Self::Unfinished => "…",
-        }
-    }
-}
 
 /// The answer for one goal in one setting and, if there are several searches, one block.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +30,7 @@ pub struct Answer {
 impl Answer {
     /// The outcome of its search for its goal; `None` for a setting that is not searched.
     pub(crate) fn outcome<'a>(&self, results: &'a Results) -> Option<&'a GoalOutcome> {
-        let mut searches = searches_of(results, self.setting).iter();
+        let mut searches = results.searches_of(self.setting).iter();
         searches.find(|search| self.block.is_none_or(|block| search.block == block))?.goals.get(self.goal)
     }
 }
@@ -114,7 +76,7 @@ impl Answer {
 }
 
 fn searched(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Answer> {
-    let searches = searches_of(results, setting);
+    let searches = results.searches_of(setting);
     if searches.is_empty() {
         let goals = results.plan.goals.iter().enumerate();
         return goals
@@ -146,12 +108,6 @@ fn searched(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Ans
             .filter_map(move |search| search.goals.get(goal).map(|outcome| (search, goal, outcome)))
     });
     by_goal.map(|(search, goal, outcome)| answer_of(search, goal, outcome)).collect()
-}
-
-/// The searches of a setting; empty if the result has none.
-pub(crate) fn searches_of(results: &Results, setting: usize) -> &[SearchOutcome] {
-    let mut outcomes = results.outcomes().iter();
-    outcomes.find(|outcome| outcome.setting == setting).map_or(&[], |outcome| &outcome.searches)
 }
 
 fn bounds(outcome: &GoalOutcome, unit: &LoadUnit) -> Bounds {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use record::{CurrentBounds, Purpose, SearchOutcome, TrialEntry};
 
-use crate::{Results, answer::searches_of};
+use crate::Results;
 
 /// A trial of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,7 +39,7 @@ pub(crate) fn path(results: &Results, setting: usize, block: usize, goal: usize)
     if results.plan.search_of(setting).is_none() {
         return Vec::new();
     }
-    let bounds = bounds_by_trial(searches_of(results, setting), block, goal);
+    let bounds = bounds_by_trial(results.searches_of(setting), block, goal);
     let trials =
         results.trials_of(setting).filter(|entry| entry.block == block && entry.purpose != Purpose::Confirm);
     let searched =

@@ -4,7 +4,7 @@ use std::iter::once;
 
 use record::{AuditTotals, Confirmation, Quantity};
 
-use crate::{Results, Status, answer::searches_of, bounded::SettingTable, setting::outcome, text};
+use crate::{Results, Status, bounded::SettingTable, setting::outcome, text};
 
 /// Column titles of [`Confirmed::rows`].
 pub(crate) const HEADER: [&str; 3] = ["quantity", "median", "mean"];
@@ -27,7 +27,7 @@ pub(crate) struct Confirmed<'a> {
 /// The confirmations of all searches.
 pub(crate) fn confirmed(results: &Results) -> Vec<Confirmed<'_>> {
     let confirmations_of = |setting: usize| {
-        let searches = searches_of(results, setting);
+        let searches = results.searches_of(setting);
         let several = searches.len() > 1;
         searches.iter().filter_map(move |search| {
             let found = search.confirmation.as_ref()?;

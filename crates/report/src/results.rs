@@ -1,7 +1,8 @@
 //! The content of a result folder.
 
 use record::{
-    Environment, Quantity, ResultFolder, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
+    Environment, Quantity, ResultFolder, SearchOutcome, Setting, SettingOutcome, StudyPlan, StudyResult,
+    TrialEntry,
     folder::{Contents, FolderError},
     quantity::quantities,
 };
@@ -41,6 +42,12 @@ impl Results {
     /// The outcome of each setting, or what is known so far.
     pub(crate) fn outcomes(&self) -> &[SettingOutcome] {
         self.result.as_ref().map_or(&self.so_far, |result| &result.outcomes)
+    }
+
+    /// The searches of a setting; empty if the result has none.
+    pub(crate) fn searches_of(&self, setting: usize) -> &[SearchOutcome] {
+        let mut outcomes = self.outcomes().iter();
+        outcomes.find(|outcome| outcome.setting == setting).map_or(&[], |outcome| &outcome.searches)
     }
 
     /// The name of a setting: its levels, or `all` in a study without factors.

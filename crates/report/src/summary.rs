@@ -3,8 +3,7 @@
 use record::{Ending, Purpose, TrialEntry, quantity::main_figures};
 
 use crate::{
-    Results, Status,
-    answer::{self, Answer},
+    Answer, Results, Status,
     reading::Reading,
     setting::{self, SettingFigures},
     text,
@@ -67,7 +66,7 @@ pub(crate) fn trials_line(results: &Results) -> String {
 /// `14 trials, 1 void, 2 min 20 s of trials`: the cost of a setting's search.
 pub(crate) fn cost_line(results: &Results, setting: usize) -> String {
     let entries = results.trials_of(setting).filter(|entry| entry.purpose != Purpose::Confirm);
-    let trials_s: f64 = match answer::searches_of(results, setting) {
+    let trials_s: f64 = match results.searches_of(setting) {
         [] => results.trials_of(setting).map(|entry| entry.trial.elapsed_s).sum(),
         searches => searches.iter().map(|search| search.trial_seconds).sum(),
     };

@@ -5,9 +5,8 @@ use std::fmt::Write;
 use crate::{
     Results, Status, advice,
     answer::{self, Answer},
-    bounded, confirmed,
+    bounded, confirmed, headline,
     reading::{Reading, readings},
-    sentence,
     summary::{self, Repeats, banner, cost_line, trials_line},
     text,
     warnings::warnings,
@@ -60,7 +59,7 @@ fn write_summary(out: &mut String, results: &Results) -> std::fmt::Result {
     let readings = readings(results);
     let answers = answer::answers_with(results, &readings);
     writeln!(out, "## {}\n", markdown(&results.plan.title))?;
-    for (_, sentence) in sentence::headline(results, &answers) {
+    for (_, sentence) in headline::headline(results, &answers) {
         writeln!(out, "**{}**\n", markdown(&sentence))?;
     }
     writeln!(out, "{}\n", markdown(&results.plan.workload))?;

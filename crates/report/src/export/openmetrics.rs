@@ -10,7 +10,7 @@ use record::{
 };
 
 use crate::{
-    Results, answer, confirmed,
+    Results, Status, answer, confirmed,
     reading::{Reading, readings},
     setting::{self, SettingFigures},
     text,
@@ -147,7 +147,7 @@ fn bounds(results: &Results) -> Vec<Family> {
         unit => unit.name(),
     });
     for setting in 0..results.plan.settings.len() {
-        for search in answer::searches_of(results, setting) {
+        for search in results.searches_of(setting) {
             for goal in &search.goals {
                 let labels = || {
                     vec![
@@ -297,9 +297,9 @@ fn goals(results: &Results, readings: &[Reading]) -> Family {
     let answers = answer::answers_with(results, readings);
     let samples = answers.into_iter().filter_map(|answer| {
         let value = match answer.status {
-            answer::Status::Met | answer::Status::Unfound => 1.0,
-            answer::Status::NotMet => 0.0,
-            answer::Status::Void | answer::Status::Unfinished => return None,
+            Status::Met | Status::Unfound => 1.0,
+            Status::NotMet => 0.0,
+            Status::Void | Status::Unfinished => return None,
         };
         let setting = results.setting_name(answer.setting);
         let mut labels = vec![("goal", answer.goal_name), ("setting", setting)];

@@ -7,9 +7,8 @@ use crate::{
     answer::{self, Answer},
     bounded::{self, SettingTable},
     confirmed::{self, Confirmed},
-    proofs,
+    headline, proofs,
     reading::{Reading, readings},
-    sentence,
     summary::{self, Repeats, banner, cost_line, trials_line},
     text,
     warnings::warnings,
@@ -97,7 +96,7 @@ fn keep_words_whole(table: &mut Table, longest: &[u16], width: u16) {
 fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
     let readings = readings(results);
     let answers = answer::answers_with(results, &readings);
-    for (status, sentence) in sentence::headline(results, &answers) {
+    for (status, sentence) in headline::headline(results, &answers) {
         let style = match status {
             Some(Status::Met) => GOOD,
             Some(Status::NotMet) => BAD,

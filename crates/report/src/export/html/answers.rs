@@ -8,7 +8,7 @@ use super::{
     parts::{Column, details, left_out, table},
 };
 use crate::{
-    Status, confirmed, sentence,
+    Status, confirmed, headline,
     summary::{self, Repeats},
     text,
 };
@@ -18,7 +18,7 @@ const MAX_FACTOR_COLUMNS: usize = 4;
 
 /// The sentences at the top of the page.
 pub(super) fn headline(page: &Page) -> Markup {
-    let sentences = sentence::headline(page.results, &page.answers);
+    let sentences = headline::headline(page.results, &page.answers);
     let shown = sentences.len().min(page.limits.settings);
     html! {
         ul.answers {

@@ -12,7 +12,6 @@ use super::{
     percentiles::WHISKERS,
 };
 use crate::{
-    answer::searches_of,
     loads::{Curve, LoadPoint, axis_label, curves},
     plot::{Axis, Chart, Layer, Line, Points, Rule, SERIES, Scale, Shape, short_number, short_time_us},
     reading::Reading,
@@ -197,7 +196,7 @@ fn goal_lines(page: &Page) -> Vec<Layer> {
 /// The bounds of a single search. Those of several would overlap; the chart of bounds shows them.
 fn bound_lines(page: &Page, curve: &Curve) -> Vec<Layer> {
     let searches: Vec<_> =
-        curve.settings.iter().flat_map(|&number| searches_of(page.results, number)).collect();
+        curve.settings.iter().flat_map(|&number| page.results.searches_of(number)).collect();
     let [search] = &searches[..] else { return Vec::new() };
     let several = search.goals.len() > 1;
     let goals = search.goals.iter().take(2).flat_map(|goal| {

@@ -13,7 +13,6 @@ use super::{
     parts::{figure, left_out},
 };
 use crate::{
-    answer::searches_of,
     plot::{Axis, Chart, Layer, Line, Points, SERIES, Scale, Shape, short_number, short_time_us},
     setting::{self, Figure},
     text,
@@ -142,7 +141,7 @@ fn quantities(page: &Page) -> Vec<Quantity> {
 /// The median of the blocks' lower bounds, with the smallest and largest as the interval.
 fn lower_bound(page: &Page, setting: usize, goal: usize) -> Value {
     let outcomes: Vec<_> =
-        searches_of(page.results, setting).iter().filter_map(|s| s.goals.get(goal)).collect();
+        page.results.searches_of(setting).iter().filter_map(|s| s.goals.get(goal)).collect();
     let loads: Vec<f64> = outcomes.iter().filter_map(|o| o.lower.as_ref()).map(|bound| bound.load).collect();
     let ends =
         loads.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &load| (l.min(load), h.max(load)));

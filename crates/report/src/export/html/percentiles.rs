@@ -8,7 +8,6 @@ use super::{
     parts::{self, figure, folded, table},
 };
 use crate::{
-    answer::searches_of,
     plot::{Axis, Chart, Layer, Line, Points, Scale, Shape, short_share, short_time_us},
     reading::{is_decisive, quantile},
     text,
@@ -66,7 +65,7 @@ fn group(page: &Page, setting: usize) -> Option<Group> {
 
 /// The goal and the merged trials at the bounds, for the first goal that has bounds.
 fn at_bounds(page: &Page, setting: usize) -> Option<(Option<String>, Vec<Distribution>)> {
-    let searches = searches_of(page.results, setting).iter();
+    let searches = page.results.searches_of(setting).iter();
     let mut outcomes = searches.flat_map(|search| search.goals.iter().map(move |goal| (search.block, goal)));
     let (block, outcome) = outcomes.find(|(_, goal)| goal.lower.is_some() || goal.upper.is_some())?;
     let [lower, upper] = page.bounds_shown(outcome);

@@ -4,10 +4,7 @@ use maud::{Markup, html};
 use record::{Goal, TrialEntry, quantity::main_figures};
 
 use super::{Page, Section, parts::folded};
-use crate::{
-    answer::searches_of,
-    reading::{is_decisive, median},
-};
+use crate::reading::{is_decisive, median};
 
 /// A selected trial.
 pub(super) struct RepresentativeTrial<'a> {
@@ -65,7 +62,7 @@ fn representative_trials<'a>(page: &'a Page) -> Vec<RepresentativeTrial<'a>> {
 
 /// The trials at the bounds of the first goal that has bounds.
 fn of_search<'a>(page: &'a Page, setting: usize) -> Vec<RepresentativeTrial<'a>> {
-    for search in searches_of(page.results, setting) {
+    for search in page.results.searches_of(setting) {
         for (goal, (outcome, plan)) in search.goals.iter().zip(&page.results.plan.goals).enumerate() {
             let at = |load: f64| {
                 let trials = page.results.trials_of(setting).filter(move |entry| entry.load == Some(load));
