@@ -1,7 +1,5 @@
 //! Steps, compiled to a list of operations.
 
-use std::sync::Arc;
-
 use record::{Distribution, RequestPlan, ScriptPlan, StatusSet, StepAction, StepPlan, Text};
 
 use crate::{
@@ -9,7 +7,6 @@ use crate::{
     answer::Needs,
     check::Check,
     condition::Condition,
-    feeder::Feeder,
     names::{Names, Place},
     state::Values,
     take::Finder,
@@ -326,6 +323,3 @@ impl Compiler<'_> {
         }
     }
 }
-
-/// The feeders of a script, as values need them.
-pub(crate) type Feeders = [Arc<Feeder>];

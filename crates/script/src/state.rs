@@ -6,7 +6,11 @@ use jiff::Timestamp;
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
-use crate::{Script, feeder::Cursor, names::Place, program::Feeders};
+use crate::{
+    Script,
+    feeder::{Cursor, Feeder},
+    names::Place,
+};
 
 /// The state that the users of one worker share.
 #[derive(Debug)]
@@ -72,7 +76,7 @@ pub(crate) struct Values {
     pub(crate) iteration: u64,
     /// The status of the last answer; 0 if there was none.
     pub(crate) status: u16,
-    feeders: Arc<Feeders>,
+    feeders: Arc<[Arc<Feeder>]>,
     rows: Box<[u64]>,
     taken: Box<[Vec<u8>]>,
 }
