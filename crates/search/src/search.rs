@@ -13,6 +13,7 @@ use crate::{
     steadiness::{Timed, Unsteady, unsteady},
     step::{NextTrial, OutcomeError, Step, TrialOutcome},
     strategy::{Candidate, Strategy},
+    threshold::noisy_outcome,
     trials::{Trial, Trials},
 };
 
@@ -282,7 +283,7 @@ impl Search {
     fn outcome_of(&self, rule: &BoundRule) -> GoalOutcome {
         let complete = self.ended == Ending::Complete;
         match self.plan.method {
-            Method::NoiseAware { .. } => self.trials.noisy_outcome(rule, complete),
+            Method::NoiseAware { .. } => noisy_outcome(&self.trials, rule, complete),
             _ => self.trials.outcome(rule, complete),
         }
     }

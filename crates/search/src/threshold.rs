@@ -10,7 +10,10 @@
 //! which almost certainly at least half are bad. The confidence follows from the number of trials that the goal needs at
 //! a load: `n` trials that agree exclude a fair coin with the confidence 1 − 2⁻ⁿ.
 
+use record::GoalOutcome;
+
 use crate::{
+    classification::Requirement,
     curve::{Curve, normalize_weights},
     goal::BoundRule,
     trials::{Bounds, Trials},
@@ -238,4 +241,23 @@ impl<'a> Threshold<'a> {
             self.bins_start + (upper + 1) as f64 * self.bin_width,
         )
     }
+}
+
+/// As [`Trials::outcome`], for trials that may be random samples: their [`Threshold`] gives the bounds, or only the
+/// missing ones if a search without expected noise ends early.
+pub(crate) fn noisy_outcome(trials: &Trials, rule: &BoundRule, complete: bool) -> GoalOutcome {
+    let mut bounds = trials.relevant_bounds(rule.reading, &Requirement::from(&rule.goal));
+    if let Some(threshold) = Threshold::of(trials, rule) {
+        if trials.uses_threshold(rule) {
+            bounds = threshold.bounds();
+        } else if !complete && (bounds.lower.is_none() || bounds.upper.is_none()) {
+            let estimated = threshold.bounds();
+            let Bounds { lower, upper } = bounds;
+            let below = |position: &i64| upper.is_none_or(|upper| *position < upper);
+            let above = |position: &i64| lower.is_none_or(|lower| lower < *position);
+            bounds.lower = lower.or(estimated.lower.filter(below));
+            bounds.upper = upper.or(estimated.upper.filter(above));
+        }
+    }
+    trials.outcome_with(bounds, rule, complete)
 }

@@ -8,7 +8,6 @@ use crate::{
     classification::{Classification, DurationSums, GoalTrial, Requirement, conditional_throughput},
     goal::{BoundRule, Reading, SearchGoal},
     grid::Grid,
-    threshold::Threshold,
 };
 
 /// The trials, and the grid of their loads.
@@ -177,7 +176,8 @@ impl Trials {
         full.map(|trial| trial.effective_duration_s).sum()
     }
 
-    /// Whether a [`Threshold`] decides about a goal: noise is expected, and there are full-length trials.
+    /// Whether a [`Threshold`](crate::threshold::Threshold) decides about a goal: noise is expected, and there are
+    /// full-length trials.
     pub(crate) fn uses_threshold(&self, rule: &BoundRule) -> bool {
         self.expects_noise && self.full_length(rule).next().is_some()
     }
@@ -235,26 +235,13 @@ impl Trials {
         self.outcome_with(self.relevant_bounds(rule.reading, &Requirement::from(&rule.goal)), rule, complete)
     }
 
-    /// As [`Self::outcome`], for trials that may be random samples: their [`Threshold`] gives the bounds, or only the
-    /// missing ones if a search without expected noise ends early.
-    pub(crate) fn noisy_outcome(&self, rule: &BoundRule, complete: bool) -> GoalOutcome {
-        let mut bounds = self.relevant_bounds(rule.reading, &Requirement::from(&rule.goal));
-        if let Some(threshold) = Threshold::of(self, rule) {
-            if self.uses_threshold(rule) {
-                bounds = threshold.bounds();
-            } else if !complete && (bounds.lower.is_none() || bounds.upper.is_none()) {
-                let estimated = threshold.bounds();
-                let Bounds { lower, upper } = bounds;
-                let below = |position: &i64| upper.is_none_or(|upper| *position < upper);
-                let above = |position: &i64| lower.is_none_or(|lower| lower < *position);
-                bounds.lower = lower.or(estimated.lower.filter(below));
-                bounds.upper = upper.or(estimated.upper.filter(above));
-            }
-        }
-        self.outcome_with(bounds, rule, complete)
-    }
-
-    fn outcome_with(&self, Bounds { lower, upper }: Bounds, rule: &BoundRule, complete: bool) -> GoalOutcome {
+    /// The outcome for a goal with these bounds.
+    pub(crate) fn outcome_with(
+        &self,
+        Bounds { lower, upper }: Bounds,
+        rule: &BoundRule,
+        complete: bool,
+    ) -> GoalOutcome {
         let requirement = Requirement::from(&rule.goal);
         let width = self.grid.width(rule.goal.width);
         let unavailable = self.unavailable_from(rule.goal.final_trial_duration_s);
