@@ -8,17 +8,15 @@ use std::{collections::BTreeSet, fs, io};
 use rustix::fs::{FlockOperation, flock};
 use undo::{Change, Journal};
 
-use crate::{
-    lab::{Error, Lab},
-    plan::Plan,
-};
+use crate::{error::Error, plan::Plan};
 
 /// The setting that chooses the algorithm.
 pub(crate) const SETTING: &str = "net.ipv4.tcp_congestion_control";
 /// The default algorithm of hosts, as on most users' machines.
 pub(crate) const DEFAULT: &str = "cubic";
+/// The setting that lists the algorithms that namespaces may choose.
+pub(crate) const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 
-const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
 
 /// Runs `choose` while the machine allows the algorithms of all hosts, as far as this user may change the list.
@@ -51,22 +49,6 @@ pub(crate) fn while_allowed(
     let chosen = choose();
     added.into_iter().try_for_each(|entry| journal.undo(entry))?;
     chosen
-}
-
-/// Names the hosts that kept the machine's algorithm although the lab's default is another; none if there is none.
-pub(crate) fn other_than_default(lab: &Lab) -> Option<String> {
-    let (hosts, read) = (&lab.plan().hosts, || kernel::read(kernel::sysctl_path(SETTING)));
-    let other = lab.hosts().zip(hosts).filter(|(_, host)| !host.sysctls.contains_key(SETTING)).find_map(
-        |(handle, host)| {
-            let used = handle.inside(read).ok()?;
-            (used.trim() != DEFAULT).then(|| (host.name.clone(), used.trim().to_owned()))
-        },
-    );
-    let (host, used) = other?;
-    Some(format!(
-        "hosts such as {host} use the congestion control {used} and not {DEFAULT}, because the machine does not allow them to \
-         choose: on the machine itself, root can add {DEFAULT} to {ALLOWED}"
-    ))
 }
 
 /// The available algorithms, for a message.

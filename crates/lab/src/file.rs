@@ -4,17 +4,16 @@
 
 mod balancer;
 mod hosts;
-pub(crate) mod keys;
 mod links;
 mod processes;
 
 use settings::{Mistake, Reader, Table};
 
 pub use balancer::{balancer_schema, read_balancer};
-pub use hosts::{HostGroups, host_schema};
-pub use keys::HostNames;
+pub use hosts::host_schema;
 pub use processes::{process_schema, read_process};
 
+pub use crate::host_names::{HostGroups, HostNames};
 use crate::plan::Plan;
 
 /// Reads the text of a lab file. `file` is its name in mistakes.
@@ -44,10 +43,10 @@ pub fn read_with_groups(
     table: &mut Table<'_, '_>,
     title: String,
 ) -> (Plan, HostGroups) {
-    let (hosts, groups) = hosts::read(reader, table);
+    let (hosts, groups, routes) = hosts::read(reader, table);
     let mut plan = Plan { title, hosts, ..Plan::default() };
     plan.links = links::read(reader, table, &HostNames { plan: &plan, groups: &groups });
-    hosts::read_routes(reader, &mut plan, &groups);
+    hosts::read_routes(reader, &mut plan, &groups, &routes);
     plan.processes = processes::read(reader, table, &HostNames { plan: &plan, groups: &groups });
     (plan, groups)
 }

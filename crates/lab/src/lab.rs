@@ -7,7 +7,7 @@ mod watch;
 
 use std::{
     collections::BTreeMap,
-    fmt, fs, io,
+    fs, io,
     net::IpAddr,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
@@ -28,12 +28,15 @@ use undo::{Change, Folder, Journal, ProcessId};
 pub(crate) use bring_up::PLAN_FILE;
 
 use crate::{
-    congestion, link,
+    error::Error,
+    exec::ExecRequest,
+    link,
     namespace::Namespace,
     network,
     plan::{self, Plan},
     preflight,
     process::{self, Process},
+    program,
     segment_port::SegmentPort,
     spawner::Spawner,
 };
@@ -76,67 +79,6 @@ impl Options {
     /// Fails once [`stop`](Self::stop) is set.
     fn check_not_cancelled(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
-    }
-}
-
-/// Why a lab is not up. Everything that was created has been removed again.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// An action failed.
-    #[error("cannot {what}: {cause}")]
-    Failed {
-        /// The action.
-        what: String,
-        /// The kernel's reason.
-        cause: io::Error,
-    },
-    /// A link could not be created.
-    #[error("link {name}: {cause}")]
-    Link {
-        /// Name of the link.
-        name: String,
-        /// The reason.
-        cause: link::LinkError,
-    },
-    /// A process failed.
-    #[error("{0}")]
-    Process(ProcessFailure),
-    /// A change could not be recorded in the journal, or could not be undone.
-    #[error(transparent)]
-    Undo(#[from] undo::Error),
-    /// This machine lacks something that the lab needs.
-    #[error("this machine cannot run this lab: {}", .0.join("; "))]
-    Unsupported(Vec<String>),
-    /// [`Options::stop`] was set.
-    #[error("cancelled while the lab was being brought up")]
-    Cancelled,
-}
-
-impl Error {
-    pub(crate) fn failed(what: impl Into<String>, cause: io::Error) -> Self {
-        Self::Failed { what: what.into(), cause }
-    }
-}
-
-/// A process that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessFailure {
-    /// Name of the process.
-    pub name: String,
-    /// The failure, as a predicate of the name.
-    pub why: String,
-    /// The last lines of its output.
-    pub last_lines: Vec<String>,
-}
-
-impl fmt::Display for ProcessFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.name, self.why)?;
-        if self.last_lines.is_empty() {
-            return write!(f, "; it wrote nothing");
-        }
-        write!(f, "; the end of its output:")?;
-        self.last_lines.iter().try_for_each(|line| write!(f, "\n    | {line}"))
     }
 }
 
@@ -208,7 +150,7 @@ impl HostHandle<'_> {
     /// Arguments with which this program enters the host (its network, processors and control group) and executes
     /// `command`. The process ends with the thread that started it. For callers that need its standard streams.
     pub fn arguments_to_run(&self, command: &[String]) -> Vec<String> {
-        let request = process::exec::ExecRequest {
+        let request = ExecRequest {
             network: namespaces::path_of(self.holder().pid, Kind::Network),
             control_group: self.lab.control_groups.get(&self.index).cloned(),
             descriptors: None,
@@ -290,7 +232,19 @@ impl Lab {
 
     /// Says which hosts use another congestion control than the lab's default; none if there is none.
     pub fn other_congestion(&self) -> Option<String> {
-        congestion::other_than_default(self)
+        use crate::congestion::{ALLOWED, DEFAULT, SETTING};
+        let (hosts, read) = (&self.plan.hosts, || kernel::read(kernel::sysctl_path(SETTING)));
+        let other = self.hosts().zip(hosts).filter(|(_, host)| !host.sysctls.contains_key(SETTING)).find_map(
+            |(handle, host)| {
+                let used = handle.inside(read).ok()?;
+                (used.trim() != DEFAULT).then(|| (host.name.clone(), used.trim().to_owned()))
+            },
+        );
+        let (host, used) = other?;
+        Some(format!(
+            "hosts such as {host} use the congestion control {used} and not {DEFAULT}, because the machine does not allow them to \
+             choose: on the machine itself, root can add {DEFAULT} to {ALLOWED}"
+        ))
     }
 
     /// All hosts, in the order of the plan.
@@ -315,7 +269,7 @@ impl Lab {
 
     fn expand_placeholders(&self, self_host: usize, words: &[String]) -> Vec<String> {
         let stands_for = |name: &str| {
-            if self.plan.writes_file(name) {
+            if program::writes_file(&self.plan, name) {
                 return Some(self.run_folder.join(name).display().to_string());
             }
             let host = if name == "self" { Some(self_host) } else { self.plan.host(name) };
@@ -353,10 +307,4 @@ impl Drop for Lab {
         // The journal keeps what cannot be removed, for the next command.
         let _ = self.take_down();
     }
-}
-
-/// Path of the file that receives the standard error of a link's process.
-pub(crate) fn link_log(run_folder: &Path, link: &str) -> PathBuf {
-    // Names of processes contain no dot, so no process has this log.
-    run_folder.join(format!("link.{link}.log"))
 }

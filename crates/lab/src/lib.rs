@@ -11,8 +11,12 @@
 
 mod balancer;
 mod congestion;
+mod error;
+mod exec;
 pub mod file;
 pub mod graph;
+mod host_names;
+mod keys;
 mod lab;
 pub mod link;
 mod namespace;
@@ -30,11 +34,13 @@ mod spawner;
 mod sysctls;
 
 pub use balancer::{Balancer, BalancerKind};
-pub use lab::{Error, HostHandle, Lab, MeasureLink, Options, ProcessFailure};
+pub use error::{Error, ProcessFailure};
+pub use exec::exec;
+pub use lab::{HostHandle, Lab, MeasureLink, Options};
 pub use namespace::run_holder;
 pub use own_proc::ensure_own_proc;
 pub use plan::Plan;
-pub use process::{Process, exec::exec};
+pub use process::Process;
 pub use rootless::enter_user_namespace;
 pub use running::{RunningLab, run_in_host};
 pub use segment_port::SegmentPort;

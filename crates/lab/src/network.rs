@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io,
     net::{IpAddr, Ipv6Addr},
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
@@ -18,7 +18,7 @@ use undo::Journal;
 
 use crate::{
     congestion,
-    lab::{Error, link_log},
+    error::Error,
     link::{self, Driver, Link as Emulated, LinkError, LinkSpec},
     namespace::Namespace,
     plan::{End, Host, Link, LinkKind, Plan},
@@ -219,6 +219,12 @@ impl NetworkBuilder<'_> {
 /// The index of the port of a segment's bridge that leads to the link's end at this position.
 pub(crate) fn port_index(position: usize) -> u32 {
     FIRST_INDEX + 1 + position as u32
+}
+
+/// Path of the file that receives the standard error of a link's process.
+pub(crate) fn link_log(run_folder: &Path, link: &str) -> PathBuf {
+    // Names of processes contain no dot, so no process has this log.
+    run_folder.join(format!("link.{link}.log"))
 }
 
 /// An address for neighbour discovery that is the same in every run, and unique in the lab.

@@ -1,13 +1,16 @@
 //! The plan of a lab, with every address assigned. Plain data: a lab file or a study gives it, and the folder of a
 //! running lab contains it.
 
+pub(crate) mod known;
+
 use std::{collections::BTreeMap, fmt, net::IpAddr, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use settings::Network;
 
+pub use known::{Known, KnownKind};
+
 use crate::link::LinkSpec;
-pub use crate::program::{Known, KnownKind};
 
 /// The plan of a lab.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -51,15 +54,6 @@ impl Plan {
     pub(crate) fn has_ipv6(&self, host: usize) -> bool {
         let loopback = self.hosts.get(host).into_iter().flat_map(|host| &host.loopback);
         self.ends_of(host).map(|(_, end)| &end.address).chain(loopback).any(IpAddr::is_ipv6)
-    }
-
-    /// Whether a program of the lab [writes](KnownKind::written_files) a file with this name for other commands.
-    pub(crate) fn writes_file(&self, file: &str) -> bool {
-        let is_written = |process: &Process| match &process.program {
-            Program::Known(known) => known.kind.written_files().contains(&file),
-            Program::Command(_) => false,
-        };
-        self.processes.iter().any(is_written)
     }
 }
 

@@ -5,8 +5,9 @@ use std::path::Path;
 use settings::placeholders;
 
 use crate::{
+    exec::search_path,
     plan::{KnownKind, Plan, Process, Program},
-    process::exec::search_path,
+    program::writes_file,
 };
 
 /// Messages about everything that the lab needs and this machine lacks.
@@ -21,7 +22,8 @@ pub(crate) fn missing_requirements(plan: &Plan) -> Vec<String> {
 fn missing_file(plan: &Plan, process: &Process) -> Option<String> {
     let Program::Command(words) = &process.program else { return None };
     let mut names = words.iter().flat_map(|word| placeholders::names(word));
-    let name = names.find(|name| KnownKind::all_written_files().contains(name) && !plan.writes_file(name))?;
+    let name =
+        names.find(|name| KnownKind::all_written_files().contains(name) && !writes_file(plan, name))?;
     Some(format!("{}: no program of this lab writes {{{name}}}", process.name))
 }
 

@@ -1,6 +1,5 @@
 //! A process on a host: starts in the host's namespaces, logs its output and reports its end.
 
-pub(crate) mod exec;
 pub(crate) mod log;
 pub(crate) mod ready;
 
@@ -22,7 +21,7 @@ use rustix::{
 };
 use undo::ProcessId;
 
-use crate::{namespace::Namespace, plan};
+use crate::{exec::ExecRequest, namespace::Namespace, plan};
 use log::Log;
 
 /// Handle of a process of a lab. The process ends with the lab at the latest.
@@ -72,7 +71,7 @@ pub(crate) struct Start<'a> {
 
 impl Process {
     pub(crate) fn start(start: Start<'_>) -> io::Result<Self> {
-        let request = exec::ExecRequest {
+        let request = ExecRequest {
             network: namespaces::path_of(start.namespace.pid(), Kind::Network),
             control_group: start.control_group,
             cpus: start.cpus,

@@ -1,4 +1,5 @@
-//! Programs that proofload configures. Each has its own file and an entry in the list `programs!` below.
+//! Programs that proofload configures. Each has its own file and an entry in the list `programs!` below; its settings are
+//! in the plan (`plan/known.rs`).
 
 mod balance;
 mod haproxy;
@@ -15,13 +16,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use settings::{Reader, Table, Value, schema};
 
+pub use crate::plan::known::{Balance, Haproxy, Iperf3, Known, KnownKind, Listen, Nginx, Serve, Socat, Sshd};
 use crate::{
-    file::keys::{self, HostNames, Key, KeyType, key_table},
-    plan::{Plan, Process, Ready},
+    host_names::HostNames,
+    keys::{self, Key, KeyType, key_table},
+    plan::{Plan, Process, Program, Ready},
 };
 
 /// The definition of a known program. A value holds the program's keys of one process in a lab file.
@@ -47,14 +49,7 @@ trait KnownProgram: Default + 'static {
 }
 
 macro_rules! programs {
-    ($($file:ident::$kind:ident),+ $(,)?) => {
-        $(pub use $file::$kind;)+
-
-        /// A known program with its own keys.
-        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-        #[allow(missing_docs, reason = "their types say what they are")]
-        pub enum KnownKind { $($kind($kind)),+ }
-
+    ($($kind:ident),+ $(,)?) => {
         impl KnownKind {
             /// All known programs with default values.
             fn all() -> Vec<Self> {
@@ -105,16 +100,7 @@ macro_rules! programs {
     };
 }
 
-programs! {
-    nginx::Nginx,
-    haproxy::Haproxy,
-    balance::Balance,
-    sshd::Sshd,
-    iperf3::Iperf3,
-    serve::Serve,
-    listen::Listen,
-    socat::Socat,
-}
+programs! { Nginx, Haproxy, Balance, Sshd, Iperf3, Serve, Listen, Socat }
 
 impl KnownKind {
     /// The program with this name, with default values.
@@ -131,19 +117,6 @@ impl KnownKind {
     pub fn names() -> Vec<&'static str> {
         Self::all().iter().map(Self::name).collect()
     }
-}
-
-/// A known program and its configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Known {
-    /// The program and its own keys.
-    pub kind: KnownKind,
-    /// Port on which the program listens.
-    pub port: u16,
-    /// Folder in which a data listener stores events, created if missing. If none, a folder that disappears with the lab.
-    pub store: Option<PathBuf>,
-    /// Arguments appended to the command line.
-    pub args: Vec<String>,
 }
 
 /// The common keys of all known programs.
@@ -180,6 +153,15 @@ pub(crate) fn read(
     kind?;
     known.kind.read(reader, table, names);
     Some(known)
+}
+
+/// Whether a program of the lab [writes](KnownKind::written_files) a file with this name for other commands.
+pub(crate) fn writes_file(plan: &Plan, file: &str) -> bool {
+    let is_written = |process: &Process| match &process.program {
+        Program::Known(known) => known.kind.written_files().contains(&file),
+        Program::Command(_) => false,
+    };
+    plan.processes.iter().any(is_written)
 }
 
 /// The schema of the keys of known programs. The description of a key names the programs that have the key.

@@ -5,12 +5,10 @@ use std::net::IpAddr;
 use serde_json::{Map, Value as Json};
 use settings::{Reader, Value, schema};
 
-use super::{
-    HostGroups,
-    keys::{self, HostNames, Key, KeyType, key_table},
-};
 use crate::{
     balancer::{Balancer, BalancerKind, Details, Schedule},
+    host_names::{HostGroups, HostNames},
+    keys::{self, Key, KeyType, key_table},
     plan::Plan,
     program::Haproxy,
 };

@@ -1,82 +1,41 @@
 //! The table `[hosts]`.
 
 use std::{
-    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::Range,
 };
 
 use record::units::parse_cpus;
 use serde_json::{Map, Value as Json, json};
-use settings::{Network, Reader, Table, Value, schema, suggestion, values_of};
+use settings::{Network, Reader, Table, Value, schema, values_of};
 use toml::de::DeValue;
 
-use super::keys::{self, HostNames, Key, KeyType, key_table};
 use crate::{
     congestion,
+    host_names::{HostGroups, HostNames},
+    keys::{self, Key, KeyType, key_table},
     plan::{Host, Plan, Route},
 };
 
 /// Maximum number of hosts in a lab. A bridge has at most 1023 ports.
 const MAX_HOSTS: u64 = 1_000;
 
-/// The hosts that each name in a file stands for: one host, or all hosts of a group.
-#[derive(Debug, Default)]
-pub struct HostGroups {
-    members: BTreeMap<String, Vec<usize>>,
-    /// Routes by hosts. Gateways are resolved when all addresses are known.
-    routes: Vec<(Vec<usize>, Vec<UnresolvedRoute>)>,
-}
+/// Routes by hosts. Gateways are resolved when all addresses are known.
+pub(super) type UnresolvedRoutes = Vec<(Vec<usize>, Vec<UnresolvedRoute>)>;
 
-#[derive(Debug)]
-struct UnresolvedRoute {
+pub(super) struct UnresolvedRoute {
     /// The destination; the default route if none.
     to: Option<Network>,
     via: Vec<(String, Range<usize>)>,
 }
 
-impl HostGroups {
-    /// Reads a name and returns its hosts.
-    pub(super) fn read_host(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
-        let Some(name) = reader.text_such_as(value, "the name of a host in quotes") else {
-            return Vec::new();
-        };
-        self.members_of(name).unwrap_or_else(|| {
-            reader.mistake(value.span(), self.unknown_host(name));
-            Vec::new()
-        })
-    }
-
-    /// Reads a name or a list of names and returns its hosts. A host named twice is a mistake.
-    pub fn read_hosts(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
-        let mut hosts = Vec::new();
-        for value in values_of(value) {
-            for host in self.read_host(reader, value) {
-                if hosts.contains(&host) {
-                    reader.mistake(value.span(), "a host is named twice here");
-                } else {
-                    hosts.push(host);
-                }
-            }
-        }
-        hosts
-    }
-
-    /// The hosts that a name stands for; none if the name is unknown.
-    pub fn members_of(&self, name: &str) -> Option<Vec<usize>> {
-        self.members.get(name).cloned()
-    }
-
-    pub(super) fn unknown_host(&self, name: &str) -> String {
-        let hint = suggestion(name, self.members.keys().map(String::as_str));
-        format!("there is no host '{name}'{hint}")
-    }
-}
-
-pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<Host>, HostGroups) {
-    let (mut hosts, mut groups) = (Vec::new(), HostGroups::default());
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    table: &mut Table<'_, '_>,
+) -> (Vec<Host>, HostGroups, UnresolvedRoutes) {
+    let (mut hosts, mut groups, mut all_routes) = (Vec::new(), HostGroups::default(), Vec::new());
     let Some(value) = table.require(reader, "hosts", "a table such as web = { count = 2 }") else {
-        return (hosts, groups);
+        return (hosts, groups, all_routes);
     };
     let entries = reader.table(value, "a table of hosts");
     if entries.entries().next().is_none() {
@@ -110,17 +69,22 @@ pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<H
         if count.is_some() && groups.members.insert(name.to_owned(), members.clone()).is_some() {
             reader.mistake(span, format!("the name '{name}' is given twice"));
         }
-        groups.routes.push((members, routes));
+        all_routes.push((members, routes));
     }
     if hosts.len() as u64 > MAX_HOSTS {
         reader.mistake(value.span(), format!("{} hosts; at most {MAX_HOSTS} are possible", hosts.len()));
     }
-    (hosts, groups)
+    (hosts, groups, all_routes)
 }
 
 /// Adds the routes to the plan, with their gateways resolved.
-pub(super) fn read_routes(reader: &mut Reader<'_>, plan: &mut Plan, groups: &HostGroups) {
-    for (members, routes) in &groups.routes {
+pub(super) fn read_routes(
+    reader: &mut Reader<'_>,
+    plan: &mut Plan,
+    groups: &HostGroups,
+    routes: &UnresolvedRoutes,
+) {
+    for (members, routes) in routes {
         for (&host, route) in members.iter().flat_map(|host| routes.iter().map(move |route| (host, route))) {
             let mut via: Vec<IpAddr> = Vec::new();
             for (text, span) in &route.via {

@@ -5,11 +5,9 @@ use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 use settings::{Network, Reader, Table, Value, network::address_after};
 use toml::de::DeValue;
 
-use super::{
-    hosts::{HostGroups, NAME_RULE, is_name},
-    keys::HostNames,
-};
+use super::hosts::{NAME_RULE, is_name};
 use crate::{
+    host_names::{HostGroups, HostNames},
     link::{
         netem,
         spec::{Driver, Layer, LinkSpec, Shape},

@@ -10,11 +10,11 @@ use serde_json::{Map, Value as Json, json};
 use settings::{Reader, Table, Value, placeholders, schema, suggestion};
 use toml::de::DeValue;
 
-use super::keys::{self, HostNames, Key, KeyType, key_table};
 use crate::{
+    host_names::HostNames,
+    keys::{self, Key, KeyType, key_table},
     plan::{Flood, Known, KnownKind, Plan, Process, Program, Ready},
-    program,
-    program::read_words,
+    program::{self, read_words, writes_file},
 };
 
 const READY: &str = "\"tcp:80\", \"http://HOST:PORT/PATH\", \"log:TEXT\", \"file:PATH\" or \"exit\"";
@@ -59,7 +59,7 @@ pub(super) fn check_placeholders(
         placeholders::for_each_text(command, &mut |value, text| {
             let is_unknown = |name: &&str| {
                 *name != "self"
-                    && !plan.writes_file(name)
+                    && !writes_file(plan, name)
                     && plan.host(name).and_then(|host| plan.address_of(host)).is_none()
             };
             unknown.extend(

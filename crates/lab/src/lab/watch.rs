@@ -5,8 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Error, Lab, ProcessFailure, link_log};
+use super::{Error, Lab};
 use crate::{
+    error::ProcessFailure,
+    network::link_log,
     plan::{self, Flood, Ready},
     process::{Process, describe, log, ready},
 };

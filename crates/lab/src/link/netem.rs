@@ -15,7 +15,7 @@ use super::{
     namespace::End,
     spec::{LinkSpec, Loss, Queue, Shape},
 };
-use crate::process::exec::search_path;
+use crate::exec::search_path;
 
 /// The settings of a link that netem does not support.
 pub(crate) fn mistakes(spec: &LinkSpec) -> Vec<String> {

@@ -2,23 +2,11 @@
 
 use std::io;
 
-use serde::{Deserialize, Serialize};
-
-use super::{KnownProgram, ProgramContext, words};
+use super::{Balance, KnownProgram, ProgramContext, words};
 use crate::{
-    file::keys::{Key, KeyType, key_table},
+    keys::{Key, KeyType, key_table},
     plan::Ready,
 };
-
-/// Our own balancer.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Balance {
-    /// Path of its configuration file; empty if `text` is the configuration.
-    pub config: String,
-    /// Its configuration; none if it is in a file.
-    #[serde(default)]
-    pub text: Option<String>,
-}
 
 impl KnownProgram for Balance {
     const NAME: &'static str = "balance";

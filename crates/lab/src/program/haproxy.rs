@@ -3,53 +3,17 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    time::Duration,
 };
 
 use rustix::{
     process::{Resource, getrlimit},
     thread::sched_getaffinity,
 };
-use serde::{Deserialize, Serialize};
 use settings::schema;
 use tls::{Authority, Validity};
 
-use super::{KnownProgram, ProgramContext, words};
-use crate::file::keys::{Key, KeyType, key_table};
-
-/// A load balancer.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Haproxy {
-    /// Names and addresses of the hosts that requests are forwarded to.
-    pub backends: Vec<(String, IpAddr)>,
-    /// Port of the backends; 80 if none.
-    pub backend_port: Option<u16>,
-    /// Threads; 1 if none.
-    pub workers: Option<u32>,
-    /// Whether each thread gets a processor of its own, from the last ones that the host may use.
-    pub pin: bool,
-    /// Whether it forwards TCP connections unchanged, instead of requests.
-    pub is_tcp: bool,
-    /// Whether it checks that the backends accept connections.
-    pub check: bool,
-    /// Interval between two checks of a backend; 2 s if none.
-    pub check_interval: Option<Duration>,
-    /// Number of further attempts to connect to a backend; 3 if none.
-    pub retries: Option<u32>,
-    /// Whether the last attempt may go to another backend.
-    pub redispatch: bool,
-    /// Maximum number of client connections at once; 10,000 if none, or as many as its descriptors allow.
-    pub maxconn: Option<u32>,
-    /// Length of the queue of connections not yet accepted; that of the kernel if none.
-    pub backlog: Option<u32>,
-    /// When requests share connections to the backends, in haproxy's words; haproxy's default if none.
-    pub reuse: Option<String>,
-    /// Whether clients must use TLS. The certificate is made for it and is signed by no authority that clients know.
-    pub tls: bool,
-    /// Addresses that the certificate is for, in addition to that of the host.
-    #[serde(default)]
-    pub names: Vec<IpAddr>,
-}
+use super::{Haproxy, KnownProgram, ProgramContext, words};
+use crate::keys::{Key, KeyType, key_table};
 
 /// When requests share connections to the backends.
 const REUSE: [&str; 4] = ["safe", "always", "aggressive", "never"];

@@ -2,14 +2,8 @@
 
 use std::io;
 
-use serde::{Deserialize, Serialize};
-
-use super::{KnownProgram, ProgramContext, words};
+use super::{Iperf3, KnownProgram, ProgramContext, words};
 use crate::plan::Ready;
-
-/// A server of iperf3.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Iperf3 {}
 
 impl KnownProgram for Iperf3 {
     const NAME: &'static str = "iperf3";

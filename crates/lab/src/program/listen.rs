@@ -2,17 +2,8 @@
 
 use std::io;
 
-use serde::{Deserialize, Serialize};
-
-use super::{KnownProgram, ProgramContext};
-use crate::file::keys::{Key, KeyType, key_table};
-
-/// Our own data listener.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Listen {
-    /// Length of the queue of connections not yet accepted; the listener's default if none.
-    pub backlog: Option<u32>,
-}
+use super::{KnownProgram, Listen, ProgramContext};
+use crate::keys::{Key, KeyType, key_table};
 
 impl KnownProgram for Listen {
     const NAME: &'static str = "listen";

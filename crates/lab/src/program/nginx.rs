@@ -6,25 +6,14 @@ use std::{
     path::Path,
 };
 
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use settings::{Reader, Value, schema};
 
-use super::{KnownProgram, ProgramContext, words};
-use crate::file::keys::{HostNames, Key, KeyType, key_table};
-
-/// A web server.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Nginx {
-    /// Files to serve, by path and size in bytes.
-    pub files: Vec<(String, u64)>,
-    /// Whether nginx is a data listener, which logs the body of every request as a line and answers 204.
-    pub log_bodies: bool,
-    /// Length of the queue of connections not yet accepted; 4096 if none.
-    pub backlog: Option<u32>,
-    /// Worker processes; 1 if none.
-    pub workers: Option<u32>,
-}
+use super::{KnownProgram, Nginx, ProgramContext, words};
+use crate::{
+    host_names::HostNames,
+    keys::{Key, KeyType, key_table},
+};
 
 impl KnownProgram for Nginx {
     const NAME: &'static str = "nginx";

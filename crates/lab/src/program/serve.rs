@@ -2,14 +2,8 @@
 
 use std::io;
 
-use serde::{Deserialize, Serialize};
-
-use super::{KnownProgram, ProgramContext};
+use super::{KnownProgram, ProgramContext, Serve};
 use crate::plan::Ready;
-
-/// Our own target.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Serve {}
 
 impl KnownProgram for Serve {
     const NAME: &'static str = "serve";

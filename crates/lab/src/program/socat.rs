@@ -2,17 +2,8 @@
 
 use std::io;
 
-use serde::{Deserialize, Serialize};
-
-use super::{KnownProgram, ProgramContext, words};
-use crate::file::keys::{Key, KeyType, key_table};
-
-/// A sink that discards bytes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Socat {
-    /// Bytes per read; 8 KiB if none.
-    pub block: Option<u64>,
-}
+use super::{KnownProgram, ProgramContext, Socat, words};
+use crate::keys::{Key, KeyType, key_table};
 
 impl KnownProgram for Socat {
     const NAME: &'static str = "socat";

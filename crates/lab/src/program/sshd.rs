@@ -8,29 +8,13 @@ use std::{
     process::{Command, Stdio},
 };
 
-use serde::{Deserialize, Serialize};
+use super::{KnownProgram, ProgramContext, Sshd, words};
+use crate::{
+    keys::{Key, KeyType, key_table},
+    plan::known::SshdConfig,
+};
 
-use super::{KnownProgram, ProgramContext, words};
-use crate::file::keys::{Key, KeyType, key_table};
-
-/// The server of OpenSSH.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sshd {
-    /// Limits and authentication.
-    pub config: Config,
-}
-
-/// How an sshd is configured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Config {
-    /// Our configuration: many connections and sessions, its own SFTP server, no PAM.
-    #[default]
-    Wide,
-    /// Debian's default configuration.
-    Debian,
-}
-
-/// Values of the key `config`, in the order of [`Config`].
+/// Values of the key `config`, in the order of [`SshdConfig`].
 const CONFIGS: [&str; 2] = ["wide", "debian"];
 
 const WIDE: &str = "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
@@ -53,7 +37,7 @@ impl KnownProgram for Sshd {
     const KEYS: &'static [Key<Self>] = key_table! {
         /// wide allows 100 sessions and 200 connections that are not logged in yet; debian is as Debian
         /// delivers it
-        "config", KeyType::Choice(&CONFIGS, |sshd, index| sshd.config = [Config::Wide, Config::Debian][index]);
+        "config", KeyType::Choice(&CONFIGS, |sshd, index| sshd.config = [SshdConfig::Wide, SshdConfig::Debian][index]);
     };
     const WRITTEN_FILES: &'static [&'static str] = &[SSH_CONFIG];
 
@@ -67,7 +51,7 @@ impl KnownProgram for Sshd {
         if !Path::new("/run/sshd").is_dir() {
             return Err(io::Error::other("sshd needs the folder /run/sshd: mkdir -m 755 /run/sshd"));
         }
-        let needed = if self.config == Config::Debian { &DEBIAN_FILES[..] } else { &[] };
+        let needed = if self.config == SshdConfig::Debian { &DEBIAN_FILES[..] } else { &[] };
         if let Some((file, package)) = needed.iter().find(|(file, _)| !Path::new(file).exists()) {
             let why = format!(
                 "config = \"debian\" needs {file} (Debian: {package}); install it or leave config out"
@@ -86,7 +70,7 @@ impl KnownProgram for Sshd {
             if context.has_ipv6() { "ListenAddress ::\n" } else { "" },
             context.folder.join("host_key").display(),
             keys.display(),
-            if self.config == Config::Debian { DEBIAN } else { WIDE },
+            if self.config == SshdConfig::Debian { DEBIAN } else { WIDE },
         );
         let file = context.write("sshd_config", &text)?;
         add_client_config(context)?;

@@ -5,8 +5,7 @@ use std::{ops::Range, time::Duration};
 use serde_json::{Map, Value as Json};
 use settings::{Reader, Table, Value, schema};
 
-use super::hosts::HostGroups;
-use crate::plan::Plan;
+use crate::host_names::HostNames;
 
 /// A key of a table that is read into a `T`.
 pub(crate) struct Key<T: 'static> {
@@ -19,7 +18,7 @@ pub(crate) struct Key<T: 'static> {
 /// Makes a table of [`Key`]s. The help is written as a comment before each key.
 macro_rules! key_table {
     ($($(#[doc = $help:literal])+ $name:literal, $key_type:expr;)*) => {
-        &[$($crate::file::keys::Key::new($name, concat!($($help),+).trim_ascii_start(), $key_type)),*]
+        &[$($crate::keys::Key::new($name, concat!($($help),+).trim_ascii_start(), $key_type)),*]
     };
 }
 pub(crate) use key_table;
@@ -40,15 +39,6 @@ pub(crate) enum KeyType<T: 'static> {
 
 /// Reads a value.
 pub(crate) type Read<T> = fn(&mut T, &mut Reader<'_>, &Value<'_>, &HostNames<'_>);
-
-/// The hosts that values may refer to by name.
-#[derive(Debug, Clone, Copy)]
-pub struct HostNames<'a> {
-    /// The plan that has the hosts.
-    pub plan: &'a Plan,
-    /// The names of its hosts.
-    pub groups: &'a HostGroups,
-}
 
 /// Reads those of these keys that a table has.
 pub(crate) fn read<T: 'static>(
