@@ -188,9 +188,14 @@ impl Absences {
             }
         };
         if is_over {
-            (self.delay_ns, self.longest_ns, self.most_late_ns, self.last_late_ns) = (0, 0, 0, 0);
-            self.baseline.since_ns = now_ns;
+            self.end_delay(now_ns);
         }
+    }
+
+    /// Ends the delay.
+    pub(crate) fn end_delay(&mut self, now_ns: u64) {
+        (self.delay_ns, self.longest_ns, self.most_late_ns, self.last_late_ns) = (0, 0, 0, 0);
+        self.baseline.since_ns = now_ns;
     }
 
     /// The absences of the whole trial.

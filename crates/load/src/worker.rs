@@ -306,7 +306,11 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             pool.held_at.is_none() || now_ns.saturating_sub(pool.last_held_ns) > mean_service_ns
         });
         if are_apart && self.next_arrival_ns().is_none_or(|due_ns| due_ns > now_ns) {
-            self.absences.caught_up(now_ns, self.load_state());
+            // Users without pauses are all at the target again as soon as they have sent.
+            match self.source.follows_answers() {
+                true => self.absences.end_delay(now_ns),
+                false => self.absences.caught_up(now_ns, self.load_state()),
+            }
             if self.absences.delay_ns() == 0 {
                 self.recorder.recovered(now_ns);
                 if let Some(pool) = self.source.pool() {

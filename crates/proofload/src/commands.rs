@@ -11,6 +11,7 @@ pub(crate) mod host;
 pub(crate) mod http;
 pub(crate) mod http_args;
 mod http_outputs;
+mod init;
 pub(crate) mod lab;
 pub(crate) mod limit;
 mod limit_args;

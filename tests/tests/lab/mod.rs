@@ -282,6 +282,20 @@ fn a_second_lab_of_one_title_is_refused() -> Result<()> {
 }
 
 #[test]
+fn what_init_writes_runs_and_replaces_nothing() -> Result<()> {
+    let _shared = super::beside_others();
+    let labs = Labs::new()?;
+    let file = labs.file("kept.toml", "mine")?;
+    let refused = labs.run(&format!("lab init {file}"))?;
+    ensure!(refused.code == Some(2) && fs::read_to_string(&file)? == "mine", "{refused:?}");
+    fs::remove_file(&file)?;
+    labs.run(&format!("lab init {file}"))?;
+    let (lab, _) = labs.up(&file)?;
+    labs.down(lab)?;
+    Ok(())
+}
+
+#[test]
 fn what_outlives_its_parent_may_go_on_writing() -> Result<()> {
     let _shared = super::beside_others();
     let labs = Labs::new()?;

@@ -175,20 +175,17 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 now_ns = self.clock();
             }
         }
-        let delay_ns = match self.absences.delay_ns() {
-            0 => {
-                self.absences.found(self.assigned);
-                0
-            }
-            sum_ns => self.arrival_delay_ns(now_ns.saturating_sub(intended_ns)).unwrap_or(sum_ns),
+        // A user without pauses waits only for its own last answer.
+        let delay_ns = match self.source.follows_answers() {
+            true => 0,
+            false => self.delay_ns(now_ns.saturating_sub(intended_ns)),
         };
         let slot = &mut self.slots[id as usize];
         // A user is free when it has its answer, also where its connection ended with that.
         let free_since_ns = if self.source.is_open() { slot.free_since_ns } else { 0 };
         let mut late_ns = now_ns.saturating_sub(ready_ns.max(free_since_ns));
         let (mut own_ns, mut own_queue_ns) = (late_ns, 0);
-        // A user without pauses waits only for its own last answer.
-        if delay_ns > 0 && !self.source.follows_answers() {
+        if delay_ns > 0 {
             // An absence may have caused a wait for a connection, and a queue of late requests in the target.
             own_queue_ns = delay_ns.saturating_sub(late_ns);
             late_ns = late_ns.max(delay_ns.min(now_ns.saturating_sub(intended_ns)));
@@ -214,12 +211,17 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.assigned += 1;
     }
 
-    /// By how much absences may delay an arrival that is sent `late_ns` after it was due; `None` where requests follow answers or
-    /// failures, which absences make due later themselves.
-    #[inline(never)]
-    fn arrival_delay_ns(&mut self, late_ns: u64) -> Option<u64> {
+    /// Upper bound of the delay by absences of a request that begins `late_ns` after it was due.
+    #[inline]
+    fn delay_ns(&mut self, late_ns: u64) -> u64 {
+        let sum_ns = self.absences.delay_ns();
+        if sum_ns == 0 {
+            self.absences.found(self.assigned);
+            return 0;
+        }
+        // What follows an answer, or a failure, is due later itself after each absence.
         let are_arrivals = self.source.is_open() && !X::HAS_STEPS && self.plan.events.is_none();
-        are_arrivals.then(|| self.absences.delay_of_arrival_ns(late_ns))
+        if are_arrivals { self.absences.delay_of_arrival_ns(late_ns) } else { sum_ns }
     }
 
     fn skipped_by_fault(&mut self) -> bool {

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 
+use super::init::{self, InitArgs};
 use crate::exit::{Exit, Refusal};
 
 /// Balance TCP connections over servers of the same Ethernet segment, with direct server return.
@@ -49,6 +50,7 @@ enum BalanceCommand {
     Stop(client::StopArgs),
     Explain(explain::ExplainArgs),
     ServerSetup(server_setup::ServerSetupArgs),
+    Init(InitArgs),
 }
 
 /// Which balancer.
@@ -87,6 +89,7 @@ pub(crate) fn run(arguments: &BalanceArgs) -> Result<Exit, Refusal> {
         Some(BalanceCommand::Stop(arguments)) => client::stop(arguments),
         Some(BalanceCommand::Explain(arguments)) => explain::run(arguments),
         Some(BalanceCommand::ServerSetup(arguments)) => server_setup::run(arguments),
+        Some(BalanceCommand::Init(arguments)) => init::balance(arguments),
     }
 }
 

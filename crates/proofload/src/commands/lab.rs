@@ -20,7 +20,10 @@ use signal_hook::{
 };
 use undo::Folder;
 
-use super::clean;
+use super::{
+    clean,
+    init::{self, InitArgs},
+};
 use crate::{
     exit::{Exit, Refusal, Result},
     output::{destination::Destination, standard},
@@ -46,6 +49,7 @@ enum LabCommand {
     Graph(GraphArgs),
     /// Take a running lab down.
     Down(DownArgs),
+    Init(InitArgs),
 }
 
 #[derive(Debug, Args)]
@@ -88,6 +92,7 @@ pub(crate) fn run(arguments: &LabArgs) -> Result<Exit> {
         LabCommand::Shell(arguments) => shell(arguments),
         LabCommand::Graph(arguments) => graph(arguments),
         LabCommand::Down(arguments) => down(arguments),
+        LabCommand::Init(arguments) => init::lab(arguments),
     }
 }
 

@@ -30,8 +30,8 @@ use tracing::{error, info, warn};
 
 pub(crate) use args::ListenArgs;
 
-use self::{config_builder::ConfigBuilder, service::Service, watch::Watch};
-use super::logs;
+use self::{args::ListenCommand, config_builder::ConfigBuilder, service::Service, watch::Watch};
+use super::{init, logs};
 use crate::{
     exit::{Exit, Refusal, Result},
     output::{
@@ -51,7 +51,10 @@ enum Event {
 
 /// Listens until stopped, then prints the report.
 pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit> {
-    // This comes first, because it changes the environment: no other thread may run yet.
+    if let Some(ListenCommand::Init(arguments)) = &arguments.command {
+        return init::listen(arguments, settings::all());
+    }
+    // This comes first of what listens, because it changes the environment: no other thread may run yet.
     let inherited = service::inherited_sockets()?;
     if arguments.schema {
         standard::print_raw(&format!("{:#}\n", schema::schema()))?;

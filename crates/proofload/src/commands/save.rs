@@ -392,7 +392,7 @@ fn bare_or_quoted(text: &str) -> String {
 }
 
 /// A text in quotes: strings of JSON are strings of TOML, which has escapes for what no terminal shows.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let is_shown = |c: char| printable(&c.to_string()) == c.to_string();
     let escaped = |c: char| if is_shown(c) { c.to_string() } else { format!("\\U{:08X}", u32::from(c)) };
     serde_json::Value::from(text).to_string().chars().map(escaped).collect()

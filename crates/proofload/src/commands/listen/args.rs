@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::{
     config_builder::ConfigBuilder,
     settings::{self, OptionSpec},
 };
-use crate::commands::options::{Given, Table};
+use crate::commands::{
+    init::InitArgs,
+    options::{Given, Table},
+};
 
 const AFTER_HELP: &str = "POST /a/b stores the events of the body with the tag a.b. The body is a JSON object, an array \
 of objects, or one object per line, and may be compressed.
@@ -19,8 +22,10 @@ failed, 130 ended by a second signal.";
 
 /// Take events over HTTP and store them in files, acknowledged at a chosen level
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct ListenArgs {
+    #[command(subcommand)]
+    pub command: Option<ListenCommand>,
     /// Settings file in TOML; keys are option names with underscores, and options override it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -42,6 +47,12 @@ pub(crate) struct ListenArgs {
     pub quiet: bool,
     #[command(flatten)]
     pub given: Given<Settings>,
+}
+
+/// What `proofload listen` does instead of listening.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ListenCommand {
+    Init(InitArgs),
 }
 
 /// All settings of the listener.

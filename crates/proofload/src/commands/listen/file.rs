@@ -102,6 +102,18 @@ mod tests {
     }
 
     #[test]
+    fn the_file_of_init_is_valid_and_so_is_each_of_its_settings() {
+        let text = crate::commands::init::commented(settings::all());
+        let mut builder = ConfigBuilder::new(None).unwrap();
+        assert_eq!(read("listen.toml", &text, &mut builder), Ok(()));
+        assert_eq!(format!("{builder:?}"), format!("{:?}", ConfigBuilder::new(None).unwrap()));
+        let given: Vec<&str> = text.lines().map(|line| line.strip_prefix('#').unwrap_or(line)).collect();
+        let given: Vec<&str> = given.into_iter().filter(|line| !line.starts_with([' ', '-'])).collect();
+        assert_eq!(read("listen.toml", &given.join("\n"), &mut builder), Ok(()));
+        assert_eq!(builder.config.backlog, 128);
+    }
+
+    #[test]
     fn every_mistake_has_its_line() {
         let text = "listen = [\"here\"]\nmax_bdy = 1\nack = \"often\"\n\nbacklog = true\nutc = \"yes\"\nidle_timeout = 5\nroute = [1]";
         let mistakes = read("f", text, &mut ConfigBuilder::new(None).unwrap()).unwrap_err();
