@@ -1,3 +1,5 @@
+mod schema;
+
 use proptest::prelude::*;
 
 use super::*;

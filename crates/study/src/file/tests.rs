@@ -11,7 +11,7 @@ use load::{HttpOption, HttpWorkload, OPTIONS};
 use serde_json::Value;
 use settings::options::{Kind, OptionSpec};
 
-use schema::schema;
+use schema::{lab_schema, schema};
 
 /// Broken studies with mistakes that a schema can express.
 const SEEN: [&str; 15] = [
@@ -45,9 +45,25 @@ fn published(path: &str, wanted: impl FnOnce(&str) -> String) {
 }
 
 #[test]
-fn the_published_schema_is_the_one_of_this_code() {
-    let schema = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
-    published("schema/study.schema.json", |_| schema);
+fn the_published_schemas_are_those_of_this_code() {
+    for (path, schema) in [("schema/study.schema.json", schema()), ("schema/lab.schema.json", lab_schema())] {
+        published(path, |_| serde_json::to_string_pretty(&schema).unwrap() + "\n");
+    }
+}
+
+#[test]
+fn the_schema_of_labs_has_the_keys_that_labs_have() {
+    let mistakes = lab::file::parse("f", "other = 1\n").unwrap_err();
+    let known = mistakes[0].message.split("known here: ").nth(1).unwrap().trim_end_matches(')');
+    let mut known: Vec<&str> = known.split(", ").collect();
+    known.sort_unstable();
+    let schema = lab_schema();
+    assert_eq!(known, schema["properties"].as_object().unwrap().keys().collect::<Vec<_>>());
+    for text in [include_str!("../../../../docs/lab.toml"), include_str!("../../../proofload/src/commands/init/lab.toml")] {
+        let file: Value = toml::from_str(text).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        assert_eq!(validator.iter_errors(&file).map(|error| error.to_string()).collect::<Vec<_>>(), [""; 0]);
+    }
 }
 
 #[test]

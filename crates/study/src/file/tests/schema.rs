@@ -1,7 +1,7 @@
-//! The JSON Schema of study files, which editors use for completion and checks. The program does not have it: it is published in
-//! `docs/schema`.
+//! The JSON Schemas of study and lab files, which editors use for completion and checks. The program does not have them: they are
+//! published in `docs/schema`.
 //!
-//! It is written by hand beside the code that reads the tables: that code reports mistakes better than a schema can,
+//! They are written by hand beside the code that reads the tables: that code reports mistakes better than a schema can,
 //! so there are no types to derive a schema from. Patterns describe what texts may hold; all of them allow `{factor}`
 //! anywhere.
 
@@ -73,6 +73,20 @@ pub(super) fn schema() -> Value {
         "required": ["workload"],
         "properties": properties,
     })
+}
+
+/// The schema of lab files, which have some of a study's tables.
+pub(super) fn lab_schema() -> Value {
+    let properties = json!({
+        "title": { "type": "string", "description": "Title of the lab." },
+        "hosts": hosts(),
+        "links": links(),
+        "processes": processes(),
+    });
+    let mut schema = described_table("Hosts, links and processes on this machine.", properties, &[]);
+    schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    schema["title"] = json!("proofload lab");
+    schema
 }
 
 /// A table with a description.
