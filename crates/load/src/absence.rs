@@ -4,10 +4,10 @@
 //! received the answer. Sending late does: all requests that became due during the absence leave in a burst, wait for
 //! connections, and may queue in the target.
 //!
-//! Queueing theory gives the bound for work-conserving queues (Lindley 1952): arrivals that are delayed by at most *d*
+//! Queueing theory gives the bound for queues that take requests in order (Lindley 1952): arrivals that are delayed by at most *d*
 //! leave at most *d* later. So absences of *d* in all make no request more than *d* longer, and the effect ends once as few
-//! requests are in flight as before. In an open load, the target's arrivals are what was sent: *d* is also the longest time by
-//! which one of them left late, which is less than the sum of absences where the target worked through them.
+//! requests are in flight as before. In an open load the target sees only when requests left, so *d* is also at most the longest
+//! time by which one left late. That is less than the sum where the target kept working during the absences.
 
 use record::Away;
 
@@ -18,12 +18,12 @@ pub(crate) const MIN_ABSENCE_NS: u64 = 250_000;
 pub(crate) const MIN_DISTURBING_NS: u64 = 1_000_000;
 /// Time without absences, in nanoseconds, after which the mean number of requests in flight is known.
 const MIN_BASELINE_NS: u64 = 20_000_000;
-/// The mean is that of at least this number of requests, if there were as many.
+/// The mean covers at least this many requests, once there have been that many.
 const RECENT_REQUESTS: u64 = 512;
-/// Requests that have to find no more than usual in turn, at the most.
-const MOST_IN_TURN: u64 = 8;
-/// Without a baseline: rounds of requests in turn that have to leave as many in flight as the one before.
-const ROUNDS_IN_TURN: u64 = 4;
+/// At most this many requests and one more tell together whether as few are in flight as usual.
+const MAX_BLOCK: u64 = 8;
+/// Rounds of requests in a row that leave no fewer in flight than any round before: nothing of the absence is left to be worked off.
+const ROUNDS_IN_A_ROW: u64 = 6;
 
 /// The absences of one worker.
 #[derive(Debug, Default)]
@@ -35,28 +35,43 @@ pub(crate) struct Absences {
     free_from_ns: u64,
     /// By how much requests that are sent now may be delayed: the sum of the absences since the load was last as usual.
     delay_ns: u64,
-    /// The longest of these absences.
-    longest_ns: u64,
-    /// The most by which a request has left late since then, and by how much the last one did.
-    most_late_ns: u64,
-    last_late_ns: u64,
+    /// The length of the last of these absences, with those just before it, and the longest such length.
+    run_ns: u64,
+    longest_run_ns: u64,
+    /// The largest lateness of a request since then, and that of the last one.
+    max_lateness_ns: u64,
+    last_lateness_ns: u64,
+    /// The most by which any request may have been delayed.
+    max_delay_ns: u64,
     baseline: Baseline,
-    /// Without a baseline: the requests that were begun at a moment, and how many of them were in flight.
-    round: Option<LoadState>,
-    /// Requests that had been begun at the last check of whether the effect is over; `u64::MAX` after an absence.
-    begun_before: u64,
-    /// Requests since then that found no more in flight than usual, one after the other; without a baseline, rounds of requests.
-    undisturbed: u64,
+    recovery: Recovery,
+    /// More requests may be in flight later on, because more are planned.
+    may_grow: bool,
 }
 
-/// How many requests others found in flight while nothing was delayed. Recent ones count more: a load may grow.
+/// How many requests were in flight when another one began, while nothing was delayed. Recent ones count more: a load may grow.
 #[derive(Debug, Default)]
 struct Baseline {
-    found: u64,
+    in_flight: u64,
     requests: u64,
     /// Start of the current undelayed period, and the length of the others.
     since_ns: u64,
     lasted_ns: u64,
+}
+
+/// What shows that the effect of absences is over.
+#[derive(Debug, Default)]
+struct Recovery {
+    /// Requests that had been begun at the last check; none after an absence.
+    begun: Option<u64>,
+    /// The requests of a block, and how many were in flight when each of them began, added up.
+    block: u64,
+    in_flight: u64,
+    /// Requests that had been begun when the current round began: it is over when all of these have ended.
+    round: u64,
+    /// The fewest requests in flight at the end of a round, and the rounds since then.
+    fewest: u64,
+    rounds: u64,
 }
 
 /// Requests in flight and begun at one point in time.
@@ -69,32 +84,32 @@ pub(crate) struct LoadState {
 }
 
 impl Absences {
-    /// No absences; the trial starts at `t0_ns`.
-    pub(crate) fn new(t0_ns: u64) -> Self {
+    /// No absences; the trial starts at `t0_ns`. The planned load may grow.
+    pub(crate) fn new(t0_ns: u64, may_grow: bool) -> Self {
         let baseline = Baseline { since_ns: t0_ns, ..Baseline::default() };
         Self {
             counted_from_ns: t0_ns,
             counted_until_ns: t0_ns,
             free_from_ns: t0_ns,
             baseline,
+            may_grow,
             ..Self::default()
         }
     }
 
     /// Restarts the baseline at the first answer: before it, the load is not yet in its steady state.
     pub(crate) fn first_answered(&mut self, now_ns: u64) {
-        if self.delay_ns == 0 {
-            self.baseline = Baseline { since_ns: now_ns, ..Baseline::default() };
-        }
+        self.baseline = Baseline { since_ns: now_ns, ..Baseline::default() };
+        self.recovery = Recovery::default();
     }
 
-    /// Notes how many requests another one finds in flight, while nothing is delayed.
+    /// Notes how many requests are in flight when another one begins, while nothing is delayed.
     #[inline]
-    pub(crate) fn found(&mut self, in_flight: u64) {
-        self.baseline.found += in_flight;
+    pub(crate) fn note_in_flight(&mut self, in_flight: u64) {
+        self.baseline.in_flight += in_flight;
         self.baseline.requests += 1;
         if self.baseline.requests >= 2 * RECENT_REQUESTS {
-            self.baseline.found /= 2;
+            self.baseline.in_flight /= 2;
             self.baseline.requests /= 2;
         }
     }
@@ -111,6 +126,7 @@ impl Absences {
         self.away.times += u64::from(from_ns > self.counted_until_ns || fresh_ns >= MIN_ABSENCE_NS);
         self.away.total_s += fresh_ns as f64 / 1e9;
         self.away.longest_s = self.away.longest_s.max(by_ns as f64 / 1e9);
+        let is_apart = from_ns.saturating_sub(self.counted_until_ns) > by_ns;
         if from_ns > self.counted_until_ns {
             (self.free_from_ns, self.counted_from_ns) = (self.counted_until_ns, from_ns);
         }
@@ -123,11 +139,12 @@ impl Absences {
             self.baseline.lasted_ns += from_ns.saturating_sub(self.baseline.since_ns);
         }
         self.delay_ns += fresh_ns;
-        self.longest_ns = self.longest_ns.max(by_ns);
+        self.run_ns = if is_apart { by_ns } else { by_ns.max(self.run_ns + fresh_ns) };
+        self.longest_run_ns = self.longest_run_ns.max(self.run_ns);
         // The last request may not have left before the absence.
-        self.most_late_ns = self.most_late_ns.max(self.last_late_ns + fresh_ns);
+        self.max_lateness_ns = self.max_lateness_ns.max(self.last_lateness_ns + fresh_ns);
         // Requests that leave right after the absence are late themselves.
-        (self.round, self.begun_before, self.undisturbed) = (None, u64::MAX, 0);
+        self.recovery = Recovery::default();
         true
     }
 
@@ -143,72 +160,79 @@ impl Absences {
         self.delay_ns
     }
 
-    /// The longest of the absences that may still delay requests, in nanoseconds.
+    /// The longest time of absences in a row that may still delay requests, in nanoseconds.
     #[inline]
-    pub(crate) fn longest_ns(&self) -> u64 {
-        self.longest_ns
+    pub(crate) fn longest_run_ns(&self) -> u64 {
+        self.longest_run_ns
     }
 
-    /// Upper bound of the delay of a request of an open load, in nanoseconds, that is sent now and `late_ns` after it was due. To
-    /// be called for each, in order.
-    pub(crate) fn delay_of_arrival_ns(&mut self, late_ns: u64) -> u64 {
-        self.last_late_ns = late_ns;
-        self.most_late_ns = self.most_late_ns.max(late_ns);
-        self.delay_ns.min(self.most_late_ns)
+    /// Upper bound of the delay of a request that begins now, `late_ns` after it was due, in nanoseconds. To be called for each, in
+    /// order. Of arrivals, which nothing but the schedule makes due, or of others.
+    pub(crate) fn note_begun(&mut self, late_ns: u64, are_arrivals: bool) -> u64 {
+        self.last_lateness_ns = late_ns;
+        self.max_lateness_ns = self.max_lateness_ns.max(late_ns);
+        let delay_ns = self.delay_ns_of(are_arrivals);
+        self.max_delay_ns = self.max_delay_ns.max(delay_ns);
+        delay_ns
+    }
+
+    /// The same bound, without a request that begins.
+    pub(crate) fn delay_ns_of(&self, are_arrivals: bool) -> u64 {
+        if are_arrivals { self.delay_ns.min(self.max_lateness_ns) } else { self.delay_ns }
     }
 
     /// Whether the number of requests that are usually in flight is known.
     pub(crate) fn has_baseline(&self) -> bool {
-        self.baseline.usually_found().is_some()
+        self.baseline.mean().is_some()
     }
 
     /// Ends the delay if no more requests are in flight than usual. To be called when every due request has been sent.
     ///
-    /// Just after an answer, the last request of a queue is in flight alone. So only a request that has just been sent tells that it
-    /// found no queue: beside itself, as many as usual. Where several are in flight, as many have to find that in turn, up to
-    /// [`MOST_IN_TURN`]: what came together is answered together, and leaves gaps.
-    pub(crate) fn caught_up(&mut self, now_ns: u64, load_state: LoadState) {
-        let begun_before = std::mem::replace(&mut self.begun_before, load_state.begun);
-        let is_over = match self.baseline.usually_found() {
-            Some(usual) => {
-                let is_usual = load_state.in_flight <= usual + 1;
-                let begun = load_state.begun.saturating_sub(begun_before);
-                self.undisturbed = if is_usual { self.undisturbed + begun } else { 0 };
-                load_state.in_flight == 0 || self.undisturbed > usual.min(MOST_IN_TURN)
-            }
-            // The queue that an absence left shrinks from one round of requests to the next.
-            None => {
-                let round = *self.round.get_or_insert(load_state);
-                if load_state.begun - load_state.in_flight >= round.begun {
-                    self.undisturbed =
-                        if load_state.in_flight < round.in_flight { 0 } else { self.undisturbed + 1 };
-                    self.round = Some(load_state);
-                }
-                load_state.in_flight == 0 || self.undisturbed >= ROUNDS_IN_TURN
-            }
-        };
-        if is_over {
+    /// Just after an answer, the last request of a queue is in flight alone. So requests that have just begun tell how many there
+    /// were, beside themselves; several together, since what came together is answered together, and leaves gaps. Where the usual is
+    /// not known, or the load grows, the queue of the absence has been worked off when rounds of requests leave no fewer in flight.
+    pub(crate) fn caught_up(&mut self, now_ns: u64, LoadState { in_flight, begun }: LoadState) {
+        let recovery = &mut self.recovery;
+        let fresh = begun - recovery.begun.replace(begun).unwrap_or(begun);
+        recovery.block += fresh;
+        recovery.in_flight += fresh * in_flight.saturating_sub(1);
+        let mut is_usual = false;
+        if let Some(mean) = self.baseline.mean()
+            && recovery.block > (1.1 * mean).min(MAX_BLOCK as f64) as u64
+        {
+            is_usual = recovery.in_flight as f64 <= 1.1 * mean * recovery.block as f64;
+            (recovery.block, recovery.in_flight) = (0, 0);
+        }
+        if begun - in_flight >= recovery.round {
+            let is_fewest = recovery.round == 0 || in_flight < recovery.fewest;
+            (recovery.fewest, recovery.rounds) =
+                if is_fewest { (in_flight, 0) } else { (recovery.fewest, recovery.rounds + 1) };
+            recovery.round = begun;
+        }
+        let are_rounds_enough = self.may_grow || self.baseline.mean().is_none();
+        if in_flight == 0 || is_usual || are_rounds_enough && recovery.rounds >= ROUNDS_IN_A_ROW {
             self.end_delay(now_ns);
         }
     }
 
     /// Ends the delay.
     pub(crate) fn end_delay(&mut self, now_ns: u64) {
-        (self.delay_ns, self.longest_ns, self.most_late_ns, self.last_late_ns) = (0, 0, 0, 0);
+        (self.delay_ns, self.run_ns, self.longest_run_ns) = (0, 0, 0);
+        (self.max_lateness_ns, self.last_lateness_ns) = (0, 0);
         self.baseline.since_ns = now_ns;
     }
 
     /// The absences of the whole trial.
     pub(crate) fn into_total(self) -> Away {
-        self.away
+        Away { delayed_s: Some(self.max_delay_ns as f64 / 1e9), ..self.away }
     }
 }
 
 impl Baseline {
-    /// The mean with a margin for fluctuation, rounded down: what a steady load finds is at times no more than that.
-    fn usually_found(&self) -> Option<u64> {
+    /// The mean, if enough was noted.
+    fn mean(&self) -> Option<f64> {
         let is_known = self.requests > 0 && self.lasted_ns >= MIN_BASELINE_NS;
-        is_known.then(|| (1.1 * self.found as f64 / self.requests as f64) as u64)
+        is_known.then(|| self.in_flight as f64 / self.requests as f64)
     }
 }
 
@@ -224,8 +248,8 @@ mod tests {
 
     #[test]
     fn an_absence_delays_requests_until_as_few_are_in_flight_as_before() {
-        let mut absences = Absences::new(0);
-        (0..2_000).for_each(|_| absences.found(2));
+        let mut absences = Absences::new(0, false);
+        (0..2_000).for_each(|_| absences.note_in_flight(2));
         absences.record(1_000 * MS, 100 * MS);
         assert_eq!(absences.delay_ns(), 100 * MS);
         absences.caught_up(1_010 * MS, load_state(20));
@@ -242,27 +266,23 @@ mod tests {
 
     #[test]
     fn absences_in_which_the_target_went_on_working_do_not_add_up() {
-        let mut absences = Absences::new(0);
+        let mut absences = Absences::new(0, false);
         for at_ms in [1_000, 1_100, 1_200] {
             absences.record(at_ms * MS, 20 * MS);
-            assert_eq!(
-                absences.delay_of_arrival_ns(19 * MS),
-                20 * MS,
-                "the last one before may not have left"
-            );
-            assert_eq!(absences.delay_of_arrival_ns(0), 20 * MS, "it queues behind others");
+            assert_eq!(absences.note_begun(19 * MS, true), 20 * MS, "the last one before may not have left");
+            assert_eq!(absences.note_begun(0, true), 20 * MS, "it queues behind others");
         }
-        assert_eq!((absences.delay_ns(), absences.longest_ns()), (60 * MS, 20 * MS));
+        assert_eq!((absences.delay_ns(), absences.longest_run_ns()), (60 * MS, 20 * MS));
         // Requests that wait for connections are later each time.
-        assert_eq!(absences.delay_of_arrival_ns(50 * MS), 50 * MS);
+        assert_eq!(absences.note_begun(50 * MS, true), 50 * MS);
         absences.record(1_300 * MS, 5 * MS);
-        assert_eq!(absences.delay_of_arrival_ns(50 * MS), 55 * MS);
-        assert_eq!(absences.delay_of_arrival_ns(90 * MS), 65 * MS, "never more than all of them");
+        assert_eq!(absences.note_begun(50 * MS, true), 55 * MS);
+        assert_eq!(absences.note_begun(90 * MS, true), 65 * MS, "never more than all of them");
     }
 
     #[test]
     fn a_short_absence_is_counted_and_delays_nothing_afterwards() {
-        let mut absences = Absences::new(0);
+        let mut absences = Absences::new(0, false);
         absences.record(1_000 * MS, MIN_DISTURBING_NS - 1);
         assert_eq!(absences.delay_ns(), 0);
         assert_eq!(absences.into_total().times, 1);
@@ -270,7 +290,7 @@ mod tests {
 
     #[test]
     fn an_absence_that_is_recorded_twice_counts_once() {
-        let mut absences = Absences::new(0);
+        let mut absences = Absences::new(0, false);
         absences.record(1_000 * MS, 100 * MS);
         // A second answer that lay unread meanwhile.
         absences.record(1_002 * MS, 101 * MS);
@@ -283,7 +303,7 @@ mod tests {
 
     #[test]
     fn an_absence_that_is_noticed_in_parts_counts_whole() {
-        let mut absences = Absences::new(0);
+        let mut absences = Absences::new(0, false);
         absences.record(500 * MS, 10 * MS);
         // A wait that ended a little late, and then an answer that lay unread during all of it.
         absences.record(1_000 * MS, MS);
@@ -295,14 +315,26 @@ mod tests {
 
     #[test]
     fn without_a_baseline_rounds_of_requests_must_leave_no_fewer_in_flight() {
-        let mut absences = Absences::new(0);
+        let mut absences = Absences::new(0, false);
         absences.record(10 * MS, 5 * MS);
-        let states = [(60, 50), (100, 50), (110, 45), (155, 45), (200, 45), (245, 45), (289, 45)];
-        for (begun, in_flight) in states {
+        for (begun, in_flight) in [(60, 50), (100, 50), (110, 45)] {
             absences.caught_up(11 * MS, LoadState { begun, in_flight });
-            assert!(absences.delay_ns() > 0, "{begun}");
         }
-        absences.caught_up(13 * MS, LoadState { begun: 290, in_flight: 45 });
-        assert_eq!(absences.delay_ns(), 0, "four rounds of 45");
+        for round in 1..=ROUNDS_IN_A_ROW {
+            assert!(absences.delay_ns() > 0, "{round}");
+            absences.caught_up(11 * MS, LoadState { begun: 110 + 45 * round, in_flight: 45 });
+        }
+        assert_eq!(absences.delay_ns(), 0);
+    }
+
+    #[test]
+    fn absences_in_a_row_are_one() {
+        let mut absences = Absences::new(0, false);
+        for piece in 1..=5 {
+            absences.record(1_000 * MS + piece * 9 * MS, 8 * MS);
+        }
+        assert_eq!(absences.longest_run_ns(), 40 * MS, "with a millisecond between them");
+        absences.record(1_200 * MS, 10 * MS);
+        assert_eq!(absences.longest_run_ns(), 40 * MS);
     }
 }

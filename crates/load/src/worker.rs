@@ -220,7 +220,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     pub fn run(mut self, t0_ns: u64) -> Finished<W> {
         self.t0_ns = t0_ns;
         self.recorder.start(t0_ns);
-        self.absences = Absences::new(t0_ns);
+        self.absences = Absences::new(t0_ns, self.plan.load.may_grow());
         self.clock_read_ns = self.wire.now_ns();
         self.start_users();
         let end_ns = self.sending_end_ns();
@@ -236,7 +236,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             self.dispatch_due(now_ns);
             if self.absences.delay_ns() > 0 {
                 if end_ns.is_some_and(|end| now_ns >= end) {
-                    self.delay_at_end_ns = self.delay_at_end_ns.max(self.absences.delay_ns());
+                    let delay_ns = self.absences.delay_ns_of(self.are_arrivals());
+                    self.delay_at_end_ns = self.delay_at_end_ns.max(delay_ns);
                 }
                 self.check_caught_up();
             }

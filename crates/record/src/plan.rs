@@ -190,6 +190,16 @@ impl LoadModel {
         matches!(self, Self::Open { .. })
     }
 
+    /// Whether it grows after its beginning.
+    pub fn may_grow(&self) -> bool {
+        match self {
+            Self::Closed { ramp_up_ns, .. } => *ramp_up_ns > 0,
+            Self::Open { stages, .. } => {
+                stages.first().is_some_and(|first| first.from_rate_per_s < self.peak())
+            }
+        }
+    }
+
     /// Its largest load: users of a closed load, the highest rate of an open one in requests per second.
     pub fn peak(&self) -> f64 {
         match self {

@@ -19,7 +19,7 @@ pub(crate) struct Growth {
     /// Growth of the median, in seconds per second.
     pub per_s: f64,
     /// Whether the absences of the generator alone may explain the growth. No response time is longer because of them
-    /// than their total duration.
+    /// than the most by which they delayed a request.
     pub may_be_own: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
     let last = medians.last().map_or(0.0, |&(_, last)| last);
     let passes =
         |last: f64, slope: f64| last + slope * (HORIZON_TRIALS * sending_s).max(MIN_HORIZON_S) > bound_s;
-    let own_s = trial.away.total_s;
+    let own_s = own_s(trial);
     (steadiness >= MIN_CONCORDANCE && passes(last, slope))
         .then(|| Growth { per_s: slope, may_be_own: !passes(last - own_s, slope - own_s / sending_s) })
 }
@@ -69,7 +69,12 @@ pub(crate) fn backlog_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growt
     let due = trial.counts.scheduled as f64;
     let unanswered = due - trial.throughput_per_s * trial.measured_s;
     let per_s = unanswered / due.max(1.0) - first_s / sending_s;
-    Some(Growth { per_s, may_be_own: trial.away.total_s >= per_s * sending_s })
+    Some(Growth { per_s, may_be_own: own_s(trial) >= per_s * sending_s })
+}
+
+/// The most by which absences of the generator may have delayed a request, in seconds.
+fn own_s(trial: &HttpTrial) -> f64 {
+    trial.away.delayed_s.unwrap_or(trial.away.total_s)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ fn a_generator_that_waits_for_its_processor_says_nothing_against_the_target() {
     assert_eq!(rules(HttpPlan { decides: Some(untimed), ..users }, 0.3), None, "no goal bounds a time");
     // Where the loop noticed the waits, each request has its share of them.
     let mut noticed = waited(0.3);
-    noticed.http.away = Away { times: 15, total_s: 0.15, longest_s: 0.01 };
+    noticed.http.away = Away { times: 15, total_s: 0.15, longest_s: 0.01, delayed_s: None };
     assert_eq!(processor_shared(&open, &noticed), None);
     noticed.http.away.total_s = 0.149;
     assert!(processor_shared(&open, &noticed).is_some());
@@ -213,7 +213,7 @@ fn a_trial_of_less_than_200_ms_is_not_judged_by_its_processors() {
 fn a_median_of_few_times_is_not_judged() {
     let of = |times: u64| {
         let mut result = WorkerResult { elapsed_ns: 2_000_000_000, ..WorkerResult::default() };
-        result.http.away = Away { times: 3, total_s: 0.138, longest_s: 0.038 };
+        result.http.away = Away { times: 3, total_s: 0.138, longest_s: 0.038, delayed_s: None };
         (0..times).for_each(|_| result.http.response_time.record_ns(10_000_000, 9_000_000));
         late(&testing::closed(2), &result).map(|(_, evidence)| evidence)
     };

@@ -14,11 +14,11 @@ use crate::{
     wire::{SlotId, Wire},
 };
 
-/// For how long an arrival waits for a connection that gets free while the load recovers from absences, the longest of which took
-/// `longest_ns`: they make no load of their own. A longer wait is for the target: a target that keeps up works off what one
-/// absence made late before the next, and as much is left for answer times that vary.
-pub(super) fn longest_hold_ns(longest_ns: u64) -> u64 {
-    2 * longest_ns + MIN_DISTURBING_NS
+/// For how long an arrival waits for a connection that gets free while the load recovers from absences, of which those in a row took
+/// `longest_run_ns` at the most: absences must not add connections of their own. A longer wait is due to the target: one that keeps
+/// up has served what an absence delayed before the next. The factor of two allows for answer times that vary.
+pub(super) fn longest_hold_ns(longest_run_ns: u64) -> u64 {
+    2 * longest_run_ns + MIN_DISTURBING_NS
 }
 
 /// For how long arrivals are sent before answers are read, in nanoseconds: answers make connections free. Where opening one takes longer
@@ -78,7 +78,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             }
             let delay_ns = self.absences.delay_ns();
             if delay_ns > 0 {
-                let is_own = now_ns - due_ns <= longest_hold_ns(self.absences.longest_ns());
+                let is_own = now_ns - due_ns <= longest_hold_ns(self.absences.longest_run_ns());
                 pool.hold(is_own && self.absences.has_baseline());
             }
             match pool.choose_slot(&mut self.slots, depth) {
@@ -95,7 +95,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 Placement::Slot(slot) => {
                     pool.schedule.take();
                     // A wait that an absence explains is not counted as one for a connection.
-                    if due_ns <= pool.busy_at_ns && now_ns - due_ns > delay_ns {
+                    let own_ns =
+                        if delay_ns > 0 { longest_hold_ns(self.absences.longest_run_ns()) } else { 0 };
+                    if due_ns <= pool.busy_at_ns && now_ns - due_ns > own_ns {
                         self.recorder.waited_busy();
                     }
                     if due_ns <= pool.last_held_ns {
@@ -214,14 +216,33 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Upper bound of the delay by absences of a request that begins `late_ns` after it was due.
     #[inline]
     fn delay_ns(&mut self, late_ns: u64) -> u64 {
-        let sum_ns = self.absences.delay_ns();
-        if sum_ns == 0 {
-            self.absences.found(self.assigned);
+        if self.absences.delay_ns() == 0 {
+            self.absences.note_in_flight(self.assigned);
             return 0;
         }
-        // What follows an answer, or a failure, is due later itself after each absence.
-        let are_arrivals = self.source.is_open() && !X::HAS_STEPS && self.plan.events.is_none();
-        if are_arrivals { self.absences.delay_of_arrival_ns(late_ns) } else { sum_ns }
+        self.absences.note_begun(late_ns, self.are_arrivals())
+    }
+
+    /// Whether nothing but the schedule makes requests due. What follows an answer, or a failure, is due later itself after each
+    /// absence.
+    pub(super) fn are_arrivals(&self) -> bool {
+        self.source.is_open() && !X::HAS_STEPS && self.plan.events.is_none()
+    }
+
+    /// Raises the bounds of a slot's requests that leave now and have waited for their connection: absences since they began, and
+    /// requests that were late before them, delay them too.
+    #[cold]
+    pub(super) fn delayed_until_sent(&mut self, id: SlotId) {
+        if self.source.follows_answers() {
+            return;
+        }
+        let are_arrivals = self.are_arrivals();
+        let slot = &mut self.slots[id as usize];
+        for request in slot.requests.iter_mut().filter(|request| request.sent_ns == 0) {
+            let bound_ns = self.absences.note_begun(request.own_ns, are_arrivals);
+            request.own_ns = request.own_ns.max(bound_ns);
+            request.own_queue_ns = request.own_queue_ns.max(bound_ns);
+        }
     }
 
     fn skipped_by_fault(&mut self) -> bool {

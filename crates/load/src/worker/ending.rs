@@ -106,6 +106,6 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
 
     pub(super) fn sending_ended(&mut self, now_ns: u64) {
         self.sending = false;
-        self.recorder.sending_ended(now_ns, self.absences.delay_ns());
+        self.recorder.sending_ended(now_ns, self.absences.delay_ns_of(self.are_arrivals()));
     }
 }

@@ -54,6 +54,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                     }
                     self.recorder.sent_bytes(sent);
                     self.just_sent = Some(id);
+                    if waited && self.absences.delay_ns() > 0 {
+                        self.delayed_until_sent(id);
+                    }
                     self.mark_sent(id, sent, now_ns);
                     if sent < wanted {
                         continue;

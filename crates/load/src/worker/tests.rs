@@ -343,7 +343,7 @@ fn every_deliberate_fault_breaks_its_own_validity_rule() {
         assert!(rules.contains(&rule), "{fault:?}: {rules:?}");
     }
     // Late sends are in the intervals.
-    let late = Fault::LateSends { every: 8, by_ns: 2 * MS };
+    let late = Fault::LateSends { every: 12, by_ns: 2 * MS };
     let plan = HttpPlan { fault: Some(late), ..testing::open(1_000.0, 2, 10) };
     let (result, rules) = run(plan, Steady { after_ns: MS });
     assert_eq!((rules, absences::wrong(&result, MS)), (vec![], vec![]));

@@ -36,7 +36,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 return (due_ns, Wake::Exactly);
             }
             if self.source.holds() {
-                until_ns = until_ns.min(due_ns + longest_hold_ns(self.absences.longest_ns()) + 1);
+                until_ns = until_ns.min(due_ns + longest_hold_ns(self.absences.longest_run_ns()) + 1);
             }
         }
         // A pause need not be exact to the microsecond; polling for its end would take processor time from others.

@@ -47,7 +47,7 @@ fn disturbed(failed_in_bursts: u64) -> Trial {
     (0..8_900).for_each(|_| http.response_time.record_ns(2_000_000, 0));
     (0..1_000 - failed_in_bursts).for_each(|_| http.response_time.record_ns(12_000_000, 10_000_000));
     (http.counts.failed, http.counts.lost_delayed) = (failed_in_bursts, failed_in_bursts);
-    http.away = Away { times: 20, total_s: 1.0, longest_s: 0.01 };
+    http.away = Away { times: 20, total_s: 1.0, longest_s: 0.01, delayed_s: None };
     trial
 }
 
@@ -174,7 +174,7 @@ fn a_warning_says_which_goals_are_undecided_and_why() {
         assert!(!trial.validity.is_void());
         trial.told(UNDECIDED).unwrap().to_owned()
     };
-    let once = Away { times: 1, total_s: 0.005, longest_s: 0.005 };
+    let once = Away { times: 1, total_s: 0.005, longest_s: 0.005, delayed_s: None };
     let words = "'p99 ≤ 10 ms' is undecided (p99 6.00–11.0 ms): sound for 99.5 % of 1 s (longest stall 5.00 ms); give the generator \
                  processors of its own (--cpus)";
     assert_eq!(told(once), words);

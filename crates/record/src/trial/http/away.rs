@@ -15,6 +15,9 @@ pub struct Away {
     pub total_s: f64,
     /// The longest absence, in seconds.
     pub longest_s: f64,
+    /// The most by which absences may have delayed a request, in seconds; not known of trials of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delayed_s: Option<f64>,
 }
 
 impl Away {
@@ -23,6 +26,7 @@ impl Away {
         self.times += other.times;
         self.total_s += other.total_s;
         self.longest_s = self.longest_s.max(other.longest_s);
+        self.delayed_s = self.delayed_s.into_iter().chain(other.delayed_s).reduce(f64::max);
     }
 }
 

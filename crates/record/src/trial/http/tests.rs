@@ -35,9 +35,9 @@ fn use_of_processes_adds_up_except_for_the_busiest() {
 
 #[test]
 fn absences_add_up_except_for_the_longest() {
-    let mut away = Away { times: 1, total_s: 2.0, longest_s: 2.0 };
-    away.merge(&Away { times: 4, total_s: 1.5, longest_s: 0.5 });
-    assert_eq!(away, Away { times: 5, total_s: 3.5, longest_s: 2.0 });
+    let mut away = Away { times: 1, total_s: 2.0, longest_s: 2.0, delayed_s: Some(2.0) };
+    away.merge(&Away { times: 4, total_s: 1.5, longest_s: 0.5, delayed_s: Some(0.75) });
+    assert_eq!(away, Away { times: 5, total_s: 3.5, longest_s: 2.0, delayed_s: Some(2.0) });
 }
 
 #[test]
