@@ -164,7 +164,7 @@ impl Search {
                 self.trial_seconds += effective_duration_s;
                 self.void_in_a_row = 0;
                 self.pending = None;
-                self.undecided.clear();
+                self.keep_decided(candidate);
                 if !candidate.is_warm_up {
                     let lengths_s = [candidate.duration_s, effective_duration_s];
                     let trial = Trial::new(lengths_s, loss_ratios, Vec::new());
@@ -349,6 +349,15 @@ impl Search {
             self.reads_ends = true;
             self.rules = bound_rules(&self.plan.goals, true);
             self.strategy.use_rules(&self.rules);
+        }
+    }
+
+    /// Keeps what earlier attempts at a load have decided about some goals, which is not tried again until it pleases.
+    fn keep_decided(&mut self, candidate: Candidate) {
+        let has_decided = |trial: &Trial| trial.undecided.len() < self.plan.goals.len();
+        for mut trial in std::mem::take(&mut self.undecided).into_iter().filter(has_decided) {
+            trial.forgotten.clone_from(&trial.undecided);
+            self.trials.add(candidate.position, trial, &self.rules);
         }
     }
 

@@ -432,6 +432,29 @@ fn trials_that_stay_undecided_lie_between_the_bounds() {
 }
 
 #[test]
+fn what_an_attempt_decides_about_one_goal_counts_though_it_leaves_another_undecided() {
+    let goals = ["strict", "lenient"].map(|name| SearchGoal {
+        name: name.to_owned(),
+        exceed_ratio: 0.0,
+        ..Preset::Mlrsearch.goal("", 0.0)
+    });
+    let plan = SearchPlan::new(Unit::Continuous, 10.0, 1e5, goals.to_vec());
+    // First attempts above 500 miss the strict goal; their repeats meet both up to 2,000.
+    let (outcome, _) = run(plan, |trial| match trial.attempt {
+        0 => TrialOutcome::Undecided {
+            loss_ratios: vec![above(500.0, trial.load), 1.0],
+            goals: vec![1],
+            is_exhausted: false,
+        },
+        _ => lost(above(2_000.0, trial.load), 2, trial),
+    });
+    let bound = |goal: usize| loads(&outcome.goals[goal].lower, &outcome.goals[goal].upper);
+    let (strict, lenient) = (bound(0), bound(1));
+    assert!(strict.0.is_some_and(|lower| lower <= 500.0), "{outcome:?}");
+    assert!(lenient.0.is_some_and(|lower| lower > 1_500.0), "{outcome:?}");
+}
+
+#[test]
 fn an_undecided_trial_decides_nothing_where_a_repeat_does() {
     let capacity = 1_234.0;
     let plan = common::limit_rate((10.0, 1e5), 0.0);
