@@ -308,7 +308,7 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
                 "{address} is in a network of {name}: its hosts find it by ARP or neighbour discovery"
             ));
         } else {
-            let next = format!("a router must send it to an address of {name}");
+            let next = format!("a router must send packets for {address} to an address of {name}");
             all.add(Verdict::Note, format!("{address} is in no network of {name}"), next);
         }
     }

@@ -26,7 +26,7 @@ use crate::Error;
 pub(crate) const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 /// BPF_FS_MAGIC (linux/magic.h).
 const BPF_MAGIC: u64 = 0xcafe_4a11;
-/// How long to wait for an earlier daemon of the name that is ending.
+/// How long to wait for the previous daemon of this name, if it is still ending.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The folder of all balancers.

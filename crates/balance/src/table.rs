@@ -45,7 +45,7 @@ pub struct Table {
     settings: Array<MapData, SettingsBytes>,
     services: HashMap<MapData, ServiceKeyBytes, ServiceBytes>,
     servers: Array<MapData, ServerBytes>,
-    /// The same table, opened once for each writer.
+    /// The table of rings, opened once for each thread that writes rings.
     rings: Vec<Rings>,
     server_counts: PerCpuArray<MapData, ServerCountsOfCore>,
     vip_counts: PerCpuArray<MapData, [u64; REASONS]>,

@@ -42,7 +42,7 @@ impl Folder {
         let name = folder.path().file_name().unwrap_or_default().to_string_lossy().replacen(YOUNG, FOLDER, 1);
         let named = Path::new("/tmp").join(name);
         fs::rename(folder.path(), &named)?;
-        // The folder no longer exists under its first name.
+        // The folder was renamed, so there is nothing left for `TempDir` to remove.
         let _ = folder.keep();
         Ok(Self { path: named, _lock: lock })
     }

@@ -28,7 +28,7 @@ impl Senders {
         (self.used, self.in_flight_squared) = (SenderUse::default(), 0.0);
     }
 
-    /// Adds what the kernel has accumulated for a connection since the last look. After the load, nothing else of a look counts.
+    /// Adds what the kernel has counted for a connection since the last look. After the load has ended, only these counts are used.
     pub(crate) fn look_after_load(&mut self, connection: &Connection) {
         let ends = (connection.local, connection.remote);
         let before = self.known.insert(ends, connection.info.clone()).unwrap_or_default();

@@ -193,7 +193,7 @@ impl Here {
             let next = if rustix::process::geteuid().is_root() {
                 "the kernel's own, or of another network namespace"
             } else {
-                "run proofload as root to see those of other users"
+                "run proofload as root to see the processes of other users"
             };
             let why = format!("the processes of {} listening sockets are not seen; {next}", hidden.len());
             self.programs_missing.insert(PROGRAMS.to_owned(), why);

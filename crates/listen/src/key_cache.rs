@@ -30,7 +30,7 @@ impl KeyCache {
         Self { known: HashMap::new(), members, last: None }
     }
 
-    /// Whether a key of one event also holds for another event of the same tag at this time.
+    /// Whether a key that is already known can be used for another event with the same tag at this time.
     #[inline]
     pub(crate) fn is_valid_for(&self, key: &Key, seconds: i64) -> bool {
         self.members.is_empty() && covers_time(key, seconds)

@@ -366,7 +366,7 @@ fn as_root_a_file_that_is_refused_is_read_at_the_next_start() {
         assert!(matches!(daemon.weigh(5), Answer::Done { .. }), "it goes on");
         let saved = fs::read_to_string(daemon.instance.state()).unwrap();
         assert!(saved.contains("1000") && !saved.contains("28999"), "the refused file counts as read");
-        // Some keys can change by a restart with kept tables, and others only by one with new tables.
+        // Some keys need a restart that keeps the tables, others one with new tables.
         for (key, next) in [
             ("hook = \"cls\"", "`proofload balance stop --keep`"),
             ("[tables]\nflows = 9", "stop`, which ends"),

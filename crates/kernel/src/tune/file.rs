@@ -13,7 +13,7 @@ pub struct Line {
 pub fn parse(text: &str) -> Vec<Line> {
     let line = |(index, line): (usize, &str)| {
         let line = line.trim();
-        // A minus sign and a name without a value exclude this name from a pattern.
+        // In files of sysctl.d, `-NAME` without a value takes NAME out of earlier patterns.
         let is_exclusion = line.starts_with('-') && !line.contains('=');
         let is_setting = !line.is_empty() && !line.starts_with(['#', ';']) && !is_exclusion;
         is_setting.then(|| Line { number: index + 1, setting: setting(line).ok_or_else(|| line.to_owned()) })

@@ -274,7 +274,7 @@ fn tcp(to: &str, plan: &Plan) -> Result<Ready, Option<String>> {
     Ok(Ready::Tcp(address(host, plan)?, port.parse().map_err(|_| None)?))
 }
 
-/// Resolves an address, `localhost`, a host of the lab, or `self` (none).
+/// Resolves an address, `localhost` or a host of the lab; none for `self`.
 fn address(host: &str, plan: &Plan) -> Result<Option<IpAddr>, Option<String>> {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match host {

@@ -76,8 +76,8 @@ pub(super) fn repeated(headers: &[(String, Text)]) -> Option<String> {
     Some(format!("there are {} fields {name}, and a request has one: leave out the others", count(name)))
 }
 
-/// Why a field must not be sent with a body: it says another length than is sent, and the target would wait for the rest. Of a
-/// body of templates, the length is not known before.
+/// Why a field must not be sent with a body: it says another length than is sent, and the target would wait for the rest. The
+/// length of a body with templates is not known in advance.
 pub(super) fn wrong_framing(name: &str, value: &str, body_bytes: Option<usize>) -> Option<String> {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     let is_wrong = is("transfer-encoding")

@@ -56,7 +56,7 @@ enum BalanceCommand {
 /// Which balancer.
 #[derive(Debug, Args)]
 struct WhichArgs {
-    /// Name of the balancer, where several run; the name of its device unless it was given
+    /// Name of the balancer, where several run [default: the name of its device]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }

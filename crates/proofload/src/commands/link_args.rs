@@ -58,7 +58,7 @@ pub(crate) struct LinkArgs {
     /// Share of packets that are duplicated
     #[arg(long, value_name = "RATIO", help_heading = SHAPE)]
     duplicate: Option<String>,
-    /// Values that differ from B to A, such as rate=20mbit; repeatable
+    /// Value for the direction from B to A, where it differs, such as rate=20mbit; repeatable
     #[arg(long, value_name = "KEY=VALUE", help_heading = SHAPE)]
     back: Vec<String>,
     /// Seed of everything random

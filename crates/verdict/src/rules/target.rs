@@ -265,7 +265,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     };
     let share = share_at(observed, place, us as f64 / 1e6);
     let evidence = format!("some process waited for a disk {} of the time", percent(share));
-    // The kernel's count leaves out programs that wait for the journal of a file system, so blocked samples count as well.
+    // The kernel does not count waits for the journal of a file system, so samples that found the program blocked are used too.
     let stood = target_programs(observed).find(|(_, program)| {
         program.samples >= MIN_SAMPLES && program.samples_blocked * 2 >= program.samples
     });

@@ -21,7 +21,7 @@ const REQUESTS_OF_A_TIME_LIMIT: &str = "50000";
 
 const HTML: &str = "ab's table of HTML is not written; --html FILE writes a page";
 const VALUES: &str = "not written; --json FILE has every percentile, --hlog FILE the histograms";
-const PROXY: &str = "ab hands the proxy each request; proofload http makes a tunnel through the proxy: --proxy http://HOST:PORT";
+const PROXY: &str = "ab sends each request to the proxy; proofload http makes a tunnel through the proxy: --proxy http://HOST:PORT";
 
 const ROWS: &[Row] = &[
     row('n', "", "REQUESTS", Own("proofload http --requests; 1 unless given")),
