@@ -1,14 +1,17 @@
 //! What the source says outside of its logic: every message in one file for review, and no public name that nobody names.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt::Write,
     fs,
     path::{Path, PathBuf},
 };
 
 use proofload_tests::rust_files;
-use syn::visit::{self, Visit};
+use syn::{
+    Item, ItemStruct, Meta, Type,
+    visit::{self, Visit},
+};
 
 /// Every message of the crates, by file. `make docs` writes it anew.
 const MESSAGES: &str = "tests/messages.txt";
@@ -62,15 +65,78 @@ fn every_message_is_in_the_file_of_messages() {
     );
 }
 
+/// Lines of a file, fields of a type, and files with its `impl`s, at the most: what changes its state is read in one sitting.
+const MOST_LINES: usize = 600;
+const MOST_FIELDS: usize = 20;
+const MOST_FILES: usize = 3;
+
+/// Types that have more yet. They may shrink, and then leave the list.
+const LARGE: [(&str, usize, usize); 12] = [
+    ("balance::Daemon", 20, 5),
+    ("copy::Carrier", 20, 6),
+    ("lab::Lab", 20, 5),
+    ("listen::Engine", 20, 5),
+    ("load::HttpWorkload", 20, 9),
+    ("load::Recorder", 22, 5),
+    ("load::Slot", 30, 3),
+    ("load::Worker", 34, 9),
+    ("record::ResultFolder", 20, 4),
+    ("serve::Engine", 20, 4),
+    ("study::Runner", 25, 4),
+    ("study::Testbed", 20, 5),
+];
+
 #[test]
-fn no_file_is_longer_than_a_sitting() {
-    let long: Vec<String> = sources()
-        .iter()
-        .map(|(path, text)| (path, text.lines().count()))
-        .filter(|(_, lines)| *lines > 400)
-        .map(|(path, lines)| format!("{path}: {lines} lines"))
-        .collect();
-    assert!(long.is_empty(), "files of more than 400 lines: {long:#?}");
+fn the_state_of_a_type_is_read_in_one_sitting() {
+    let mut large: Vec<String> = Vec::new();
+    let mut types: BTreeMap<String, (usize, BTreeSet<String>)> = BTreeMap::new();
+    for (path, text) in sources() {
+        let lines = text.lines().count();
+        if lines > MOST_LINES {
+            large.push(format!("{path}: {lines} lines"));
+        }
+        let crate_name = path.split('/').nth(1).unwrap_or_default();
+        for item in syn::parse_file(&text).unwrap().items {
+            let (name, fields) = match &item {
+                Item::Struct(item) if !is_plan(item) => (item.ident.to_string(), item.fields.len()),
+                Item::Impl(item) if item.trait_.is_none() => (type_name(&item.self_ty), 0),
+                _ => continue,
+            };
+            let (most, files) = types.entry(format!("{crate_name}::{name}")).or_default();
+            *most = fields.max(*most);
+            if fields == 0 {
+                files.insert(path.clone());
+            }
+        }
+    }
+    for (name, (fields, files)) in &types {
+        let listed = LARGE.iter().find(|(large, ..)| large == name);
+        let (most_fields, most_files) =
+            listed.map_or((MOST_FIELDS, MOST_FILES), |(_, fields, files)| (*fields, *files));
+        if *fields > most_fields || files.len() > most_files {
+            large.push(format!("{name}: {fields} fields, `impl`s in {files:?}"));
+        }
+        if listed.is_some() && *fields <= MOST_FIELDS && files.len() <= MOST_FILES {
+            large.push(format!("{name} has shrunk: take it off the list"));
+        }
+    }
+    assert!(large.is_empty(), "{large:#?}");
+}
+
+/// Whether a type is made of settings, or goes into a file: it has a field for each of what it says.
+fn is_plan(item: &ItemStruct) -> bool {
+    let derives = |derived: &str| {
+        item.attrs.iter().any(|attribute| match &attribute.meta {
+            Meta::List(list) => list.tokens.to_string().contains(derived),
+            _ => false,
+        })
+    };
+    item.ident.to_string().ends_with("Config") || derives("Serialize") || derives("Args")
+}
+
+fn type_name(of: &Type) -> String {
+    let Type::Path(path) = of else { return String::new() };
+    path.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default()
 }
 
 /// A message is a text with a blank within it, or a comment that is a help text.
