@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use record::{
     CensoredTimes, HttpPlan, HttpTrial, Interval, LittlesLaw, LoadModel, Measured, OwnPercentile, Span,
     Trial, Validity, VoidReason, Warning,
+    percentile::usual,
     trial::SCHEMA,
     units::{show_count, show_time_ns},
 };
@@ -140,9 +141,8 @@ fn away_warning(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercen
         / (result.elapsed_ns.max(1) as f64 / 1e9)
         / f64::from(result.http.cpu.threads.max(1));
     let is_wide = percentiles.iter().any(|affected| affected.times == RESPONSE_TIME);
-    let times = validity::TOLD.map(|(quantile, name)| (name, result.http.response_time.percentile(quantile)));
+    let times = usual().map(|told| (told.name, result.http.response_time.percentile(told.quantile)));
     let mut wide: Vec<String> = times
-        .iter()
         .filter(|(_, time)| time.is_wide())
         .map(|(name, time)| format!("{name} within {}", time.in_words(|ns| show_time_ns(ns as u64))))
         .collect();

@@ -4,13 +4,12 @@
 
 use record::{
     ErrorClass, Histogram, HttpPlan, HttpTrial, LoadModel, Origin, SoundTime, VoidReason, VoidRule,
+    percentile::{self, Percentile},
     units::{show_nominal_time_ns, show_time_ns},
 };
 
 use crate::worker_result::WorkerResult;
 
-/// The percentiles whose intervals are reported.
-pub(crate) const TOLD: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
 /// A percentile with fewer times beyond it is random.
 const MIN_BEYOND: f64 = 10.0;
 /// A median of fewer times is random.
@@ -122,9 +121,9 @@ pub fn soundness_in_words(http: &HttpTrial, elapsed_s: f64) -> String {
 /// if they have too few times.
 pub fn sound_time_in_words(sound: &SoundTime, elapsed_s: f64) -> Option<String> {
     let count = sound.response_time.count() as f64;
-    let known = TOLD.iter().filter(|(quantile, _)| count * (1.0 - quantile) >= MIN_BEYOND);
-    let known = known.map(|(quantile, name)| {
-        format!("{name} {}", show_time_ns(sound.response_time.quantile_ns(*quantile)))
+    let known = percentile::usual().filter(|known| count * (1.0 - known.quantile) >= MIN_BEYOND);
+    let known = known.map(|Percentile { name, quantile, .. }| {
+        format!("{name} {}", show_time_ns(sound.response_time.quantile_ns(quantile)))
     });
     let known: Vec<String> = known.collect();
     let percent = (100.0 * sound.total_s / elapsed_s.max(1e-9)).min(100.0).floor();

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     audit::AuditResult,
     plan::LoadModel,
+    quantity,
     span::Span,
     trial::{HttpTrial, Measured, Trial},
     units::{show_nominal_time_ns, show_number, show_time_ns},
@@ -45,7 +46,7 @@ pub enum GoalQuantity {
     Duplicated,
     /// Stored events: those that differ from what was sent are lost to the goal.
     Corrupt,
-    /// A quantity that the plan declares: everything is lost if it is missing, above `at_most` or below `at_least`.
+    /// A quantity by its name: everything is lost if it is missing, above `at_most` or below `at_least`.
     #[serde(rename = "given")]
     Declared {
         /// The quantity's name.
@@ -112,24 +113,33 @@ impl Goal {
         self.loss_ratio_bounds(trial, audit).1
     }
 
-    /// What the goal bounds, as an interval: its percentile of the response time in nanoseconds, otherwise the share that is
-    /// lost.
+    /// What the goal bounds, as an interval: its percentile of the response time in nanoseconds, a quantity of requests in its own
+    /// unit, otherwise the share that is lost.
     pub fn bounded(&self, trial: &Trial, audit: Option<&AuditResult>) -> Span {
         match (&self.quantity, trial.http()) {
             (GoalQuantity::ResponseTime { .. }, Some(http)) => {
                 http.response_time.percentile(1.0 - self.loss_ratio)
             }
-            _ => {
-                let (least, most) = self.loss_ratio_bounds(trial, audit);
-                Span { least, ..Span::exact(most) }
+            (GoalQuantity::Declared { quantity, .. }, Some(_)) => {
+                quantity::of_trial(quantity, trial, audit).unwrap_or_else(|| self.lost(trial, audit))
             }
+            _ => self.lost(trial, audit),
         }
+    }
+
+    /// The share that is lost, as an interval.
+    fn lost(&self, trial: &Trial, audit: Option<&AuditResult>) -> Span {
+        let (least, most) = self.loss_ratio_bounds(trial, audit);
+        Span { least, ..Span::exact(most) }
     }
 
     /// What the goal bounds, in words: `p99 8.20–12.1 ms`, `≤ 0.2 % lost`.
     pub fn bounded_in_words(&self, trial: &Trial, audit: Option<&AuditResult>) -> String {
         let bounded = self.bounded(trial, audit);
-        match self.quantity {
+        match &self.quantity {
+            GoalQuantity::Declared { quantity, .. } if trial.http().is_some() => {
+                format!("{quantity} {}", bounded.in_words(show_number))
+            }
             GoalQuantity::ResponseTime { .. } => {
                 let percentile = as_percentile(1.0 - self.loss_ratio);
                 format!("p{percentile} {}", bounded.in_words(|ns| show_time_ns(ns as u64)))
@@ -175,7 +185,11 @@ impl Goal {
                 let is_within = |lowest: f64, highest: f64| {
                     at_most.is_none_or(|max| highest <= max) && at_least.is_none_or(|min| lowest >= min)
                 };
-                match trial.range_of(quantity) {
+                let of_requests = || {
+                    let span = quantity::of_trial(quantity, trial, audit)?;
+                    Some([span.least, if span.at_least { f64::INFINITY } else { span.most }])
+                };
+                match trial.range_of(quantity).or_else(of_requests) {
                     Some([least, most]) if is_within(least, most) => both(0.0),
                     Some([least, most]) if !is_within(most, least) => both(1.0),
                     // It contains the bound, or is not known.

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 pub use censored::CensoredTimes;
 use packed::Packed;
 
+use crate::percentile::PercentilesUs;
+
 type Hdr = hdrhistogram::Histogram<u64>;
 
 /// Smallest time that is resolved, in nanoseconds: the lowest bins are 64 ns wide.
@@ -193,19 +195,12 @@ impl Histogram {
     pub fn summary(&self) -> Summary {
         // An empty histogram has no statistics, not 0.
         let us = |ns: f64| (!self.is_empty()).then_some(ns / 1e3);
-        let quantile = |q| us(self.quantile_ns(q) as f64);
         Summary {
             count: self.count(),
             min_us: us(self.min_ns() as f64),
             mean_us: us(self.mean_ns()),
             stdev_us: us(self.stdev_ns()),
-            p50_us: quantile(0.5),
-            p75_us: quantile(0.75),
-            p90_us: quantile(0.9),
-            p95_us: quantile(0.95),
-            p99_us: quantile(0.99),
-            p99_9_us: quantile(0.999),
-            p99_99_us: quantile(0.9999),
+            percentiles: PercentilesUs::of(|quantile| us(self.quantile_ns(quantile) as f64)),
             max_us: us(self.max_ns() as f64),
         }
     }
@@ -267,13 +262,8 @@ pub struct Summary {
     pub min_us: Option<f64>,
     pub mean_us: Option<f64>,
     pub stdev_us: Option<f64>,
-    pub p50_us: Option<f64>,
-    pub p75_us: Option<f64>,
-    pub p90_us: Option<f64>,
-    pub p95_us: Option<f64>,
-    pub p99_us: Option<f64>,
-    pub p99_9_us: Option<f64>,
-    pub p99_99_us: Option<f64>,
+    #[serde(flatten)]
+    pub percentiles: PercentilesUs,
     pub max_us: Option<f64>,
 }
 
@@ -320,7 +310,7 @@ mod tests {
             json.as_object().unwrap().iter().all(|(name, value)| name == "count" || value.is_null()),
             "{json}"
         );
-        assert!(of(&[1_000]).summary().p50_us.is_some());
+        assert!(of(&[1_000]).summary().percentiles.p50_us.is_some());
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod histogram;
 pub mod input;
 mod named;
 mod noise;
+pub mod percentile;
 pub mod plan;
 pub mod printable;
 pub mod quantity;

@@ -9,9 +9,10 @@ use crate::{
     audit::AuditResult,
     goal::Goal,
     histogram::Histogram,
+    percentile::{Percentile, columns, usual},
     span::Span,
     study::{DeclaredQuantity, StudyPlan, TrialEntry},
-    trial::{HttpTrial, Kind},
+    trial::{HttpTrial, Kind, Trial},
 };
 
 /// Name of the quantity: completed requests per second.
@@ -58,10 +59,16 @@ pub struct Column {
 pub enum Reading {
     /// A quantile of the response time (0 to 1).
     Response(f64),
+    /// A quantile of the time to the first byte of an answer.
+    FirstByte(f64),
+    /// A quantile of the time to connect.
+    Connect(f64),
+    /// A quantile of the time of a TLS handshake.
+    Handshake(f64),
     /// From the measurements of HTTP requests.
     Http(fn(&HttpTrial) -> Option<Span>),
-    /// From the trial's entry.
-    Entry(fn(&TrialEntry) -> Option<Span>),
+    /// From the trial, and what an audit of it found.
+    Audited(fn(&Trial, Option<&AuditResult>) -> Option<Span>),
     /// From [`Trial::quantities`](crate::Trial), by its name.
     Declared,
 }
@@ -79,9 +86,20 @@ pub fn quantities(plan: &StudyPlan) -> Vec<Quantity> {
     defined.into_iter().chain(declared).chain([errors()]).collect()
 }
 
+/// The quantities that any trial of requests has.
+pub fn of_requests() -> Vec<Quantity> {
+    http().into_iter().chain([errors()]).collect()
+}
+
+/// A quantity of a trial of requests by its name, if the trial has it.
+pub fn of_trial(name: &str, trial: &Trial, audit: Option<&AuditResult>) -> Option<Span> {
+    trial.http()?;
+    of_requests().into_iter().find(|quantity| quantity.name == name)?.read_trial(trial, audit)
+}
+
 /// The quantities of HTTP trials, without errors, which every kind has.
 fn http() -> Vec<Quantity> {
-    vec![
+    let rates = [
         higher_is_better(THROUGHPUT, "throughput", Reading::Http(|http| Some(http.throughput())))
             .among_main_figures(Column {
                 head: Cow::Borrowed("throughput"),
@@ -93,51 +111,57 @@ fn http() -> Vec<Quantity> {
         higher_is_better(
             "stored_events_per_s",
             "events stored",
-            Reading::Entry(|entry| Some(per_s(entry, entry.audit.as_ref()?.stored as f64))),
+            Reading::Audited(|trial, audit| Some(per_s(trial, audit?.stored as f64))),
         ),
         higher_is_better(
             "stored_bytes_per_s",
             "bytes stored",
-            Reading::Entry(|entry| Some(per_s(entry, stored_bytes(entry.audit.as_ref()?)))),
+            Reading::Audited(|trial, audit| Some(per_s(trial, stored_bytes(audit?)))),
         ),
         higher_is_better(
             "sent_bytes_per_s",
             "bytes sent",
-            Reading::Entry(|entry| Some(per_s(entry, entry.trial.http()?.counts.sent_bytes as f64))),
+            Reading::Audited(|trial, _| Some(per_s(trial, trial.http()?.counts.sent_bytes as f64))),
         ),
         higher_is_better(
             "received_bytes_per_s",
             "bytes received",
-            Reading::Entry(|entry| Some(per_s(entry, entry.trial.http()?.counts.received_bytes as f64))),
+            Reading::Audited(|trial, _| Some(per_s(trial, trial.http()?.counts.received_bytes as f64))),
         ),
-        lower_is_better(RESPONSE_P50, "response time, p50", Reading::Response(0.5))
-            .among_main_figures(response_column("p50", None)),
-        lower_is_better("response_p90_us", "response time, p90", Reading::Response(0.9)),
-        lower_is_better(RESPONSE_P99, "response time, p99", Reading::Response(0.99))
-            .among_main_figures(response_column("p99", Some("Response time, p99"))),
-        lower_is_better("response_p99_9_us", "response time, p99.9", Reading::Response(0.999)),
-        lower_is_better(
-            "connect_p99_us",
-            "time to connect, p99",
-            Reading::Http(|http| quantile_us(&http.connect_time, 0.99)),
-        ),
-        lower_is_better(
-            "handshake_p50_us",
-            "TLS handshake, p50",
-            Reading::Http(|http| quantile_us(&http.handshake_time, 0.5)),
-        ),
-        lower_is_better(
-            "handshake_p99_us",
-            "TLS handshake, p99",
-            Reading::Http(|http| quantile_us(&http.handshake_time, 0.99)),
-        ),
-    ]
+    ];
+    let response =
+        columns().map(|percentile| of_times("response", "response time", percentile, Reading::Response));
+    let others = [
+        ("first_byte", "first byte", Reading::FirstByte as fn(f64) -> Reading),
+        ("connect", "time to connect", Reading::Connect),
+        ("handshake", "TLS handshake", Reading::Handshake),
+    ];
+    let others = others.into_iter().flat_map(|(name, words, reading)| {
+        usual().map(move |percentile| of_times(name, words, percentile, reading))
+    });
+    rates.into_iter().chain(response).chain(others).collect()
+}
+
+/// A percentile of some times; that of response times may be a main figure.
+fn of_times(name: &str, words: &str, percentile: Percentile, reading: impl Fn(f64) -> Reading) -> Quantity {
+    let quantity = Quantity {
+        name: Cow::Owned(format!("{name}_{}_us", percentile.key)),
+        words: Cow::Owned(format!("{words}, {}", percentile.name)),
+        ..lower_is_better("", "", reading(percentile.quantile))
+    };
+    match &*quantity.name {
+        RESPONSE_P50 => quantity.among_main_figures(response_column(percentile.name, None)),
+        RESPONSE_P99 => {
+            quantity.among_main_figures(response_column(percentile.name, Some("Response time, p99")))
+        }
+        _ => quantity,
+    }
 }
 
 fn errors() -> Quantity {
     Quantity {
     may_be_zero: true,
-    ..lower_is_better("error_ratio", "errors", Reading::Entry(error_ratio))
+    ..lower_is_better("error_ratio", "errors", Reading::Audited(error_ratio))
         .among_main_figures(Column {
             head: Cow::Borrowed("errors"),
             metric: "proofload_error_ratio",
@@ -154,22 +178,28 @@ pub fn main_figures(quantities: &[Quantity]) -> impl Iterator<Item = (&Quantity,
 }
 
 impl Quantity {
-    /// The value in a trial, if the trial has one.
+    /// The value in a trial of a study, if the trial has one.
     pub fn read(&self, entry: &TrialEntry) -> Option<Span> {
+        self.read_trial(&entry.trial, entry.audit.as_ref())
+    }
+
+    /// The value in a trial, if the trial has one.
+    pub fn read_trial(&self, trial: &Trial, audit: Option<&AuditResult>) -> Option<Span> {
         match self.reading {
-            Reading::Response(quantile) => entry.trial.http().and_then(|http| {
+            Reading::Response(quantile) => trial.http().and_then(|http| {
                 let times = &http.response_time;
                 // Without times there is no quantile, not 0.
                 let is_timed = !times.observed.is_empty() || !times.censored.is_empty();
                 is_timed.then(|| times.percentile(quantile).map(|ns| ns / 1e3))
             }),
-            Reading::Http(read) => entry.trial.http().and_then(read),
-            Reading::Entry(read) => read(entry),
+            Reading::FirstByte(quantile) => quantile_us(&trial.http()?.first_byte_time, quantile),
+            Reading::Connect(quantile) => quantile_us(&trial.http()?.connect_time, quantile),
+            Reading::Handshake(quantile) => quantile_us(&trial.http()?.handshake_time, quantile),
+            Reading::Http(read) => trial.http().and_then(read),
+            Reading::Audited(read) => read(trial, audit),
             // The figures of a failed program are not those of its task.
-            Reading::Declared if entry.trial.command().is_some_and(|trial| trial.failed_ratio() > 0.0) => {
-                None
-            }
-            Reading::Declared => entry.trial.declared(&self.name),
+            Reading::Declared if trial.command().is_some_and(|trial| trial.failed_ratio() > 0.0) => None,
+            Reading::Declared => trial.declared(&self.name),
         }
     }
 
@@ -227,14 +257,14 @@ fn quantile_us(times: &Histogram, quantile: f64) -> Option<Span> {
     (!times.is_empty()).then(|| Span::exact(times.quantile_ns(quantile) as f64 / 1e3))
 }
 
-fn error_ratio(entry: &TrialEntry) -> Option<Span> {
-    Some(Span::exact(Goal::errors(0.0).loss_ratio_of(&entry.trial, None)))
+fn error_ratio(trial: &Trial, _: Option<&AuditResult>) -> Option<Span> {
+    Some(Span::exact(Goal::errors(0.0).loss_ratio_of(trial, None)))
 }
 
 /// What requests bring is bounded as their rate is.
-fn per_s(entry: &TrialEntry, count: f64) -> Span {
-    let rate = count / entry.trial.elapsed_s.max(1e-9);
-    let throughput = entry.trial.http().map_or(Span::exact(1.0), HttpTrial::throughput);
+fn per_s(trial: &Trial, count: f64) -> Span {
+    let rate = count / trial.elapsed_s.max(1e-9);
+    let throughput = trial.http().map_or(Span::exact(1.0), HttpTrial::throughput);
     Span::of_rate(rate, rate * throughput.most / throughput.value, throughput.at_least)
 }
 

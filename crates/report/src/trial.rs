@@ -1,6 +1,9 @@
 //! The answer of a single trial in one sentence.
 
-use record::{ErrorClass, HttpTrial, LoadModel, Trial};
+use record::{
+    ErrorClass, HttpTrial, LoadModel, Trial,
+    percentile::{PERCENTILES, Percentile, usual},
+};
 
 use crate::{Status, text};
 
@@ -59,10 +62,10 @@ fn load(trial: &Trial, http: &HttpTrial) -> String {
 
 fn times(http: &HttpTrial) -> String {
     // With few requests, or many absences, a higher percentile may say too little.
-    let known = [(0.99, "p99"), (0.9, "p90"), (0.5, "p50")]
-        .map(|(quantile, name)| (name, http.response_time.percentile(quantile)));
-    let (name, time) = known.iter().find(|(_, time)| !time.is_vague()).unwrap_or(&known[2]);
-    format!("{name} {}", text::time(*time))
+    let told = |known: Percentile| (known.name, http.response_time.percentile(known.quantile));
+    let clear = usual().rev().map(told).find(|(_, time)| !time.is_vague());
+    let (name, time) = clear.unwrap_or_else(|| told(PERCENTILES[0]));
+    format!("{name} {}", text::time(time))
 }
 
 /// The shares of requests that were not completed, and why; `no errors` if all were.

@@ -151,7 +151,7 @@ fn json_has_everything_but_full_histograms() {
     let p99_us = &document["trials"][0]["trial"]["response_time"]["observed"]["p99_us"];
     assert_eq!(
         p99_us.as_f64(),
-        results.trials[0].trial.http().unwrap().response_time.observed.summary().p99_us
+        results.trials[0].trial.http().unwrap().response_time.observed.summary().percentiles.p99_us
     );
 }
 

@@ -7,6 +7,7 @@ use std::{
 
 use record::{
     Histogram,
+    percentile::columns,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 use schemars::JsonSchema;
@@ -269,15 +270,13 @@ fn also(count: u64, what: &str) -> String {
 }
 
 fn percentiles(histogram: &Histogram) -> String {
-    let at = |quantile| show_time_ns(histogram.quantile_ns(quantile));
+    let each = columns()
+        .map(|column| format!("{} {}", column.name, show_time_ns(histogram.quantile_ns(column.quantile))));
     format!(
-        "{} times: mean {}, p50 {}, p90 {}, p99 {}, p99.9 {}, max {}",
+        "{} times: mean {}, {}, max {}",
         show_count(histogram.count()),
         show_time_ns(histogram.mean_ns() as u64),
-        at(0.5),
-        at(0.9),
-        at(0.99),
-        at(0.999),
+        each.collect::<Vec<_>>().join(", "),
         show_time_ns(histogram.max_ns()),
     )
 }

@@ -3,7 +3,7 @@
 use load::{DECIDED_BY_REFUSALS, soundness_in_words};
 use record::{
     AuditResult, Goal, GoalQuantity, HttpTrial, Measured, Trial, Validity, VoidReason, VoidRule, Warning,
-    study::UNDECIDED,
+    quantity::of_trial, study::UNDECIDED,
 };
 
 use crate::{
@@ -127,7 +127,9 @@ fn judge_goals(
     // The goals say which figures matter.
     reasons.retain(|reason| reason.rule != VoidRule::Late);
     let unmeasured = undecided.iter().find_map(|&goal| match &goals[goal].quantity {
-        GoalQuantity::Declared { quantity, .. } if !trial.quantities.contains_key(quantity) => {
+        GoalQuantity::Declared { quantity, .. }
+            if !trial.quantities.contains_key(quantity) && of_trial(quantity, trial, audit).is_none() =>
+        {
             Some((&goals[goal].name, quantity))
         }
         _ => None,

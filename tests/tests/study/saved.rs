@@ -39,6 +39,7 @@ limit rate http://127.0.0.1/ --p99 10ms
 limit rate http://127.0.0.1/ --p99 10ms --p50 1ms --errors 0.1% --min 100 --max 5k --width 2%
 limit rate http://127.0.0.1/ --p99.9 1s --p99.99 2s --trial 2s --repeats 2 --confirm 6 --budget 90s
 limit rate http://127.0.0.1/ --preset csit-pdr --max 20
+limit rate http://127.0.0.1/ --p75 1ms --goal 'first_byte_p99_us <= 5ms' --goal 'connect_p95_us<=7_500' --goal 'error_ratio ≤ 1%'
 limit users http://127.0.0.1/ --errors 0 --connect-p99 900ms --max 200
 limit users http://127.0.0.1/ --preset jmeter --no-keepalive --max 20
 limit users http://127.0.0.1/ --think-time 1s --warm-up 1s --pause 2s --settle 0s --void-attempts 2

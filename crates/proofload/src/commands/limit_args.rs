@@ -1,5 +1,8 @@
 //! The options of `proofload limit` and the study made from them.
 
+mod percentiles;
+mod saved;
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
@@ -11,6 +14,7 @@ use record::{
 use search::Preset;
 use study::{Begin, Fresh, Search, Setup, Source, Study, Target, TrialShape, Workload};
 
+use self::percentiles::PercentileBounds;
 use super::{
     mistakes::Mistakes,
     noise_args::NoiseArgs,
@@ -51,27 +55,14 @@ pub(crate) struct LimitArgs {
     /// Largest share of requests that may fail or never be sent: 0, 0.001 or 0.1% [default without other goals: what the preset allows, mostly 0]
     #[arg(long, visible_alias = "error-ratio", value_name = "SHARE", help_heading = GOALS)]
     errors: Option<String>,
-    /// Largest median of response time
-    #[arg(long, value_name = "TIME", help_heading = GOALS)]
-    p50: Option<String>,
-    /// Largest 90th percentile of response time
-    #[arg(long, value_name = "TIME", help_heading = GOALS)]
-    p90: Option<String>,
-    /// Largest 95th percentile of response time
-    #[arg(long, value_name = "TIME", help_heading = GOALS)]
-    p95: Option<String>,
-    /// Largest 99th percentile of response time
-    #[arg(long, value_name = "TIME", help_heading = GOALS)]
-    p99: Option<String>,
-    /// Largest 99.9th percentile of response time
-    #[arg(long = "p99.9", visible_alias = "p99-9", value_name = "TIME", help_heading = GOALS)]
-    p99_9: Option<String>,
-    /// Largest 99.99th percentile of response time
-    #[arg(long = "p99.99", visible_alias = "p99-99", value_name = "TIME", help_heading = GOALS)]
-    p99_99: Option<String>,
+    #[command(flatten)]
+    percentiles: PercentileBounds,
     /// Largest 99th percentile of the time to open a connection, such as 900ms, just below the first SYN retransmission
     #[arg(long, value_name = "TIME", help_heading = GOALS)]
     connect_p99: Option<String>,
+    /// Bound of any quantity of the trials, by its name: 'first_byte_p99_us <= 5ms'; repeatable
+    #[arg(long = "goal", value_name = "GOAL", help_heading = GOALS)]
+    other_goals: Vec<String>,
 
     /// Smallest load [default: 1 user, 1 connection, 10 requests per second]
     #[arg(long, value_name = "LOAD", help_heading = SEARCH)]
@@ -240,18 +231,6 @@ impl LimitArgs {
         self.common.curl_notes()
     }
 
-    /// The bounds of response times, each by its key in a study and its share; `--p99.9` is `p99_9`.
-    fn percentiles(&self) -> [(&'static str, &Option<String>, f64); 6] {
-        [
-            ("p50", &self.p50, 0.5),
-            ("p90", &self.p90, 0.9),
-            ("p95", &self.p95, 0.95),
-            ("p99", &self.p99, 0.99),
-            ("p99_9", &self.p99_9, 0.999),
-            ("p99_99", &self.p99_99, 0.9999),
-        ]
-    }
-
     fn goals(&self, preset: Preset, m: &mut Mistakes) -> Vec<Goal> {
         let mut goals = Vec::new();
         let bound = |text: &str| match study::file::parse_bound(text)? {
@@ -264,12 +243,15 @@ impl LimitArgs {
             Err(error) => Err(error.to_string()),
         };
         goals.extend(m.optional("--errors", self.errors.as_deref(), ratio).map(Goal::errors));
-        for (key, given, quantile) in self.percentiles() {
-            let goal = m.optional(&format!("--{}", key.replace('_', ".")), given.as_deref(), bound);
-            goals.extend(goal.map(|bound_ns| Goal::response_time(quantile, bound_ns)));
+        for (percentile, given) in &self.percentiles.0 {
+            let goal = m.optional(&format!("--{}", percentile.name), Some(given), bound);
+            goals.extend(goal.map(|bound_ns| Goal::response_time(percentile.quantile, bound_ns)));
         }
         let connect = m.optional("--connect-p99", self.connect_p99.as_deref(), bound);
         goals.extend(connect.map(|bound_ns| Goal::connect_time(0.99, bound_ns)));
+        for given in &self.other_goals {
+            goals.extend(m.optional("--goal", Some(given), study::file::parse_goal));
+        }
         if goals.is_empty() {
             goals.push(Goal::errors(preset.loss_ratio()));
         }
@@ -363,6 +345,5 @@ fn check_ends(study: &Study, host: &MachineLimits) -> Vec<String> {
     mistakes
 }
 
-mod saved;
 #[cfg(test)]
 mod tests;

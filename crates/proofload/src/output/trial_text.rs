@@ -5,6 +5,7 @@ use std::fmt::Write;
 use record::{
     Cause, CensoredTimes, ErrorClass, ErrorCounts, Histogram, HttpTrial, Iterations, LoadModel, Trial,
     Validity, Warning,
+    percentile::columns,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
@@ -214,7 +215,8 @@ fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
     if http.counts.completed == 0 && http.response_time.censored.is_empty() {
         return writeln!(out, "\nNo request was completed, so there are no times.");
     }
-    let mut rows = vec![row("", COLUMNS.map(str::to_owned))];
+    let heads = ["mean"].into_iter().chain(columns().map(|column| column.name)).chain(["max"]);
+    let mut rows = vec![(String::new(), heads.map(str::to_owned).collect())];
     rows.extend(censored_row("Response time", &http.response_time));
     let open = matches!(http.plan.load, LoadModel::Open { .. });
     if open {
@@ -225,16 +227,16 @@ fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
     rows.extend(histogram_row("TLS handshake", &http.handshake_time));
     if open {
         rows.extend(histogram_row("Lateness", &http.lateness));
-        rows.extend(histogram_row("  generator's share", &http.own_lateness));
+        rows.extend(histogram_row("  of generator", &http.own_lateness));
     }
     writeln!(out)?;
     // Intervals need more room than values.
     let longest =
         |column: usize| rows.iter().map(|(_, times)| times[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; COLUMNS.len()] = std::array::from_fn(|column| (longest(column) + 1).max(10));
+    let widths: Vec<usize> = (0..rows[0].1.len()).map(|column| (longest(column) + 1).max(9)).collect();
     for (name, times) in &rows {
-        let times = times.iter().zip(widths).map(|(time, width)| format!("{time:>width$}"));
-        writeln!(out, "{name:<19}{}", times.collect::<String>())?;
+        let times = times.iter().zip(&widths).map(|(time, width)| format!("{time:>width$}"));
+        writeln!(out, "{name:<15}{}", times.collect::<String>())?;
     }
     if open {
         writeln!(
@@ -245,24 +247,19 @@ fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
     Ok(())
 }
 
-const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
-const COLUMNS: [&str; 6] = ["mean", "p50", "p90", "p99", "p99.9", "max"];
-type Row = (String, [String; COLUMNS.len()]);
-
-fn row(name: &str, times: [String; COLUMNS.len()]) -> Row {
-    (name.to_owned(), times)
-}
+/// A name, and the times in the columns of the table.
+type Row = (String, Vec<String>);
 
 fn censored_row(name: &str, times: &CensoredTimes) -> Option<Row> {
-    let [p50, p90, p99, p99_9, max] = QUANTILES.map(|quantile| times.percentile(quantile));
-    let all = [times.mean(), p50, p90, p99, p99_9, max].map(|time| marked(time, show_time_ns));
-    (!times.lower_bound().is_empty()).then(|| row(name, all))
+    let percentiles = columns().map(|column| column.quantile).chain([1.0]).map(|at| times.percentile(at));
+    let all = [times.mean()].into_iter().chain(percentiles).map(|time| marked(time, show_time_ns));
+    (!times.lower_bound().is_empty()).then(|| (name.to_owned(), all.collect()))
 }
 
 fn histogram_row(name: &str, times: &Histogram) -> Option<Row> {
-    let [p50, p90, p99, p99_9, _] = QUANTILES.map(|quantile| times.quantile_ns(quantile));
-    let all = [times.mean_ns() as u64, p50, p90, p99, p99_9, times.max_ns()].map(show_time_ns);
-    (!times.is_empty()).then(|| row(name, all))
+    let percentiles = columns().map(|column| times.quantile_ns(column.quantile));
+    let all = [times.mean_ns() as u64].into_iter().chain(percentiles).chain([times.max_ns()]);
+    (!times.is_empty()).then(|| (name.to_owned(), all.map(show_time_ns).collect()))
 }
 
 /// The steps of a session, and how its iterations ended.

@@ -4,21 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Histogram;
-use crate::span::Span;
+use crate::{percentile::PERCENTILES, span::Span};
 
 /// Smallest share of the generator in a time that is recorded, in nanoseconds.
 const MIN_RECORDED_SHARE_NS: u64 = 50_000;
-/// The percentiles in reports.
-const REPORTED_PERCENTILES: [(f64, &str); 8] = [
-    (0.5, "p50"),
-    (0.75, "p75"),
-    (0.9, "p90"),
-    (0.95, "p95"),
-    (0.99, "p99"),
-    (0.999, "p99.9"),
-    (0.9999, "p99.99"),
-    (1.0, "max"),
-];
 
 /// Times of which some are only known as lower limits: those of timeouts, and of requests in flight or waiting at the end
 /// of the trial (right-censored). Without them the results would be too good.
@@ -113,8 +102,10 @@ impl CensoredTimes {
         if self.lengthened.is_empty() {
             return Vec::new();
         }
-        let named = REPORTED_PERCENTILES.map(|(quantile, name)| (name, self.percentile(quantile)));
-        named.into_iter().filter(|(_, percentile)| percentile.is_wide()).collect()
+        let listed = PERCENTILES.map(|percentile| (percentile.quantile, percentile.name));
+        let named = listed.into_iter().chain([(1.0, "max")]);
+        let named = named.map(|(quantile, name)| (name, self.percentile(quantile)));
+        named.filter(|(_, percentile)| percentile.is_wide()).collect()
     }
 
     /// The number of complete times up to `ns`: as measured, and less the largest possible share of the generator.

@@ -200,9 +200,7 @@ fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
                     labels.push(("quantity", quantity.name.clone().into_owned()));
                     ("gauge", "", 1.0)
                 }
-                quantity::Reading::Http(_) | quantity::Reading::Entry(_) => {
-                    ("gauge", if name.ends_with("_ratio") { "ratio" } else { "" }, 1.0)
-                }
+                _ => ("gauge", if name.ends_with("_ratio") { "ratio" } else { "" }, 1.0),
             };
             let samples = figure.median.into_iter().flat_map(|median| ends(median, divisor, &labels));
             match families.iter_mut().find(|family| family.name == name) {

@@ -4,20 +4,11 @@ use std::{ops::Range, time::Duration};
 
 use record::{
     Goal, GoalQuantity, HttpPlan,
+    percentile::PERCENTILES,
+    quantity::of_requests,
     units::{parse_rate, parse_ratio, parse_size, parse_time, show_nominal_time_ns, show_number},
 };
-use settings::{Reader, Table, Value};
-
-/// Percentiles that a goal can bound: the key for the response time, the key for the time to connect, and the
-/// percentile as a share.
-pub(super) const PERCENTILES: [(&str, &str, f64); 6] = [
-    ("p50", "connect_p50", 0.5),
-    ("p90", "connect_p90", 0.9),
-    ("p95", "connect_p95", 0.95),
-    ("p99", "connect_p99", 0.99),
-    ("p99_9", "connect_p99_9", 0.999),
-    ("p99_99", "connect_p99_99", 0.9999),
-];
+use settings::{Reader, Table, Value, suggestion};
 
 /// Findings of an audit: the key, the goal's name without any of them, the noun, and the quantity.
 pub(super) const FINDINGS: [(&str, &str, &str, GoalQuantity); 3] = [
@@ -25,6 +16,10 @@ pub(super) const FINDINGS: [(&str, &str, &str, GoalQuantity); 3] = [
     ("duplicated", "nothing duplicated", "duplicated", GoalQuantity::Duplicated),
     ("corrupt", "nothing corrupt", "corrupt", GoalQuantity::Corrupt),
 ];
+
+/// Why a search has no such goal.
+pub(super) const GETS_BETTER: &str = "a search looks for the largest load that meets its goals, and what has to be at least so much \
+                                      gets better with load: bound the most that a quantity may be";
 
 pub(super) struct ParsedGoal {
     pub(super) goal: Goal,
@@ -63,8 +58,8 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<ParsedGoal> {
         goals.push((Goal::errors(ratio), value.span()));
     }
     for is_response in [true, false] {
-        for (response_key, connect_key, quantile) in PERCENTILES {
-            let key = if is_response { response_key } else { connect_key };
+        for percentile in PERCENTILES {
+            let key = if is_response { percentile.key } else { percentile.connect_key };
             let Some(value) = table.take(key) else { continue };
             let Some(text) = reader.text_such_as(value, "a time in quotes, such as \"10s\"") else {
                 continue;
@@ -75,7 +70,7 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<ParsedGoal> {
                 continue;
             }
             let make = if is_response { Goal::response_time } else { Goal::connect_time };
-            goals.push((make(quantile, bound.as_nanos() as u64), value.span()));
+            goals.push((make(percentile.quantile, bound.as_nanos() as u64), value.span()));
         }
     }
     for (key, none, noun, quantity) in FINDINGS {
@@ -147,14 +142,23 @@ fn read_bound_of(reader: &mut Reader<'_>, quantity: &str, value: &Value<'_>) -> 
     let what = "a number in the quantity's unit, or a text such as \"12s\" or \"100MB\"";
     let text = &*reader.number_or_text(value, what)?;
     if !value.get_ref().is_str() {
-        let number = text.replace('_', "").parse::<f64>().ok().filter(|number| number.is_finite());
+        let number = number(text);
         if number.is_none() {
             reader.mistake(value.span(), format!("'{text}' is not a bound"));
         }
         return number;
     }
+    reader.checked(value, parse_bound_of(quantity, text))
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.replace('_', "").parse::<f64>().ok().filter(|number| number.is_finite())
+}
+
+/// Parses a bound with a unit that fits the quantity's name.
+fn parse_bound_of(quantity: &str, text: &str) -> Result<f64, String> {
     let error_text = |error: record::units::UnitError| error.to_string();
-    let read = match quantity {
+    match quantity {
         name if name.ends_with("_bit_per_s") => {
             lab::link::text::parse_rate(text).map(|rate| rate.unwrap_or_default() as f64)
         }
@@ -165,9 +169,40 @@ fn read_bound_of(reader: &mut Reader<'_>, quantity: &str, value: &Value<'_>) -> 
         }
         name if name.ends_with("_s") => parse_time(text).map(|time| time.as_secs_f64()).map_err(error_text),
         name if name.ends_with("_ratio") => parse_ratio(text).map_err(error_text),
-        _ => text.replace('_', "").parse().map_err(|_| format!("'{text}' is not a number")),
+        _ => number(text).ok_or_else(|| format!("'{text}' is not a number")),
+    }
+}
+
+/// Parses a goal of a search of requests: a quantity and the most that it may be, such as `first_byte_p99_us <= 5ms`. A bare number is
+/// in the quantity's unit.
+///
+/// # Errors
+/// The mistake in the text.
+pub fn parse_goal(text: &str) -> Result<Goal, String> {
+    if text.contains(['>', '≥']) {
+        return Err(GETS_BETTER.to_owned());
+    }
+    let parts = text.split_once("<=").or_else(|| text.split_once('≤'));
+    let (name, bound) = parts.ok_or_else(|| {
+        format!(
+            "'{text}' is not a goal: write a quantity, <= and a bound, such as 'first_byte_p99_us <= 5ms'"
+        )
+    })?;
+    let (name, bound) = (name.trim(), bound.trim());
+    let known = of_requests();
+    let names = known.iter().map(|known| &*known.name);
+    if !names.clone().any(|known| known == name) {
+        let hint = suggestion(name, names.clone());
+        let known = names.collect::<Vec<_>>().join(", ");
+        return Err(format!("requests have no quantity '{name}'{hint} (known: {known})"));
+    }
+    let (at_most, shown) = match number(bound) {
+        Some(number) => (number, show_number(number)),
+        None => (parse_bound_of(name, bound)?, bound.to_owned()),
     };
-    reader.checked(value, read)
+    let quantity =
+        GoalQuantity::Declared { quantity: name.to_owned(), at_most: Some(at_most), at_least: None };
+    Ok(Goal { name: format!("{name} ≤ {shown}"), quantity, loss_ratio: 0.0 })
 }
 
 /// Reads a share from 0 to below 1: a number, or text such as `"0.1%"`.
@@ -210,6 +245,28 @@ pub fn parse_bound(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_goal_of_a_line_bounds_a_quantity() {
+        let goal = parse_goal(" first_byte_p99_us<= 5ms ").unwrap();
+        let quantity = |at_most| GoalQuantity::Declared {
+            quantity: "first_byte_p99_us".to_owned(),
+            at_most: Some(at_most),
+            at_least: None,
+        };
+        assert_eq!((goal.name.as_str(), goal.quantity), ("first_byte_p99_us ≤ 5ms", quantity(5_000.0)));
+        let bare = parse_goal("first_byte_p99_us ≤ 7_500").unwrap();
+        assert_eq!((bare.name.as_str(), bare.quantity), ("first_byte_p99_us ≤ 7,500", quantity(7_500.0)));
+        for (text, why) in [
+            ("first_byte_p99_us", "is not a goal"),
+            ("first_byte_p99_us >= 5ms", "gets better with load"),
+            ("first_byte_p9_us <= 5ms", "did you mean 'first_byte_p99_us'?"),
+            ("first_byte_p99_us <= 5 apples", "'5 apples' is not a time"),
+        ] {
+            let told = parse_goal(text).unwrap_err();
+            assert!(told.contains(why), "{told}");
+        }
+    }
 
     #[test]
     fn a_bound_without_a_unit_is_refused() {

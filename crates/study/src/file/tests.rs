@@ -59,7 +59,10 @@ fn the_schema_of_labs_has_the_keys_that_labs_have() {
     known.sort_unstable();
     let schema = lab_schema();
     assert_eq!(known, schema["properties"].as_object().unwrap().keys().collect::<Vec<_>>());
-    for text in [include_str!("../../../../docs/lab.toml"), include_str!("../../../proofload/src/commands/init/lab.toml")] {
+    for text in [
+        include_str!("../../../../docs/lab.toml"),
+        include_str!("../../../proofload/src/commands/init/lab.toml"),
+    ] {
         let file: Value = toml::from_str(text).unwrap();
         let validator = jsonschema::validator_for(&schema).unwrap();
         assert_eq!(validator.iter_errors(&file).map(|error| error.to_string()).collect::<Vec<_>>(), [""; 0]);

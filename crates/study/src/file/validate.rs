@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use load::{HttpWorkload, MachineLimits, preflight};
-use record::{GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, units::parse_time};
+use record::{
+    GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, quantity::of_requests, units::parse_time,
+};
 use settings::{Reader, suggestion};
 use toml::de::DeTable;
 
@@ -126,7 +128,7 @@ impl<'d> Validator<'_, 'd> {
         };
         for load in loads {
             let Some(mut resolved) = self.resolver.resolve(reader, levels, load) else { return };
-            self.check_quantities(reader, &resolved);
+            self.check_quantities(reader, &resolved, search.is_some());
             let has_load = search.is_none_or(|search| check_unit(reader, search, &resolved));
             let Workload::Http(workload) = &mut resolved.setup.workload else {
                 self.refuse_time_goals(reader);
@@ -159,13 +161,21 @@ impl<'d> Validator<'_, 'd> {
     }
 
     /// Reports goals on quantities that do not exist.
-    fn check_quantities(&self, reader: &mut Reader<'_>, resolved: &ResolvedSetup) {
+    fn check_quantities(&self, reader: &mut Reader<'_>, resolved: &ResolvedSetup, is_searched: bool) {
         let setup = &resolved.setup;
-        let given = || observers::quantities(setup).into_iter();
+        let of_requests = match setup.workload {
+            Workload::Http(_) => of_requests(),
+            Workload::Command(_) => Vec::new(),
+        };
+        let declared = observers::quantities(setup).into_iter().map(|known| known.name);
+        let names: Vec<String> =
+            declared.chain(of_requests.iter().map(|known| known.name.to_string())).collect();
         for goal in &self.resolver.outline.goals {
-            let GoalQuantity::Declared { quantity, .. } = &goal.goal.quantity else { continue };
-            if resolved.is_whole && !given().any(|known| known.name == *quantity) {
-                let names: Vec<String> = given().map(|known| known.name).collect();
+            let GoalQuantity::Declared { quantity, at_least, .. } = &goal.goal.quantity else { continue };
+            if is_searched && at_least.is_some() && of_requests.iter().any(|known| known.name == *quantity) {
+                reader.mistake(goal.span.clone(), goals::GETS_BETTER);
+            }
+            if resolved.is_whole && !names.contains(quantity) {
                 let hint = suggestion(quantity, names.iter().map(String::as_str));
                 let known =
                     if names.is_empty() { String::new() } else { format!(" (known: {})", names.join(", ")) };

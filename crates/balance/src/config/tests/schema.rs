@@ -30,7 +30,8 @@ fn schema() -> Value {
             "Addresses that clients connect to."
         ),
     });
-    let mut schema = described(table(properties, &["device", "vips"]), "A balancer with direct server return.");
+    let mut schema =
+        described(table(properties, &["device", "vips"]), "A balancer with direct server return.");
     schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     schema["title"] = json!("proofload balance");
     schema
@@ -118,8 +119,11 @@ fn known(message: &str) -> Vec<String> {
 
 /// The keys of a table of the schema.
 fn keys(schema: &Value, place: &str) -> Vec<String> {
-    let step = |at: &Value, name: &str| if name == "items" { at["items"].clone() } else { at["properties"][name].clone() };
-    let found = place.split('/').filter(|name| !name.is_empty()).fold(schema.clone(), |at, name| step(&at, name));
+    let step = |at: &Value, name: &str| {
+        if name == "items" { at["items"].clone() } else { at["properties"][name].clone() }
+    };
+    let found =
+        place.split('/').filter(|name| !name.is_empty()).fold(schema.clone(), |at, name| step(&at, name));
     let mut keys: Vec<String> = found["properties"].as_object().unwrap().keys().cloned().collect();
     keys.sort();
     keys

@@ -4,7 +4,7 @@ use record::OnNoise;
 use study::{Source, Study};
 
 use super::{
-    super::save::{Saved, list, text},
+    super::save::{Saved, SavedKey, list, text},
     LimitArgs,
 };
 
@@ -14,8 +14,8 @@ impl LimitArgs {
         let search = study.search.as_ref().expect("the study searches");
         let mut goals =
             vec![text("errors", self.errors.as_ref()), text("connect_p99", self.connect_p99.as_ref())];
-        goals.extend(self.percentiles().map(|(key, given, _)| text(key, given.as_ref())));
-        if goals.iter().all(Option::is_none) {
+        goals.extend(self.percentiles.0.iter().map(|(percentile, given)| text(percentile.key, Some(given))));
+        if goals.iter().all(Option::is_none) && self.other_goals.is_empty() {
             goals[0] = text("errors", Some(study.goals[0].loss_ratio));
         }
         let trial = vec![
@@ -43,7 +43,21 @@ impl LimitArgs {
             title: study.title.clone(),
             head: vec![text("budget", self.budget.as_ref()), list("observe", &self.observe.observe)],
             workload: workload.expect("the command makes HTTP load"),
-            tables: vec![("[trial]", trial), ("[search]", search), ("[[goals]]", goals)],
+            tables: [("[trial]", trial), ("[search]", search), ("[[goals]]", goals)]
+                .into_iter()
+                .chain(self.other_goals.iter().map(|goal| ("[[goals]]", other_goal(goal))))
+                .collect(),
         }
     }
+}
+
+/// A goal of `--goal`, which was read before.
+fn other_goal(goal: &str) -> Vec<SavedKey> {
+    let (name, bound) = goal.split_once("<=").or_else(|| goal.split_once('≤')).unwrap_or_default();
+    let number = bound.trim().replace('_', "");
+    let at_most = match number.parse::<f64>() {
+        Ok(_) => Some(("at_most", number)),
+        Err(_) => text("at_most", Some(bound.trim())),
+    };
+    vec![text("quantity", Some(name.trim())), at_most]
 }

@@ -22,15 +22,15 @@ fn columns_are_as_wide_as_their_intervals() {
     let (head, row) = table(&lines(&disturbed(8_000_000)));
     assert_eq!(
         head,
-        "                            mean       p50          p90          p99        p99.9          max"
+        "                        mean      p50          p90          p95          p99        p99.9          max"
     );
     assert_eq!(
         row,
-        "Response time       2.40–4.00 ms   2.00 ms 4.00–12.0 ms 4.00–12.0 ms 4.00–12.0 ms 4.00–12.0 ms"
+        "Response time   2.40–4.00 ms  2.00 ms 4.00–12.0 ms 4.00–12.0 ms 4.00–12.0 ms 4.00–12.0 ms 4.00–12.0 ms"
     );
     let (head, row) = table(&lines(&disturbed(0)));
-    assert_eq!(head, "                         mean       p50       p90       p99     p99.9       max");
-    assert_eq!(row, "Response time         4.00 ms   2.00 ms   12.0 ms   12.0 ms   12.0 ms   12.0 ms");
+    assert_eq!(head, "                    mean      p50      p90      p95      p99    p99.9      max");
+    assert_eq!(row, "Response time    4.00 ms  2.00 ms  12.0 ms  12.0 ms  12.0 ms  12.0 ms  12.0 ms");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Charts of latency by percentile, for response time and service time.
 
 use maud::{Markup, html};
-use record::{CensoredTimes, Span, TrialEntry};
+use record::{CensoredTimes, Span, TrialEntry, percentile::columns};
 
 use super::{
     Page, Section,
@@ -166,12 +166,13 @@ fn points(times: &CensoredTimes, nines: f64, max_points: usize) -> Vec<(f64, Spa
 }
 
 fn numbers(group: &Group) -> Markup {
-    let columns = parts::numbers("", &["p50", "p90", "p99", "p99.9", "max", "requests"]);
+    let heads: Vec<&str> = columns().map(|column| column.name).chain(["max", "requests"]).collect();
+    let heads = parts::numbers("", &heads);
     let row = |name: String, times: &CensoredTimes| {
         let cell = |share| quantile(times, share).map_or_else(|| "–".to_owned(), text::time);
         let count = times.observed.count() + times.censored.count();
         let mut row = vec![name];
-        row.extend([0.5, 0.9, 0.99, 0.999, 1.0].map(cell));
+        row.extend(columns().map(|column| column.quantile).chain([1.0]).map(cell));
         row.push(record::units::show_count(count));
         row
     };
@@ -185,5 +186,5 @@ fn numbers(group: &Group) -> Markup {
             std::iter::once(response).chain(service)
         })
         .collect();
-    table("Times by percentile", &columns, &rows)
+    table("Times by percentile", &heads, &rows)
 }

@@ -9,12 +9,12 @@ mod command;
 mod steps;
 mod workload;
 
-use record::units::show_number;
+use record::{percentile::PERCENTILES, units::show_number};
 use search::Preset;
 use serde_json::{Map, Value, json};
 use settings::schema::{choice, flag, one_or_more, table, text, texts, time, whole_number};
 
-use crate::file::goals::{FINDINGS, PERCENTILES};
+use crate::file::goals::FINDINGS;
 
 /// The schema, in draft 7, which the TOML plugins of editors know.
 pub(super) fn schema() -> Value {
@@ -270,9 +270,9 @@ fn goals() -> Value {
     let mut properties =
         json!({ "name": text("What the goal is called.", "fast"), "errors": ratio, "error_ratio": ratio });
     for (is_response, what) in [(true, "response time"), (false, "time to connect")] {
-        for (response_key, connect_key, quantile) in PERCENTILES {
-            let key = if is_response { response_key } else { connect_key };
-            let percent = show_number(quantile * 100.0);
+        for percentile in PERCENTILES {
+            let key = if is_response { percentile.key } else { percentile.connect_key };
+            let percent = show_number(percentile.quantile * 100.0);
             properties[key] = time(&format!("Largest {percent}th percentile of the {what}."), "10ms");
         }
     }
