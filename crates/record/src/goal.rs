@@ -5,10 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     audit::AuditResult,
-    plan::LoadModel,
     quantity,
     span::Span,
-    trial::{HttpTrial, Measured, Trial},
+    trial::{Measured, Trial},
     units::{show_nominal_time_ns, show_number, show_time_ns},
 };
 
@@ -174,13 +173,10 @@ impl Goal {
                 both(lost_in_audit(audit, |audit| (audit.corrupt, audit.stored + audit.corrupt)))
             }
             // The figures of a failed program meet no goal. Over a link that did not stall it may have succeeded.
-            (
-                quantity @ (GoalQuantity::Declared { .. } | GoalQuantity::Errors),
-                Measured::Command(command),
-            ) if command.failed_ratio() > 0.0 => {
-                let most = if *quantity == GoalQuantity::Errors { command.failed_ratio() } else { 1.0 };
-                (if command.stalled.is_some() { 0.0 } else { most }, most)
+            (GoalQuantity::Declared { .. }, Measured::Command(command)) if command.failed_ratio() > 0.0 => {
+                (if command.stalled.is_some() { 0.0 } else { 1.0 }, 1.0)
             }
+            (GoalQuantity::Errors, _) => trial.error_ratio(),
             (GoalQuantity::Declared { quantity, at_most, at_least }, _) => {
                 let is_within = |lowest: f64, highest: f64| {
                     at_most.is_none_or(|max| highest <= max) && at_least.is_none_or(|min| lowest >= min)
@@ -196,19 +192,13 @@ impl Goal {
                     Some(_) | None => (0.0, 1.0),
                 }
             }
-            (GoalQuantity::Errors, Measured::Command(_)) => both(0.0),
             // Programs have no response or connect times.
             (GoalQuantity::ResponseTime { .. } | GoalQuantity::ConnectTime { .. }, Measured::Command(_)) => {
                 both(1.0)
             }
-            (GoalQuantity::Errors, Measured::Http(http)) => {
-                let cut_off = cut_off(trial, http);
-                let scheduled = http.counts.scheduled.saturating_sub(cut_off);
-                if scheduled == 0 { both(1.0) } else { errors(http, scheduled, cut_off) }
-            }
             (GoalQuantity::ResponseTime { bound_ns }, Measured::Http(http)) => {
                 let counts = &http.counts;
-                let scheduled = counts.scheduled.saturating_sub(cut_off(trial, http));
+                let scheduled = counts.scheduled.saturating_sub(http.cut_off(trial.interrupted));
                 let (measured, possible) = http.response_time.count_up_to_ns(*bound_ns);
                 let own = counts.lost_delayed + counts.never_sent_own();
                 (missed(possible + own, scheduled), missed(measured, scheduled))
@@ -227,11 +217,6 @@ impl Goal {
     }
 }
 
-/// Requests in flight when the trial was interrupted, which are not the service's loss.
-fn cut_off(trial: &Trial, http: &HttpTrial) -> u64 {
-    if trial.interrupted { http.counts.in_flight } else { 0 }
-}
-
 /// The share of what was planned that is not good; 1 if nothing was planned.
 fn missed(good: u64, planned: u64) -> f64 {
     match planned {
@@ -240,33 +225,12 @@ fn missed(good: u64, planned: u64) -> f64 {
     }
 }
 
-/// The smallest possible and the measured share of failed requests.
-fn errors(http: &HttpTrial, scheduled: u64, cut_off: u64) -> (f64, f64) {
-    let counts = &http.counts;
-    // The end may cut off a user's last request, unless it hangs. An arrival without an answer after the drain time is lost.
-    let unanswered = if http.plan.load.is_open() { counts.in_flight } else { counts.hung };
-    let unanswered = unanswered.saturating_sub(cut_off);
-    let lost = counts.failed + counts.never_sent + unanswered;
-    let ratio = |lost: u64| (lost as f64 / scheduled as f64).max(initial_connections_refused(http)).min(1.0);
-    (ratio(lost.saturating_sub(counts.lost_delayed + counts.never_sent_own())), ratio(lost))
-}
-
 /// The share of what an audit found, and of how many; 1 without an audit.
 fn lost_in_audit(audit: Option<&AuditResult>, found_of: fn(&AuditResult) -> (u64, u64)) -> f64 {
     match audit.map(found_of) {
         None => 1.0,
         Some((0, _)) => 0.0,
         Some((found, of)) => (found as f64 / of.max(1) as f64).min(1.0),
-    }
-}
-
-/// The share of the connections to be opened before the start that the target refused or closed unused.
-fn initial_connections_refused(http: &HttpTrial) -> f64 {
-    match &http.plan.load {
-        LoadModel::Open { connections, .. } if connections.initial > 0 => {
-            http.connection_errors.connect_failures() as f64 / connections.initial as f64
-        }
-        _ => 0.0,
     }
 }
 
@@ -283,7 +247,10 @@ fn share_beyond(quantile: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Arrivals, CommandRun, CommandTrial, Connections, ErrorClass, testing::trial_of};
+    use crate::{
+        Arrivals, CommandRun, CommandTrial, Connections, ErrorClass, plan::LoadModel, testing::trial_of,
+        trial::HttpTrial,
+    };
 
     #[test]
     fn goals_are_named_by_their_bounds() {

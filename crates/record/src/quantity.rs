@@ -7,7 +7,6 @@ use std::borrow::Cow;
 
 use crate::{
     audit::AuditResult,
-    goal::Goal,
     histogram::Histogram,
     percentile::{Percentile, columns, usual},
     span::Span,
@@ -258,7 +257,7 @@ fn quantile_us(times: &Histogram, quantile: f64) -> Option<Span> {
 }
 
 fn error_ratio(trial: &Trial, _: Option<&AuditResult>) -> Option<Span> {
-    Some(Span::exact(Goal::errors(0.0).loss_ratio_of(trial, None)))
+    Some(Span::exact(trial.error_ratio().1))
 }
 
 /// What requests bring is bounded as their rate is.

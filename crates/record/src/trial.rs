@@ -98,6 +98,18 @@ impl Trial {
         self.http().is_some_and(|http| http.plan.load.is_open())
     }
 
+    /// The share of requests that failed, were never sent or stayed unanswered, or of programs that failed: the least possible, less
+    /// what the generator or a stalled link may have done, and as measured.
+    pub fn error_ratio(&self) -> (f64, f64) {
+        match &self.measured {
+            Measured::Http(http) => http.error_ratio(self.interrupted),
+            Measured::Command(command) => {
+                let most = command.failed_ratio();
+                (if command.stalled.is_some() { 0.0 } else { most }, most)
+            }
+        }
+    }
+
     /// A quantity of the kind or of an observer, by its name; none if it was not measured. Where nothing bounds what a stalled link did
     /// to it, as measured.
     pub fn declared(&self, name: &str) -> Option<Span> {

@@ -12,7 +12,7 @@ use crate::{
     errors::{ErrorClass, ErrorCounts},
     histogram::{CensoredTimes, Histogram},
     noise::Noise,
-    plan::HttpPlan,
+    plan::{HttpPlan, LoadModel},
     span::Span,
 };
 pub use away::{Away, OwnPercentile, SoundTime};
@@ -104,6 +104,36 @@ const MIN_SECONDS_FOR_TREND: usize = 4;
 const MIN_TENTHS_FOR_TREND: usize = 8;
 
 impl HttpTrial {
+    /// Requests in flight when the trial was interrupted, which are not the service's loss.
+    pub(crate) fn cut_off(&self, was_interrupted: bool) -> u64 {
+        if was_interrupted { self.counts.in_flight } else { 0 }
+    }
+
+    /// The share of the planned requests that failed, was never sent or stayed unanswered; see [`Trial::error_ratio`](super::Trial).
+    pub(crate) fn error_ratio(&self, was_interrupted: bool) -> (f64, f64) {
+        let (counts, cut_off) = (&self.counts, self.cut_off(was_interrupted));
+        let scheduled = counts.scheduled.saturating_sub(cut_off);
+        if scheduled == 0 {
+            return (1.0, 1.0);
+        }
+        // The end may cut off a user's last request, unless it hangs. An arrival without an answer after the drain time is lost.
+        let unanswered = if self.plan.load.is_open() { counts.in_flight } else { counts.hung };
+        let lost = counts.failed + counts.never_sent + unanswered.saturating_sub(cut_off);
+        let ratio =
+            |lost: u64| (lost as f64 / scheduled as f64).max(self.initial_connections_refused()).min(1.0);
+        (ratio(lost.saturating_sub(counts.lost_delayed + counts.never_sent_own())), ratio(lost))
+    }
+
+    /// The share of the connections to be opened before the start that the target refused or closed unused.
+    fn initial_connections_refused(&self) -> f64 {
+        match &self.plan.load {
+            LoadModel::Open { connections, .. } if connections.initial > 0 => {
+                self.connection_errors.connect_failures() as f64 / connections.initial as f64
+            }
+            _ => 0.0,
+        }
+    }
+
     /// Completed requests per second, as an interval: a generator without absences might have had more answers, and one whose
     /// processor was not used up any number.
     pub fn throughput(&self) -> Span {
