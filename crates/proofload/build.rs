@@ -1,9 +1,10 @@
-//! The program goes to other machines: without the names of its functions it is smaller. Only what is made for a debugger keeps them.
+//! Strips the names of functions, because the program is copied to other machines and is smaller without them. Only
+//! debug builds keep them.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     if std::env::var("DEBUG").is_ok_and(|debug| debug == "false") {
-        // To the linker itself: Cargo asks it to leave out less, and that would hold.
+        // Passed directly to the linker, because Cargo would pass a weaker option, which would take precedence.
         println!("cargo::rustc-link-arg-bins=-Wl,--strip-all");
     }
 }

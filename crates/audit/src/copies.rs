@@ -2,17 +2,18 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// Counts of events by number. It takes memory only near stored numbers, however many sent events the receipts claim.
+/// Counts of copies by event number. Takes memory only near stored numbers, however many sent events the receipts
+/// claim.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Copies {
     pages: BTreeMap<u32, Box<[u8; PAGE as usize]>>,
 }
 
-/// Events whose counts lie together.
+/// Number of events whose counts share an allocation.
 const PAGE: u32 = 256;
 
 impl Copies {
-    /// Counts a copy. Returns the number of copies before; 255 also stands for more.
+    /// Counts a copy. Returns the number of earlier copies; 255 means 255 or more.
     pub(crate) fn count(&mut self, number: u32) -> u8 {
         let page = self.pages.entry(number / PAGE).or_insert_with(|| Box::new([0; PAGE as usize]));
         let copies = &mut page[(number % PAGE) as usize];
@@ -21,7 +22,7 @@ impl Copies {
         before
     }
 
-    /// The numbers in a range of which no copy was counted, as ranges.
+    /// The numbers in a range without a counted copy, as ranges.
     pub(crate) fn absent(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
         let pages = self.pages.range(range.start / PAGE..=range.end.div_ceil(PAGE));
         let stored = pages.flat_map(|(page, copies)| {

@@ -1,4 +1,4 @@
-//! Finds the events in a line and checks that they are as they were sent.
+//! Finds the events in a line and checks that they are unchanged.
 //!
 //! If the receiver stores events verbatim, their bytes are compared. If it parses and rewrites events (members reordered, an
 //! enclosing object, JSON inside JSON, nginx's `\x22`), the line is parsed and the members are compared.
@@ -24,19 +24,19 @@ const QUOTES: [&[u8]; 7] = [b"\"", b"\\", b"x22", b"u0022", b"%22", b"%5C", b"&q
 /// Colons between the name of a member and its value, possibly percent-encoded.
 const COLONS: [&[u8]; 3] = [b":", b"%3A", b"%3a"];
 
-/// Reason for two lines that became one.
+/// Reason for two lines that were joined.
 const JOINED: &str = "another event is before it in its line, in a different JSON text";
 
 /// An event found in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FoundEvent {
-    /// An event of a known run, as it was sent.
+    /// An unchanged event of a known run.
     Event {
         run: usize,
         marker: Marker,
     },
     Foreign,
-    /// An event that is not as it was sent.
+    /// An altered event.
     Altered {
         /// The event's marker, if readable.
         marker: Option<Marker>,
@@ -166,7 +166,8 @@ impl Examiner {
     }
 }
 
-/// Whether two events with this text between them were on two lines. In one JSON text, a comma separates events.
+/// Whether two events with this text between them were on two lines originally. Within one JSON text, a comma separates
+/// events.
 fn is_joined(between: &[u8]) -> bool {
     let rest = between.strip_prefix(b"\"}").unwrap_or(between);
     let is_end = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'}' | b']');
@@ -185,7 +186,7 @@ impl RunMatcher {
         }
     }
 
-    /// Start of the event whose marker is at `at`, if its bytes are as they were sent.
+    /// Start of the event whose marker is at `at`, if its bytes are unchanged.
     #[inline]
     fn verbatim_start(&self, line: &[u8], at: usize) -> Option<usize> {
         let front = self.numbering.front();

@@ -30,7 +30,7 @@ pub(crate) struct Line<'a> {
 #[derive(Debug)]
 pub(crate) struct FileEnd {
     pub bytes: u64,
-    /// Why the rest cannot be read, if so.
+    /// Why the rest of the file cannot be read; None if all was read.
     pub broken: Option<String>,
 }
 

@@ -10,8 +10,8 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Adds a finding. `example` returns the event, the file, the line and the detail; it is called only if the finding is
-    /// kept.
+    /// Adds a finding. `example` returns the event, the file, the line and the detail; it is called only for findings
+    /// that are kept.
     pub(crate) fn add(
         &mut self,
         finding: AuditFinding,

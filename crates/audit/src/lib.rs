@@ -7,8 +7,8 @@
 //! * [`event`] finds the events in a line and checks that they are as they were sent.
 //! * [`tally`] compares stored and sent events.
 //!
-//! Files are read once, whatever their size. The audit needs about one byte of memory for each stored event, and memory for
-//! the lines of the receipts; numbers in them reserve none.
+//! Files are read once, whatever their size. The audit needs about one byte of memory for each stored event, and memory
+//! for the lines of the receipts. Large numbers in receipts reserve no memory.
 
 mod copies;
 mod event;

@@ -16,7 +16,7 @@ use record::{
 #[derive(Debug, Default)]
 pub(crate) struct ClaimedPositions {
     segments: BTreeMap<PathBuf, Segment>,
-    /// Claims about the current file that are still ahead, by offset in descending order.
+    /// Claims about the current file that lie ahead of the current line, by offset in descending order.
     pending: Vec<(u64, PathBuf, usize)>,
 }
 

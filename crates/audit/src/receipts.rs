@@ -26,9 +26,9 @@ pub(crate) struct Receipts {
 /// One run of a load.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// The run's events as they were sent.
+    /// The events of the run, as sent.
     pub numbering: Numbering,
-    /// The clients with receipts, by number. The counts in a header take no memory.
+    /// The clients with receipts, by number. The counts claimed in a header reserve no memory.
     pub clients: BTreeMap<u32, Client>,
     /// Positions of events according to the receiver.
     pub claims: Vec<StoredAt>,
@@ -42,7 +42,7 @@ struct WorkerFile {
     path: PathBuf,
     /// The worker's clients.
     clients: Range<u32>,
-    /// Whether it contains all events of these clients.
+    /// Whether the file contains all events of these clients.
     is_complete: bool,
 }
 
@@ -74,7 +74,8 @@ pub(crate) struct OutcomeRange {
 }
 
 impl Run {
-    /// Whether the receipts contain all events of a client: those of its worker, or of all workers if none has it.
+    /// Whether the receipts contain all events of a client. The file of the client's worker must be complete or, if no
+    /// worker has the client, the files of all workers.
     pub(crate) fn has_all_of(&self, client: u32) -> bool {
         let mut its = self.files_by_worker.values().filter(|file| file.clients.contains(&client)).peekable();
         if its.peek().is_some() {

@@ -42,7 +42,8 @@ impl Tally {
         let mut positions = ClaimedPositions::default();
         for run in &mut runs {
             let mut claimed = std::mem::take(&mut run.claims);
-            // Without an acknowledgement of the required level, the position is not promised either.
+            // A claimed position of an event that was not acknowledged at the required level is no
+            // promise.
             claimed.retain(|claim| {
                 let client = run.clients.get(&claim.client);
                 let end = client.and_then(|client| client.outcome_of(claim.number));

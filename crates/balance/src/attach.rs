@@ -87,7 +87,7 @@ impl Program {
     fn attach_link(&mut self, mode: XdpMode, device: &str, pin: Option<&Path>) -> Result<(), Cause> {
         let there = pin.filter(|pin| pin.exists());
         if let Some(pin) = there {
-            // A link whose device is gone accepts no program.
+            // A link to a removed device accepts no program.
             if self.linked(mode, device, Some(PinnedLink::from_pin(pin)?.into())).is_ok() {
                 return Ok(());
             }
@@ -149,7 +149,7 @@ impl Program {
             }
         };
         if let Some(pin) = pin {
-            // The filter holds its program itself, until it is detached by name.
+            // Dropping the link would detach the filter. The filter keeps its program loaded until it is detached by name.
             mem::forget(program.take_link(id)?);
             there.map_or(Ok(()), fs::remove_file)?;
             program.pin(pin)?;

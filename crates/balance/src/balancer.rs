@@ -1,5 +1,5 @@
 //! Decides what the tables must hold, from the configuration, the servers' health and connections, and the time. It does no input or
-//! output: the caller reports events to a [`Balancer`], and [`Balancer::step`] then returns what is to be written.
+//! output: the caller reports events to a [`Balancer`], and [`Balancer::step`] returns the changes of the tables to carry out.
 //!
 //! A server that is removed from the configuration is *leaving*: it has no places in the ring any more, gets no new flows, and stays in
 //! the tables until its flows have ended. Only a server's death ends established flows.
@@ -32,7 +32,7 @@ pub(crate) struct Balancer {
     vips: Vec<VipState>,
     numbers: Numbers,
     handshake_ns: u64,
-    /// The entries of the table of services, as far as they are known.
+    /// The entries of the table of services; none if the entry of a key is unknown.
     services: BTreeMap<(IpAddr, u16), Option<Written>>,
     /// The entries that the last step removes.
     removed: Vec<(IpAddr, u16)>,
@@ -40,7 +40,7 @@ pub(crate) struct Balancer {
     is_unfinished: bool,
 }
 
-/// A VIP with all that is remembered of it.
+/// The state of a VIP.
 #[derive(Debug)]
 pub(crate) struct VipState {
     pub number: u32,
@@ -58,7 +58,7 @@ pub(crate) struct VipState {
     changed_ns: u64,
 }
 
-/// A server of a VIP with all that is remembered of it.
+/// The state of a server of a VIP.
 #[derive(Debug)]
 pub(crate) struct ServerState {
     pub number: u16,
@@ -70,7 +70,7 @@ pub(crate) struct ServerState {
     pub mac: Option<Mac>,
     /// Whether it answers ARP or neighbour discovery for its own address.
     pub is_resolved: bool,
-    /// Whether it is checked.
+    /// Whether its VIP has health checks.
     pub is_checked: bool,
     /// Whether its health checks succeed, or why they fail. A server that is silent or not checked yet counts as not answering at all, so
     /// that its flows are lost; one that answers with an error may still serve its flows.
@@ -81,7 +81,7 @@ pub(crate) struct ServerState {
     pub flows: Flows,
     /// When a leaving server was taken out of the ring, so that it gets no new flows.
     out_ns: Option<u64>,
-    /// Whether the counters of its number may still have counts of another server.
+    /// Whether the counters of its number may still hold counts of another server.
     is_new: bool,
     /// Its entry in the table; none until it is written.
     written: Option<ServerEntry>,
@@ -90,7 +90,7 @@ pub(crate) struct ServerState {
 /// Flows of a server, as a sweep has counted them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Flows {
-    /// Established, and not closing: the connections that thresholds are about.
+    /// Established flows that are not closing; thresholds limit these connections.
     pub active: u64,
     /// After FIN or RST.
     pub closing: u64,
@@ -99,7 +99,7 @@ pub(crate) struct Flows {
 }
 
 impl Balancer {
-    /// A balancer of which nothing is written yet.
+    /// A balancer that has written nothing yet.
     pub(crate) fn new() -> Self {
         Self::of(Vec::new(), Numbers::default(), BTreeMap::new())
     }
@@ -118,7 +118,7 @@ impl Balancer {
         self.handshake_ns = nanoseconds(config.handshake);
         for state in &mut self.vips {
             if state.is_leaving {
-                // If the VIP is wanted again, its ring still leads to all of its servers, so none of them is out of the ring yet.
+                // If the VIP is wanted again, its ring still contains all of its servers, so none of them counts as out of the ring yet.
                 state.servers.iter_mut().for_each(|server| server.out_ns = None);
             }
             state.is_leaving = true;
@@ -146,7 +146,7 @@ impl Balancer {
         &self.vips
     }
 
-    /// The addresses at which clients must reach this balancer, each once: those of the VIPs that have a ring.
+    /// The addresses of the VIPs that have a ring, each once: clients must reach this balancer there.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         let ready = self.vips.iter().filter(|state| state.ring.is_some());
         let mut addresses: Vec<IpAddr> = ready.map(|state| state.vip.address).collect();
@@ -155,7 +155,7 @@ impl Balancer {
         addresses
     }
 
-    /// The servers whose health is to be checked, or of which only the MAC address is needed.
+    /// The servers to check, and those of which only the MAC address is needed.
     pub(crate) fn targets(&self) -> Vec<Target> {
         let of_vip = |state: &VipState| {
             let vip = state.vip.clone();
@@ -334,8 +334,8 @@ impl ServerState {
         u64::from(self.number) << 32 | u64::from(self.generation)
     }
 
-    /// As in ipvs, a server is full from its maximum on, until it has fewer connections than the number at which it resumes. What an
-    /// earlier daemon decided holds until the first sweep.
+    /// As in ipvs, a server is full once it has its maximum of connections, until it has fewer than the number at which it resumes. The
+    /// decision of an earlier daemon holds until the first sweep.
     fn decide_full(&mut self) {
         let Flows { active, begun_ns, .. } = self.flows;
         self.is_full = match self.server.max_connections {

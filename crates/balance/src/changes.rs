@@ -8,7 +8,7 @@ use crate::{
     control::{Change, ServerName, Values},
 };
 
-/// Changes a server as a command wants it. Returns what was done, in words.
+/// Changes a server as a command asks. Returns a description of the change.
 ///
 /// # Errors
 /// Everything that is wrong with the change; even then, the configuration may have been changed.
@@ -65,7 +65,7 @@ fn change_server(vip: &mut Vip, asked: &str, change: Change) -> Result<String, S
     })
 }
 
-/// 0 stands for no number.
+/// Applies values to a server; 0 connections means no number.
 fn give(server: &mut Server, values: &Values) {
     server.weight = values.weight.unwrap_or(server.weight);
     for (into, value) in [

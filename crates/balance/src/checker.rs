@@ -144,7 +144,7 @@ impl Worker {
                         self.act(actions);
                     }
                 }
-                // There were too many changes for the kernel to keep: look at all neighbours.
+                // There were more changes than the kernel could queue, so look at all neighbours.
                 Err(_) => self.look_at_neighbours(false),
             }
             self.receive(&mut buffer);
@@ -158,7 +158,7 @@ impl Worker {
         }
     }
 
-    /// Waits for packets, changes, the bell or time.
+    /// Waits for packets, neighbour changes or the bell, at most for `time`.
     fn wait(&self, time: Duration) -> io::Result<()> {
         let mut ready = [
             PollFd::new(&self.shared.bell, PollFlags::IN),
@@ -181,7 +181,7 @@ impl Worker {
         for is_v4 in [true, false] {
             loop {
                 let socket = if is_v4 { &self.v4 } else { &self.v6 };
-                // The socket reports an error, such as that the device went down, once; probes fail meanwhile.
+                // The socket reports an error once, for example when the device goes down; probes fail meanwhile.
                 let Ok(Some(packet)) = socket.receive(buffer) else { break };
                 let actions = self.prober.receive(packet, Instant::now());
                 self.act(actions);
@@ -202,7 +202,7 @@ impl Worker {
         }
     }
 
-    /// Reads the kernel's neighbour entries of the servers, and has it resolve the unknown ones; all of them, if `checks_all` is set.
+    /// Reads the kernel's neighbour entries of the servers, and asks the kernel to resolve the unknown ones, or all if `checks_all` is set.
     fn look_at_neighbours(&mut self, checks_all: bool) {
         let servers: Vec<IpAddr> = self.prober.servers().map(|(server, _)| server).collect();
         for server in servers {

@@ -17,7 +17,7 @@ use crate::{
     layout::{SERVERS, SERVICES, VIPS},
 };
 
-/// Port 0 of the tables: all ports that have no entry of their own.
+/// Port 0 of the tables stands for all ports without their own entry.
 pub(crate) const ALL_PORTS: u16 = 0;
 
 /// The configuration of one balancer.
@@ -43,7 +43,7 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// How much is remembered.
     pub sizes: Sizes,
-    /// What is balanced, in the order of the file.
+    /// The VIPs, in the order of the file.
     pub vips: Vec<Vip>,
 }
 
@@ -64,11 +64,11 @@ pub struct Vip {
     pub ports: Vec<u16>,
     /// How servers are chosen for new flows.
     pub schedule: Schedule,
-    /// Whether flows of a source address stay together.
+    /// Whether flows of a source address go to the same server.
     pub persistence: Persistence,
     /// What happens while every server is down.
     pub when_all_down: WhenAllDown,
-    /// What becomes of the flows of a server that dies.
+    /// How the flows of a dead server are treated.
     pub when_server_dies: WhenServerDies,
     /// How servers are checked.
     pub check: Check,
@@ -76,10 +76,10 @@ pub struct Vip {
     pub servers: Vec<Server>,
 }
 
-/// Whether flows of a source address stay together.
+/// Whether flows of a source address go to the same server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Persistence {
-    /// Each flow is on its own.
+    /// Each flow is scheduled separately.
     #[default]
     Off,
     /// By a hash of the source address; only with the schedule of the ring.
@@ -98,10 +98,10 @@ pub enum WhenAllDown {
     All,
 }
 
-/// What becomes of the flows of a server that dies.
+/// How the flows of a dead server are treated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenServerDies {
-    /// They go to others, whose kernels reset them, so that clients may connect anew.
+    /// They go to other servers, whose kernels reset them, so that clients can connect again.
     #[default]
     Move,
     /// They wait for the server to return.
@@ -121,11 +121,11 @@ pub struct Server {
     pub max_connections: Option<u32>,
     /// Below this number, it gets new ones again (`ipvsadm -y`); three quarters of the maximum if none.
     pub resume_connections: Option<u32>,
-    /// Whether it gets no new flows, because it is to be taken out.
+    /// Whether it gets no new flows, because it will be taken out.
     pub drain: bool,
 }
 
-/// Largest weight, as that of ipvs.
+/// Largest weight, the same as in ipvs.
 pub(crate) const MAX_WEIGHT: u32 = 65_535;
 
 impl Config {
@@ -146,8 +146,8 @@ impl Config {
         }
     }
 
-    /// The changed keys that need a restart, each with the stop command to run first: some can change although the tables are kept, and
-    /// the others need new tables.
+    /// The changed keys that need a restart, each with the stop command to run first: some may change while the tables are kept, and the
+    /// others need new tables.
     pub(crate) fn fixed_changes(&self, was: &Self) -> Vec<(&'static str, &'static str)> {
         let (kept, anew) =
             ("`proofload balance stop --keep`", "`proofload balance stop`, which ends its connections");
@@ -207,7 +207,7 @@ impl Config {
     /// The VIP of an address, and of one of its ports if it is given.
     ///
     /// # Errors
-    /// When there is none, or when there are several.
+    /// When there is no such VIP, or more than one.
     pub(crate) fn vip_mut(&mut self, address: IpAddr, port: Option<u16>) -> Result<&mut Vip, String> {
         let known: Vec<String> = self.vips.iter().map(Vip::name).collect();
         let has = |vip: &Vip| vip.address == address && port.is_none_or(|port| vip.ports.contains(&port));
@@ -237,7 +237,7 @@ impl Vip {
         }
     }
 
-    /// The mistakes of this VIP, each with the number of the server that has it, if it is one of a server.
+    /// The mistakes of this VIP, each with the number of the server that has it, if any.
     fn problems(&self) -> Vec<(Option<usize>, String)> {
         let (name, mut wrong) = (self.name(), Vec::new());
         wrong.extend(unusable(self.address).map(|kind| {
@@ -279,7 +279,7 @@ impl Server {
         Self { name, address, weight: 1, max_connections: None, resume_connections: None, drain: false }
     }
 
-    /// Below how many connections a full server gets new ones again: as in ipvs, three quarters of the maximum by default.
+    /// A full server with fewer connections than this gets new ones again: as in ipvs, three quarters of the maximum by default.
     pub(crate) fn resumes_below(&self) -> u32 {
         let default = self.max_connections.map(|most| most - most / 4);
         self.resume_connections.or(default).unwrap_or(u32::MAX)
@@ -302,10 +302,10 @@ impl Server {
     }
 }
 
-/// Longest name of a server, in bytes: that of a host.
+/// Longest name of a server, in bytes: as long as a host name may be.
 const MAX_NAME: usize = 253;
 
-/// A name of a server that can stand in lines of text, and in labels.
+/// The name, if it can stand in lines of text and in labels; otherwise the mistake.
 pub(crate) fn checked_name(name: &str) -> Result<&str, String> {
     let is_unfit = |c: char| c.is_control() || c.is_whitespace();
     if (1..=MAX_NAME).contains(&name.len()) && !name.contains(is_unfit) {

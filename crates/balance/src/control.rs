@@ -24,11 +24,11 @@ use crate::{Error, Instance, statistics::Statistics};
 
 /// Longest line, in bytes.
 const MAX_LINE: u64 = 1 << 24;
-/// How long a client may take to send its line, and the balancer to answer. Tests wait however slow the machine is.
+/// How long a client may take to send its line, and the balancer to answer. Tests wait longer, because their machine may be slow.
 const TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 10 });
 /// How long a daemon that ends waits for the client to read its last answer.
 const END_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 1 });
-/// How many clients may be slow at the same time.
+/// How many clients are served at the same time.
 pub(crate) const MAX_CLIENTS: usize = 32;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -40,10 +40,10 @@ pub enum Request {
     Statistics,
     /// To change a server.
     Server {
-        /// Which one.
+        /// The server.
         #[serde(flatten)]
         server: ServerName,
-        /// How.
+        /// The change.
         change: Change,
     },
     /// To read its file again.
@@ -102,14 +102,14 @@ pub struct Values {
 pub enum Answer {
     /// The request was carried out.
     Done {
-        /// What was done, in words.
+        /// A description of what was done.
         what: String,
     },
     /// The statistics that were asked for.
     Statistics(Box<Statistics>),
     /// The request was not carried out.
     Refused {
-        /// Why: every mistake.
+        /// All reasons.
         why: Vec<String>,
     },
 }
@@ -138,7 +138,7 @@ impl PendingRequest {
         Self::new(request, mpsc::channel().0, None)
     }
 
-    /// Answers. The caller may be gone.
+    /// Sends the answer. If the caller is gone, the reasons of a refusal go to the log.
     pub(crate) fn answer(self, answer: Answer) {
         if let Err(mpsc::SendError(Answer::Refused { why })) = self.answer.send(answer) {
             why.iter().for_each(|why| error!("not done: {why}"));
@@ -229,7 +229,7 @@ pub(crate) fn listen(
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         thread::Builder::new().name("control".to_owned()).spawn(move || {
-            // A client that has gone gets no answer.
+            // A client that has disconnected gets no answer.
             serve(listener.incoming().flatten(), move |stream| drop(answer(&stream, &asked)));
         })?;
         Ok(())
@@ -237,7 +237,7 @@ pub(crate) fn listen(
     listened().map_err(|error| Error::new(format!("listen on {}", path.display()), &error))
 }
 
-/// Serves each client in a thread of its own. A client has to wait only while [`MAX_CLIENTS`] others are being served.
+/// Serves each client in a separate thread. A client has to wait only while [`MAX_CLIENTS`] others are being served.
 pub(crate) fn serve<S: Send + 'static>(
     clients: impl Iterator<Item = S>,
     answer: impl Fn(S) + Clone + Send + 'static,
@@ -268,7 +268,7 @@ fn answer(stream: &UnixStream, asked: &impl Fn(PendingRequest) -> bool) -> io::R
         Ok(request) => {
             asked(PendingRequest::new(request, sender, Some(stream.try_clone()?)));
             answers.recv_timeout(TIMEOUT).map_err(io::Error::other).inspect_err(|_| {
-                // The daemon, which may still have the request, sees by this that it was given up.
+                // This tells the daemon, which may still hold the request, that it was given up.
                 let _ = stream.shutdown(Shutdown::Both);
             })?
         }

@@ -65,7 +65,7 @@ pub struct Daemon {
     assigned_addresses: Vec<IpAddr>,
     /// The set addresses that have not been announced to neighbours yet.
     unannounced: BTreeSet<IpAddr>,
-    /// When to look at the device again, and what was wrong with it the last time.
+    /// When to look at the device again, and the problem that the last look found.
     next_look: Instant,
     device_trouble: Option<String>,
     checker: Checker,
@@ -86,7 +86,7 @@ pub struct Daemon {
     failure: Option<String>,
     /// When to write everything again after a failure.
     retry_at: Option<Instant>,
-    /// Since when there have been events whose consequences are not written yet.
+    /// When the first event came whose consequences are not written yet.
     unsettled: Option<Instant>,
     /// The change of the configuration that is being made, and the requests that wait for its end.
     changing: Option<Changing>,
@@ -112,7 +112,7 @@ pub enum Order {
 #[derive(Debug, Clone)]
 pub struct Handle(Sender<Message>);
 
-/// What the daemon waits for.
+/// A message to the daemon.
 #[derive(Debug)]
 pub(crate) enum Message {
     Order(Order),
@@ -136,7 +136,7 @@ impl Daemon {
         Handle(self.sender.clone())
     }
 
-    /// A description of what the daemon balances, in one line.
+    /// A description of the VIPs and the device, in one line.
     pub fn description(&self) -> String {
         let vips: Vec<String> = self.config.vips.iter().map(crate::Vip::name).collect();
         let servers: usize = self.config.vips.iter().map(|vip| vip.servers.len()).sum();
@@ -179,7 +179,7 @@ impl Daemon {
                     self.sweep_if_due();
                     continue;
                 }
-                // This does not happen, because the daemon itself has a sender.
+                // This cannot happen, because the daemon itself has a sender.
                 Err(RecvTimeoutError::Disconnected) => (true, None),
             };
             let ended = self.end(is_kept);
@@ -272,7 +272,8 @@ impl Daemon {
 
     /// Carries out the changes of the tables that are due.
     fn settle_tables(&mut self) -> Result<(), Error> {
-        // Numbers are saved before a table has them, and services stay saved until no table has them. States of servers wait for no disk.
+        // Numbers are saved before a table has them, and services stay saved until no table has them. States of known servers are written
+        // even if saving fails.
         let saved = self.save();
         let operations = match &saved {
             Ok(()) => self.balancer.step(monotonic_ns(), RINGS_AT_ONCE),
@@ -285,11 +286,11 @@ impl Daemon {
                 return Err(error);
             }
         }
-        // The next part saves what this one has changed.
+        // If the step is unfinished, the next one saves the changes of this one.
         saved.and_then(|()| if self.balancer.is_unfinished() { Ok(()) } else { self.save() })
     }
 
-    /// Brings tables, addresses and targets of checks up to date. A failure of one of them does not prevent the others.
+    /// Brings tables, addresses and targets of checks up to date. If one of them fails, the others are still brought up to date.
     fn settle(&mut self) -> Result<(), Error> {
         let written = self.settle_tables();
         let mut wanted = self.balancer.addresses();

@@ -6,18 +6,18 @@ use kernel::netlink::{Link, Netlink};
 
 use crate::{Error, Mac};
 
-/// A device of Ethernet.
+/// An Ethernet device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// Its name.
     pub name: String,
-    /// Its number in its network namespace.
+    /// Its index in its network namespace.
     pub index: u32,
-    /// Its address.
+    /// Its MAC address.
     pub mac: Mac,
     /// Its IP addresses, each with the length of its prefix in bits.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// What else the kernel tells of it.
+    /// All that the kernel reports about it.
     pub(crate) link: Link,
 }
 
@@ -25,7 +25,7 @@ impl Device {
     /// Looks for a device in the network namespace of this thread.
     ///
     /// # Errors
-    /// When there is none of this name, or it is none of Ethernet.
+    /// When no device has this name, or when it is not an Ethernet device.
     pub fn find(name: &str) -> Result<Self, Error> {
         let what = || format!("use the device {name}");
         let failed = |error: io::Error| Error::new(what(), &error);

@@ -10,7 +10,7 @@ pub enum Error {
     /// The user lacks the rights.
     #[error("this user may not {what}; run as root, or add the missing capabilities: {lacking}")]
     NotPermitted {
-        /// What was tried.
+        /// The refused operation.
         what: String,
         /// The capabilities.
         lacking: String,
@@ -18,12 +18,12 @@ pub enum Error {
     /// The kernel refuses, or lacks the feature.
     #[error("cannot {what}: {cause}")]
     Kernel {
-        /// What was tried.
+        /// The failed operation.
         what: String,
-        /// What the kernel or the loader said, with all causes in one line.
+        /// The error of the kernel or the loader, with all causes in one line.
         cause: String,
     },
-    /// Pinned tables are those of another version.
+    /// The pinned tables were made by another version.
     #[error(
         "the tables in {path} are of another version of proofload: {name} is not as this version has it; \
          stop the balancer with the version that started it, or remove the folder, which breaks its connections"
@@ -43,7 +43,7 @@ pub enum Error {
     /// A table has no room for so many entries.
     #[error("no room for more {what}: a balancer holds at most {most}; start another balancer")]
     TooMany {
-        /// What there is too much of.
+        /// The kind of entries.
         what: &'static str,
         /// The largest number.
         most: usize,
@@ -51,7 +51,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// An error with what was tried, and the error of a library.
+    /// An error of the attempted operation, with the causes that a library reports.
     pub(crate) fn new(what: impl Into<String>, error: &(dyn error::Error + 'static)) -> Self {
         let (mut words, mut cause) = (String::new(), Some(error));
         while let Some(error) = cause {
@@ -72,7 +72,7 @@ impl Error {
 /// The error of any library.
 pub(crate) type Cause = Box<dyn error::Error + Send + Sync>;
 
-/// Adds a cause to an error's text. If the text already ends with the begin of the cause, it is not repeated: some libraries do that.
+/// Adds a cause to an error's text. Skips the beginning of the cause if the text already ends with it, as some libraries repeat causes.
 fn append_cause(words: &mut String, cause: &str) {
     let ends = cause.match_indices(": ").map(|(at, _)| at).chain([cause.len()]);
     let said = ends.filter(|end| words.ends_with(&cause[..*end])).max();

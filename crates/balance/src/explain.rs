@@ -1,4 +1,4 @@
-//! What is missing on this host for a balancer, or for one of its servers: facts that are read, and rules that judge them.
+//! Finds what a balancer or one of its servers lacks on this host: reads facts, and judges them by rules.
 
 mod facts;
 mod server;
@@ -12,16 +12,16 @@ pub(crate) use self::facts::{BalancerFacts, ServerFacts, rivals};
 use self::server::of_server;
 use crate::{Config, Error, Hook, Mac, addresses::is_silent, attach::LINKS_SINCE, layout::mac_text};
 
-/// Oldest version of Linux that has what the program needs.
+/// Oldest version of Linux with the features that the program needs.
 const OLDEST: (u8, u8) = (5, 15);
-/// Oldest version of Linux that has what the program needs for XDP.
+/// Oldest version of Linux with the features that the program needs for XDP.
 const OLDEST_FOR_XDP: (u8, u8) = (5, 18);
 /// Drivers keep an XDP packet in one page, with room before and behind it (drivers/net/veth.c and others).
 const MAX_XDP_MTU: u32 = 3_498;
 /// What XDP needs on veth.
 pub(crate) const XDP_ON_VETH: &str = "XDP on veth sends frames back only if the other end has an XDP program, and no checksums are left to hardware there";
 
-/// The advice for a user who cannot pin tables.
+/// Advice for a user who may not pin tables.
 const OWN_BPF: &str = "run this as root, or with a BPF file system of this user's own at /sys/fs/bpf, as docs/balance.md shows it";
 
 /// The verdict on a fact.
@@ -29,7 +29,7 @@ const OWN_BPF: &str = "run this as root, or with a BPF file system of this user'
 pub enum Verdict {
     /// As it should be.
     Good,
-    /// Works, and may be better.
+    /// It works, but could be better.
     Note,
     /// It does not work until this is changed.
     Missing,
@@ -40,7 +40,7 @@ pub enum Verdict {
 pub struct Finding {
     /// The verdict on the fact.
     pub verdict: Verdict,
-    /// The fact in words.
+    /// The fact as a text.
     pub fact: String,
     /// The next step; empty if there is none.
     pub next: String,
@@ -58,19 +58,19 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What is missing for a balancer of a configuration, on this host. Asks for the servers' MAC addresses, and waits up to a second for
+/// Finds what a balancer with this configuration lacks on this host. Asks for the servers' MAC addresses, and waits up to a second for
 /// them.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// When the kernel does not report a fact.
 pub fn explain_balancer(config: &Config) -> Result<Vec<Finding>, Error> {
     BalancerFacts::read(config).map(|facts| of_balancer(config, &facts))
 }
 
-/// What is missing for a server of VIPs, on this host.
+/// Finds what a server of these VIPs lacks on this host.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// When the kernel does not report a fact.
 pub fn explain_server(vips: &[IpAddr]) -> Result<Vec<Finding>, Error> {
     ServerFacts::read().map(|facts| of_server(vips, &facts))
 }
@@ -235,7 +235,7 @@ fn has_link_local(device: &str, addresses: &[OwnAddress]) -> bool {
     addresses.iter().any(|assigned| assigned.interface == device && is_link_local(assigned.address))
 }
 
-/// Another host answers for a VIP.
+/// The fact that another host answers for a VIP.
 pub(crate) fn rival_fact(vip: IpAddr, mac: Mac, device: &str) -> String {
     format!("another host ({}) answers for {vip} on {device}, and clients may go there", mac_text(&mac))
 }

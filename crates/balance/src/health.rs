@@ -7,11 +7,11 @@ use crate::probe::{Fault, Outcome};
 /// How the servers of a VIP are checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
-    /// What is asked of a server.
+    /// The kind of request that a probe makes.
     pub kind: CheckKind,
-    /// Port of the VIP that is asked; none: the first one of the VIP.
+    /// Port of the VIP that is probed; the first port of the VIP if none.
     pub port: Option<u16>,
-    /// Time from the begin of a probe to that of the next one.
+    /// Time from the start of a probe to the start of the next one.
     pub interval: Duration,
     /// How long an answer may take.
     pub timeout: Duration,
@@ -23,16 +23,16 @@ pub struct Check {
     pub fall: u32,
 }
 
-/// What is asked of a server.
+/// The kind of request that a probe makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckKind {
-    /// Nothing.
+    /// Servers are not checked.
     None,
-    /// That it accepts connections.
+    /// The server must accept connections.
     Tcp,
-    /// That it answers a request of HTTP/1.1.
+    /// The server must answer an HTTP/1.1 request.
     Http {
-        /// Whether it is asked in TLS, with whatever certificate it has.
+        /// Whether the request uses TLS; any certificate is accepted.
         tls: bool,
         /// Path of the request, with a slash in front.
         path: String,
@@ -60,10 +60,10 @@ impl Default for Check {
 /// Whether a server is up, by the results of its probes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Health {
-    /// The present verdict. If the server is down, the reason is that of the last bad probe. The server is silent after as many silent
-    /// results in a row as make a server down, until one answer comes.
+    /// The present verdict. If the server is down, the reason is that of the last bad probe. The server counts as silent after `fall`
+    /// silent results in a row, until it answers once.
     now: Outcome,
-    /// The server counts as down, but none of its probes has ended yet.
+    /// Whether the server counts as down only because none of its probes has ended yet.
     is_new: bool,
     /// Results in a row that contradict the present verdict.
     against: u32,
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// A server of which nothing is known.
+    /// A server without any result yet.
     fn unknown(is_silent: bool) -> Health {
         Health::new(Err(Fault { is_silent, ..Fault::own("it has not been checked yet") }))
     }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model that looks at all results so far.
+        /// Compares with a model that looks at all results so far.
         #[test]
         fn a_server_changes_after_as_many_results_as_asked(
             rise in 1_u32..5, fall in 1_u32..5, results in proptest::collection::vec(any::<bool>(), 0..60)

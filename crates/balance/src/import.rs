@@ -19,12 +19,12 @@ const PERSISTENCE: std::time::Duration = std::time::Duration::from_secs(300);
 enum Scheduler {
     /// Round robin, with weights or without them.
     Turns { is_weighted: bool },
-    /// By a hash of the source address; with the flag, the port is hashed, too.
+    /// A hash of the source address; if the named flag is set, also of the source port.
     Hash { with_port: &'static str },
 }
 
 impl Config {
-    /// Reads a table of LVS; mistakes name the text `file`. Clients' frames come by one device. A VIP without a port has no health check,
+    /// Reads a table of LVS; mistakes name the text `file`. Clients' frames arrive on `device`. A VIP without a port has no health check,
     /// since LVS knows none.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Config {
     }
 }
 
-/// Lines with their numbers; a line that ends with a backslash goes on in the next one.
+/// Splits a text into lines with their numbers; a backslash at the end of a line joins the next line to it.
 fn lines(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
@@ -85,7 +85,7 @@ impl Default for Table {
     }
 }
 
-/// Columns and messages.
+/// The mistakes of a line: columns and messages.
 type Wrong = Vec<(usize, String)>;
 
 impl Table {

@@ -1,4 +1,4 @@
-//! Where a balancer has its state, its control socket and its pins, by its name.
+//! The paths of a balancer's state, control socket and pins, which depend on its name.
 //!
 //! Names are unique in a network namespace. Outside of the kernel's first one, as in a lab's host or a container, the number of the
 //! namespace is part of them, since folders and the BPF file system belong to the whole machine. Only a lock proves that the balancer
@@ -49,7 +49,7 @@ impl Instance {
     /// The balancer of a name in this network namespace. Call this while `/proc` is as it was when the process began.
     ///
     /// # Errors
-    /// When the name cannot be that of a folder, or the network namespace is unknown.
+    /// When the name cannot be a folder's name, or the network namespace is unknown.
     pub fn named(name: &str, journals: &Folder) -> Result<Self, Error> {
         let is_name = !name.is_empty()
             && name.len() <= 32
@@ -101,7 +101,7 @@ impl Instance {
 
     /// The folder of pins.
     pub(crate) fn pins(&self) -> PathBuf {
-        // The BPF file system takes no dots.
+        // Names in the BPF file system must not contain dots.
         let name = format!("{PINS_PREFIX}{}", self.label.replace('.', ":"));
         let bpf_folder = self.folder.join(OWN_BPF);
         if is_bpf(&bpf_folder) { bpf_folder.join(name) } else { Path::new(BPF_FILE_SYSTEM).join(name) }
@@ -158,7 +158,7 @@ impl Instance {
         }))
     }
 
-    /// Takes the name: no other process can while the file is open.
+    /// Takes the name; no other process can take it while the file is open.
     ///
     /// # Errors
     /// When another process has it.
@@ -187,7 +187,7 @@ impl Instance {
             };
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if is_same(&file).unwrap_or(false) => break file,
-                // A daemon that has ended has removed the file, so a lock of the removed file excludes no other process.
+                // An ended daemon has removed the file, so a lock of the removed file excludes no other process.
                 Ok(()) => continue,
                 Err(_) if Instant::now() < deadline => {
                     thread::sleep(POLL_INTERVAL);
@@ -216,12 +216,12 @@ fn own_network() -> Result<Network, Error> {
     Network::own().map_err(|error| Error::new("find out the network namespace", &error))
 }
 
-/// Whether a label is that of a balancer of this network namespace.
+/// Whether a label belongs to a balancer of this network namespace.
 pub(crate) fn is_of_this_network(label: &str) -> Result<bool, Error> {
     Ok(name_of(label, &suffix(&own_network()?)).is_some())
 }
 
-/// The name in a label that ends like those of this network namespace.
+/// The name in a label with the suffix of this network namespace; none if the label has another suffix.
 fn name_of(label: &str, suffix: &str) -> Option<String> {
     match suffix {
         "" => (!label.contains('@')).then(|| label.to_owned()),
@@ -241,7 +241,7 @@ fn is_seen_by(process: u32, path: &Path) -> bool {
     device(&there) == device(path)
 }
 
-/// Mounts the file system at a path in another process's mount namespace, too, if the folder that has the path is the same one there.
+/// Also mounts the file system at a path in another process's mount namespace, if the folder above the path is the same one there.
 fn share_with(process: u32, folder: &Path, path: &Path) -> io::Result<()> {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
     let inside = identity(folder)?;

@@ -11,13 +11,13 @@ use crate::{
     maglev::{PLACES, TURNS},
 };
 
-/// How many numbers VIPs and servers have; 0 stands for none.
+/// Upper limits of the numbers of VIPs and servers, exclusive; 0 stands for none.
 pub(crate) const VIPS: usize = 1_024;
 pub(crate) const SERVERS: usize = 8_192;
-/// Size of the table of services, which has ports of addresses, and addresses.
+/// Size of the table of services, which has an entry for each address and for each balanced port of it.
 pub(crate) const SERVICES: usize = 16_384;
 
-/// Kinds of reasons why frames are not sent, or are sent without being remembered.
+/// Number of reasons why frames are not sent, or are sent without being remembered.
 pub(crate) const REASONS: usize = 8;
 
 /// The address of an Ethernet device.
@@ -60,7 +60,7 @@ pub struct Settings {
     /// The address of the device. Frames to other addresses are passed.
     pub mac: Mac,
     /// How many flows may be remembered in about a second (2^30 ns) before they have gone on after the handshake: half of them by a SYN,
-    /// the others by an ACK. So many flows may in the same time be remembered as established.
+    /// the others by an ACK. In that time, the same number of flows may be remembered as established.
     pub inserts_per_second: u32,
     /// Number of the next sweep of the flows. The program marks a flow with it whenever the flow sends something.
     pub sweep: u32,
@@ -75,7 +75,7 @@ pub struct Settings {
 pub enum Schedule {
     /// By a hash of addresses and ports.
     Ring,
-    /// By turns.
+    /// Round robin.
     RoundRobin,
 }
 
@@ -97,11 +97,11 @@ pub struct State(u8);
 /// A server of a VIP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerEntry {
-    /// The address of its device.
+    /// Its MAC address.
     pub mac: Mac,
-    /// What it can take.
+    /// Which frames it gets.
     pub state: State,
-    /// Differs from that of all other servers that have had the same number.
+    /// Differs from the generations of all other servers that have had the same server number.
     pub generation: u32,
     /// Number of its VIP.
     pub vip: u32,
@@ -116,7 +116,7 @@ pub struct FlowKey {
     pub vip: (IpAddr, u16),
 }
 
-/// What is remembered of an established connection.
+/// The entry of an established connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
     /// Number of its server.
@@ -125,7 +125,7 @@ pub struct Flow {
     pub generation: u32,
     /// Whether the client has sent FIN or RST.
     pub is_closing: bool,
-    /// The number of the sweep that was next when it last sent something.
+    /// Number of the sweep that was next when the flow last sent something.
     pub sweep: u32,
 }
 
@@ -136,11 +136,12 @@ pub struct ServerCounts {
     pub packets: u64,
     /// Their bytes, with the headers of Ethernet.
     pub bytes: u64,
-    /// New flows: SYNs, but for those that were seen to be repeated.
+    /// New flows: SYNs, except those that the program recognizes as repeated.
     pub flows: u64,
     /// Flows that went on after the handshake, and are remembered.
     pub established: u64,
-    /// Those of `flows` whose address and port had ended another flow within 1.07 s: they got its server, and took no turn.
+    /// The part of `flows` whose address and port had ended another flow within 1.07 s: they got its server, and took no turn of round
+    /// robin.
     pub kept: u64,
 }
 
@@ -150,7 +151,7 @@ pub enum Reason {
     /// Dropped: a header is cut off, too short or too long, or SYN came with FIN or RST. Of VIP 0: passed, because no VIP could be
     /// read.
     Malformed,
-    /// Dropped: no server of the VIP lives; for a SYN, the checks of none succeed.
+    /// Dropped: no server of the VIP is alive; for a SYN, no server passes its checks.
     NoServer,
     /// Dropped: all servers whose checks succeed have reached their thresholds, or are drained.
     AllFull,
@@ -158,9 +159,9 @@ pub enum Reason {
     Waits,
     /// Dropped: a later fragment of TCP came before the first one, or without it.
     NoFirstFragment,
-    /// Dropped: a SYN, because no more flows may be remembered, and its server in the ring gets no new ones.
+    /// Dropped: a SYN, because no more flows may be remembered, and its server in the ring gets no new flows.
     OverBudget,
-    /// A SYN was sent where the ring sends its ACK, because no more flows may be remembered.
+    /// A SYN was sent to the server to which the ring sends its ACK, because no more flows may be remembered.
     SynNotRemembered,
     /// An ACK was sent, and the flow was not remembered, or not as established.
     AckNotRemembered,
@@ -187,7 +188,7 @@ impl State {
     pub const DEAD: Self = Self(1 | 2);
     /// Gets no new flows, because it has reached a threshold.
     pub const FULL: Self = Self(1 | 4);
-    /// Gets no new flows, because it is to be taken out.
+    /// Gets no new flows, because it will be taken out.
     pub const DRAINING: Self = Self(1 | 8);
     /// Gets nothing, and its flows wait for it.
     pub const HELD: Self = Self(1 | 2 | 16);
@@ -293,7 +294,7 @@ fn service_bytes(vip: u32, flags: u32, persistence: Duration) -> ServiceBytes {
     bytes
 }
 
-/// Port 0 is all ports that have no entry of their own.
+/// Port 0 stands for all ports without their own entry.
 pub(crate) fn service_key_bytes(address: IpAddr, port: u16) -> ServiceKeyBytes {
     let mut bytes = [0; size_of::<ServiceKeyBytes>()];
     bytes[..16].copy_from_slice(&mapped(address));

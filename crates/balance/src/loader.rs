@@ -16,7 +16,7 @@ use undo::BALANCER_PROGRAM as NAME;
 
 use crate::{Device, Error, Table, layout::TABLES};
 
-/// `bpf/build.sh` makes them of `bpf/l2dsr.bpf.c`.
+/// `bpf/build.sh` compiles them from `bpf/l2dsr.bpf.c`.
 const CLS: &[u8] = include_bytes_aligned!("../bpf/l2dsr_cls.bpf.o");
 const XDP: &[u8] = include_bytes_aligned!("../bpf/l2dsr_xdp.bpf.o");
 
@@ -74,12 +74,12 @@ pub struct Program {
     pub(crate) link: Option<FdLink>,
 }
 
-/// What the program did with a frame.
+/// The result of running the program on a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
-    /// What it returned: an action of tc or of XDP.
+    /// The returned action of tc or XDP.
     pub action: u32,
-    /// The frame after it.
+    /// The frame as the program left it.
     pub frame: Vec<u8>,
     /// Time of one run.
     pub duration: Duration,
@@ -90,7 +90,7 @@ impl Program {
     /// already are used again, so that another program can continue with them.
     ///
     /// # Errors
-    /// When this user or this kernel cannot, or when the tables there are those of another version.
+    /// When this user or this kernel cannot load it, or when the pinned tables are those of another version.
     pub fn load(hook: Hook, sizes: &Sizes, pins: Option<&Path>) -> Result<(Self, Table), Error> {
         let object = match hook {
             Hook::Cls => CLS,
@@ -168,7 +168,7 @@ fn check_pinned(pins: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tables of a folder that were made with other sizes, in words.
+/// Describes the tables of a folder that were made with other sizes.
 pub(crate) fn other_sizes(pins: &Path, sizes: &Sizes) -> Vec<String> {
     let wanted = [
         ("flows", sizes.flows),

@@ -5,10 +5,11 @@
 //! free place. A server of a lower weight takes a turn less often, as in Katran, and stops at its share, so all shares are exact within
 //! one place, unless a server's share is less than one place: it gets one. Two balancers with the same servers make the same new ring.
 //!
-//! A changed ring is not filled anew. Plain Maglev moves more flows than it must: in a table of 65,537 places, taking one server of 5,
-//! 25 or 100 out moves 1.01, 1.09 and 1.55 times the places that the server had. So a change keeps all places but those of servers that
-//! are gone, and those that a server has beyond its new share; servers that lack places take these, again in their own orders. That is
-//! the least that a change can move. The price is memory: rings are equal where the same changes came in the same order.
+//! A changed ring is not filled from scratch. Plain Maglev moves more flows than it must: in a table of 65,537 places, taking one server of
+//! 5, 25 or 100 out moves 1.01, 1.09 and 1.55 times the places that the server had. So a change keeps all places but those of removed
+//! servers, and those that a server has beyond its new share; servers that lack places take these, again in their own orders. No change can
+//! move fewer. The price is that a ring depends on its history: two balancers are sure to have equal rings only if the same changes came
+//! in the same order.
 //! Only changes of weights and of the list of servers change a ring. Servers that are drained, full or dead stay in it, and the program
 //! bypasses them.
 
@@ -139,7 +140,7 @@ impl Taker {
     fn find(&mut self, may_take: impl Fn(usize) -> bool) -> usize {
         loop {
             let place = self.next;
-            // A division would take most of the time.
+            // This avoids a division, which would take most of the time.
             self.next += self.skip;
             self.next -= if self.next < PLACES { 0 } else { PLACES };
             if may_take(place) {
@@ -157,7 +158,7 @@ fn mixed(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// How many places each member gets: those of the largest remainders get one more, and each that has a weight gets one.
+/// How many places each member gets: those with the largest remainders get one more, and each member with a weight gets at least one.
 fn shares(members: &[Member]) -> Vec<u64> {
     let sum: u64 = members.iter().map(|member| u64::from(member.weight)).sum();
     if sum == 0 {
@@ -196,7 +197,7 @@ fn turns(members: &[Member]) -> Vec<u16> {
     let mut turns = Vec::new();
     for _ in 0..length {
         credits.iter_mut().zip(&weights).for_each(|(credit, weight)| *credit += weight);
-        // The first of those with the most.
+        // The first of the servers with the largest credit.
         let Some(at) = (0..credits.len()).rev().max_by_key(|&at| credits[at]) else { break };
         credits[at] -= length;
         turns.push(members[at].number);

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{Error, control::serve};
 
-/// How long a client may take for its whole request, and for reading on in an answer.
+/// How long a client may take to send its whole request, and to read the next part of an answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client may take for the whole answer: as long as Prometheus waits by default.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ pub(crate) fn answer_on(
     listener: TcpListener,
     metrics: impl Fn() -> Option<String> + Clone + Send + 'static,
 ) -> Result<(), Error> {
-    // A client that has gone gets no answer.
+    // A client that has disconnected gets no answer.
     let answer = move |stream: TcpStream| drop(answer(&stream, &metrics));
     let run = move || serve(listener.incoming().flatten(), answer);
     let started = thread::Builder::new().name("metrics".to_owned()).spawn(run);

@@ -21,7 +21,7 @@ const SEGMENT: u16 = 1_220;
 const WINDOW: u16 = SEGMENT;
 /// Hop limit of probes: servers are on the segment. A server that has lost the VIP, and forwards, must not pass a probe on to another.
 const HOPS: u8 = 1;
-/// How often the request is sent at most.
+/// How many times the request is sent at most.
 const REQUESTS: u32 = 3;
 
 /// A segment of TCP.
@@ -71,7 +71,7 @@ enum Phase {
 /// The result of a probe: the server is well, or has a fault.
 pub(crate) type Outcome = Result<(), Fault>;
 
-/// What is wrong with a server.
+/// A fault of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) why: String,
@@ -104,8 +104,8 @@ impl Fault {
 }
 
 impl<'b> Segment<'b> {
-    /// The TCP segment in an IP packet, whose end may be cut off; none if the packet has no valid one. The checksum is not verified:
-    /// packets between virtual devices do not have theirs yet.
+    /// The TCP segment in an IP packet, whose end may be cut off; none if the packet has no valid one. The checksum is not verified,
+    /// because packets between virtual devices do not have it yet.
     pub(crate) fn parse(packet: &'b [u8]) -> Option<Self> {
         let packet = LaxSlicedPacket::from_ip(packet).ok()?;
         let (from, to): (IpAddr, IpAddr) = match packet.net.as_ref()? {
@@ -132,10 +132,10 @@ impl<'b> Segment<'b> {
 }
 
 impl Probe {
-    /// Begins a probe from an own address and port, with a random initial sequence number. Returns the SYN, too.
+    /// Begins a probe from an own address and port, with a random initial sequence number. Also returns the SYN.
     ///
     /// # Errors
-    /// When the exchange cannot be prepared, such as for lack of TLS.
+    /// When the exchange cannot be prepared, for example because TLS is not available.
     pub(crate) fn begin(
         source: SocketAddr,
         vip: SocketAddr,
@@ -158,7 +158,7 @@ impl Probe {
         self.resend.unwrap_or(self.deadline)
     }
 
-    /// Takes a segment. Packets to be sent go to `out`. Returns the outcome once the probe has ended.
+    /// Takes a segment. Adds packets to send to `out`. Returns the outcome once the probe has ended.
     pub(crate) fn receive(&mut self, segment: &Segment<'_>, out: &mut Vec<Vec<u8>>) -> Option<Outcome> {
         if (segment.from, segment.to) != (self.vip, self.own) {
             return None;
@@ -187,7 +187,7 @@ impl Probe {
             said.drain(..heard);
             self.next = self.next.wrapping_add(heard as u32);
         }
-        // Bytes that came before are cut off; a segment that comes too early is dropped, so that the server sends it again.
+        // Bytes that came before are cut off; a segment beyond the next expected byte is dropped, so that the server sends it again.
         let known = expected.wrapping_sub(segment.sequence) as usize;
         let fresh = segment.payload.get(known..);
         let ends = segment.is_fin && known <= segment.payload.len();
@@ -282,7 +282,7 @@ impl Probe {
         packet(self.own, self.vip, self.next.wrapping_sub(1), |tcp| tcp.syn = true, &options, &[])
     }
 
-    /// Ends the connection at the server at once, so that nothing of it stays there.
+    /// A reset, which ends the connection at the server at once, so that no state of it stays there.
     fn reset(&self) -> Vec<u8> {
         self.empty(|tcp| tcp.rst = true)
     }
@@ -312,7 +312,7 @@ fn packet(
 ) -> Vec<u8> {
     let mut tcp = TcpHeader::new(from.port(), to.port(), sequence, WINDOW);
     set(&mut tcp);
-    // This has at most one option, and TCP has forty bytes for options.
+    // This cannot fail: there is at most one option, and TCP has 40 bytes for options.
     let fit = tcp.set_options(options);
     debug_assert!(fit.is_ok());
     let ip = match (from.ip(), to.ip()) {
@@ -321,7 +321,7 @@ fn packet(
         (from, to) => PacketBuilder::ipv6(mapped(from), mapped(to), HOPS),
     };
     let mut bytes = Vec::new();
-    // Only a payload beyond 64 KiB does not fit, and a request is one line of a file.
+    // This cannot fail: only a payload over 64 KiB does not fit, and a request is one line of a file.
     let written = ip.tcp_header(tcp).write_to_vec(&mut bytes, payload);
     debug_assert!(written.is_ok());
     bytes

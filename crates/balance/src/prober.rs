@@ -1,4 +1,4 @@
-//! Decides when each server is probed, and what the results mean. The caller passes the time, and does all input and output.
+//! Decides when each server is probed, and interprets the results. The caller passes the time, and does all input and output.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -24,10 +24,10 @@ pub(crate) const PORTS: RangeInclusive<u16> = 61_000..=65_535;
 /// The golden ratio, without its whole part.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
 
-/// What is wrong with a server whose MAC address is not known.
+/// The fault of a server whose MAC address is not known.
 const UNRESOLVED: &str = "does not answer ARP or neighbour discovery for its own address";
 
-/// A server of a VIP that is to be checked.
+/// A server of a VIP to check.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Target {
     /// The identity of the target in events.
@@ -70,10 +70,10 @@ pub(crate) enum Event {
     },
 }
 
-/// What the caller must do.
+/// The actions that the caller must carry out.
 #[derive(Debug, Default)]
 pub(crate) struct Actions {
-    /// Packets, each with the address of the device that it goes to.
+    /// Packets, each with the MAC address of its destination.
     pub(crate) packets: Vec<(Vec<u8>, Mac)>,
     pub(crate) events: Vec<Event>,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Actions {
 pub(crate) struct Prober {
     /// Own addresses, each with the length of its prefix in bits.
     own: Vec<(IpAddr, u8)>,
-    /// The VIPs: servers have these addresses, too, so probes must not come from them.
+    /// The VIPs. Servers also have these addresses, so probes must not come from them.
     vips: BTreeSet<IpAddr>,
     targets: BTreeMap<u64, Watched>,
     /// When each target must be looked at.
@@ -159,7 +159,7 @@ impl Prober {
                     if other.is_none() && mac.is_some() {
                         actions.events.push(Event::Mac { server, mac });
                     }
-                    // For a target that was not checked before, the prober has found out nothing.
+                    // The prober knows nothing about a target that was not checked before.
                     let checked = other.as_ref().filter(|other| other.target.check.kind != CheckKind::None);
                     let health =
                         Health::new(checked.map_or(&target.health, |other| other.health.now()).clone());
@@ -187,7 +187,7 @@ impl Prober {
         self.servers.iter().map(|(server, known)| (*server, *known))
     }
 
-    /// When [`Self::wake`] must be called; never if there is nothing to probe.
+    /// When [`Self::wake`] must be called; none if there is nothing to probe.
     pub(crate) fn wakes(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
@@ -231,7 +231,7 @@ impl Prober {
         actions
     }
 
-    /// Does what is due.
+    /// Handles all targets that are due.
     pub(crate) fn wake(&mut self, now: Instant) -> Actions {
         let mut actions = Actions::default();
         // The due targets are collected first, so that each is looked at once, even if it is due again at once.
@@ -349,7 +349,7 @@ impl Prober {
     }
 }
 
-/// The MAC address of a single device; none for a broadcast address, of which the kernel has one for every network.
+/// The MAC address of a single device; none for broadcast addresses, for which the kernel also has neighbour entries.
 pub(crate) fn mac_of(known: Neighbour) -> Option<Mac> {
     match known {
         Neighbour::Known { mac, .. } if mac[0] & 1 == 0 => Some(mac),

@@ -1,4 +1,4 @@
-//! What a process must be allowed to do.
+//! The capabilities that a balancer's process needs.
 
 use kernel::namespaces::{Kind, own_identity};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -6,7 +6,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 /// The inode of the first user namespace (PROC_USER_INIT_INO in linux/proc_ns.h): in another one, the kernel grants BPF to no process.
 const FIRST_USER_NAMESPACE: u64 = 0xeff_ffffd;
 
-/// What a balancer needs.
+/// The capabilities that a balancer needs, with their names.
 const RIGHTS: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
     (CapabilitySet::NET_RAW, "CAP_NET_RAW"),

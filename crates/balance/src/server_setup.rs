@@ -29,14 +29,14 @@ const SETTINGS: [(&str, &[&str], &str); 2] =
 #[derive(Debug)]
 pub struct ServerSetup {
     journal: Journal,
-    /// What was changed or found, one line each.
+    /// The changes, and what was already correct, one line each.
     lines: Vec<String>,
 }
 
 /// The plan, which is complete before anything is changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
-    /// Names of settings, with their present values and those to be set.
+    /// Names of settings, with their present values and the values to set.
     settings: Vec<(String, String, &'static str)>,
     addresses: Vec<IpAddr>,
     lines: Vec<String>,
@@ -88,7 +88,7 @@ impl ServerSetup {
         Ok(setup)
     }
 
-    /// What was changed, and what was correct already, one line each.
+    /// The changes, and what was already correct, one line each.
     pub fn lines(&self) -> &[String] {
         &self.lines
     }

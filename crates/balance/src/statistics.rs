@@ -10,7 +10,7 @@ use crate::{
     layout::mac_text,
 };
 
-/// Reasons and their names. Frames were dropped for the first ones.
+/// Reasons and their names. The first [`DROPS`] of them are reasons for drops.
 const REASONS: [(&str, Reason); 8] = [
     ("malformed", Reason::Malformed),
     ("no_server", Reason::NoServer),
@@ -37,18 +37,18 @@ pub struct Statistics {
     pub process: u32,
     /// How long this process has run.
     pub uptime_s: f64,
-    /// The last look at all flows.
+    /// The last sweep over all flows.
     pub sweep: SweepStatistics,
-    /// A problem with the device, such as that the program is not attached to it. The balancer tries to solve it each second.
+    /// A problem with the device, for example that the program is not attached to it. The balancer tries to solve it each second.
     #[serde(default)]
     pub trouble: Option<String>,
-    /// Frames that no VIP could be read from, and which were passed to the kernel.
+    /// Frames from which no VIP could be read, and which were passed to the kernel.
     pub unreadable_frames: u64,
     /// All VIPs, leaving ones included.
     pub vips: Vec<VipStatistics>,
 }
 
-/// A look at all flows.
+/// A sweep over all flows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SweepStatistics {
     /// How long ago it began; none if there was none yet.
@@ -76,7 +76,7 @@ pub struct VipStatistics {
     pub is_leaving: bool,
     /// Frames that were dropped, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Frames that were sent according to the ring, without their flows being remembered, by reason.
+    /// Frames that were sent by the ring without remembering their flows, by reason.
     pub not_remembered: BTreeMap<String, u64>,
     /// All servers, leaving ones included.
     pub servers: Vec<ServerStatistics>,
@@ -93,7 +93,7 @@ pub struct ServerStatistics {
     pub mac: Option<String>,
     /// Its weight.
     pub weight: u32,
-    /// `up`, `full`, `down`, `draining` or `leaving`: the first that holds, from the end of this list.
+    /// `up`, `full`, `down`, `draining` or `leaving`; if several hold, the last of them in this order.
     pub state: String,
     /// Whether its checks succeed, and it answers for its address.
     pub is_up: bool,
@@ -109,9 +109,9 @@ pub struct ServerStatistics {
     pub closing: u64,
     /// New flows that were given to it.
     pub flows: u64,
-    /// New flows whose address and port had ended another flow within 1.07 s: they got the server of that flow, and took no turn.
+    /// New flows whose address and port had ended another flow within 1.07 s: they got its server, and took no turn of round robin.
     pub kept: u64,
-    /// Flows that have gone on after their handshakes.
+    /// Flows that have continued after their handshakes.
     pub established: u64,
     /// Frames that were sent to it.
     pub packets: u64,
@@ -119,7 +119,7 @@ pub struct ServerStatistics {
     pub bytes: u64,
 }
 
-/// Reads what the tables have counted.
+/// Reads the counts from the tables.
 ///
 /// # Errors
 /// When the kernel refuses.

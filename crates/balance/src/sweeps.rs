@@ -1,9 +1,9 @@
 //! Looks at all established flows from time to time: counts them by server, and forgets those that are idle or closed.
 //!
-//! The program marks each flow that sends something with the number of the next sweep. So a flow has sent nothing since the sweep of its
-//! mark. A sweep reads flow by flow, with two system calls each, because the library has no call for many at once. That takes about
-//! 1.5 µs for each flow, so half a second for the 262,144 flows of the usual table. So the daemon sweeps seldom while no request waits
-//! for the counts.
+//! The program marks each flow that sends something with the number of the next sweep, so a flow has sent nothing since the sweep whose
+//! number is its mark. A sweep reads flow by flow, with two system calls each, because the library has no call for many at once. That takes
+//! about 1.5 µs for each flow, or half a second for the 262,144 flows of the default table. The daemon therefore sweeps seldom while no
+//! request waits for the counts.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -53,7 +53,7 @@ pub(crate) struct Swept {
 /// The purpose of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SweepFor {
-    /// Forgets old flows; no one waits for the counts.
+    /// Forgets old flows; no caller waits for the counts.
     OldFlows,
     /// Counts the flows for a reader of the counts, or for the removal of a server.
     Reader,
@@ -90,7 +90,7 @@ impl Sweeps {
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.ended.push_back((self.mark, now_ns));
         self.mark = self.mark.wrapping_add(1);
-        // Marks that are older than any timeout need no time of their own.
+        // Marks older than any timeout share one time, `floor_ns`.
         let longest = self.idle_ns.max(self.closing_ns);
         while let Some(&(_, ended_ns)) = self.ended.get(1)
             && now_ns.saturating_sub(ended_ns) > longest
@@ -177,7 +177,7 @@ impl Sweeper {
         self.is_sweeping = self.orders.send((sweeps.clone(), now_ns)).is_ok();
     }
 
-    /// The sweep has ended.
+    /// Records the end of a sweep.
     pub(crate) fn ended(&mut self, took: Duration) {
         (self.is_sweeping, self.ended, self.took) = (false, Instant::now(), took);
     }

@@ -80,7 +80,7 @@ impl Table {
     /// the address as a VIP's.
     ///
     /// # Errors
-    /// When the number of the VIP is too large, too.
+    /// Also when the number of the VIP is too large.
     pub fn set_service(&mut self, address: IpAddr, port: u16, entry: &ServiceEntry) -> Result<(), Error> {
         check(entry.vip, "VIPs", VIPS)?;
         let set = self.services.insert(service_key_bytes(address, port), entry.bytes(), 0);
@@ -91,14 +91,14 @@ impl Table {
     /// balancer's own stack.
     ///
     /// # Errors
-    /// When the number of the VIP is too large, too.
+    /// Also when the number of the VIP is too large.
     pub fn set_address(&mut self, address: IpAddr, vip: u32) -> Result<(), Error> {
         check(vip, "VIPs", VIPS)?;
         let set = self.services.insert(service_key_bytes(address, 0), address_bytes(vip), 0);
         written(set, &format!("take {address} for a VIP"))
     }
 
-    /// Passes a port of an address to the balancer's own stack again. Established flows go on.
+    /// Passes a port of an address to the balancer's own network stack again. Established flows continue.
     ///
     /// # Errors
     /// When the kernel refuses; not when the port was not set.
@@ -113,7 +113,7 @@ impl Table {
     /// `None` before it and another generation.
     ///
     /// # Errors
-    /// When the number is too large, too.
+    /// Also when the number is too large.
     pub fn set_server(&mut self, number: u16, server: Option<&ServerEntry>) -> Result<(), Error> {
         check(number.into(), "servers", SERVERS)?;
         let bytes = server.map(ServerEntry::bytes).unwrap_or_default();
@@ -125,7 +125,7 @@ impl Table {
     /// of the last one is known, so a change should wait until the one before is over; a server's death needs no change.
     ///
     /// # Errors
-    /// When the number of the VIP is too large, too.
+    /// Also when the number of the VIP is too large.
     pub fn set_ring(&mut self, vip: u32, ring: &Ring, former: &Ring, changed_ns: u64) -> Result<(), Error> {
         self.set_rings(&[(vip, ring, former, changed_ns)])
     }
@@ -234,7 +234,7 @@ impl Table {
 
     /// All established flows. A flow that begins or ends meanwhile may be left out or returned twice.
     pub fn flows(&self) -> impl Iterator<Item = (FlowKey, Flow)> {
-        // An entry that has gone since its key was read is no entry.
+        // Skips entries that were removed after their keys were read.
         self.flows.iter().flatten().map(|(key, flow)| (FlowKey::of(&key), Flow::of(&flow)))
     }
 

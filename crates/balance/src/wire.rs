@@ -33,8 +33,8 @@ pub(crate) struct ProbeSocket {
 }
 
 impl ProbeSocket {
-    /// Opens a socket that receives what TCP sends to the ports of probes. It takes only frames that the kernel hands to IP, so those
-    /// that the balancer's program has sent on cost nothing here.
+    /// Opens a socket that receives the TCP segments to the ports of probes. It sees only frames that the kernel passes to IP, so the
+    /// frames that the balancer's program forwards cost nothing here.
     pub(crate) fn open(device: &Device, protocol: EtherType) -> io::Result<Self> {
         // The socket has no protocol, and so receives nothing, until the filter is set.
         let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(0)))?;
@@ -139,7 +139,7 @@ fn filter_v4() -> Vec<SockFilter> {
     filter
 }
 
-/// The same for IPv6 without extension headers, which answers have none of.
+/// The same for IPv6 without extension headers; answers to probes have none.
 fn filter_v6() -> Vec<SockFilter> {
     const NEXT_HEADER_AT: u32 = 6;
     const HEADER_BYTES: u32 = 40;

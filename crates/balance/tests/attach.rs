@@ -58,7 +58,7 @@ fn in_namespaces_of_its_own() {
         third.attach("far.1", None).unwrap();
         is_attached(&table);
         drop(third);
-        // What is not pinned ends with its process.
+        // An attachment that is not pinned ends with its process.
         is_detached(&table);
         if hook == Hook::Xdp {
             // Where the driver has no XDP, the hook cls costs less than XDP on packets that the kernel has made.
@@ -70,7 +70,7 @@ fn in_namespaces_of_its_own() {
     }
 }
 
-/// Entries that another processor has made, whose coarse clock is ahead, are young.
+/// Entries of another processor, whose coarse clock is ahead, count as new.
 fn clocks_may_differ(hook: Hook, pins: &Path) {
     let (program, mut table) = load(hook, Some(pins));
     let members = [1, 2, 3].map(|number| Member { number, name: number.to_string(), weight: 1 });
@@ -120,7 +120,7 @@ fn syn(client_port: u16, port: u16) -> Vec<u8> {
     frame
 }
 
-/// A balancer with one server, which is not there.
+/// A balancer with one server, which does not exist.
 fn load(hook: Hook, pins: Option<&Path>) -> (Program, Table) {
     let (program, mut table) = Program::load(hook, &Sizes::default(), pins).unwrap();
     let handshake = Duration::from_secs(600);

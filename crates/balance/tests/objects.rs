@@ -1,4 +1,4 @@
-//! The committed BPF objects are those of their sources.
+//! The committed BPF objects match their sources.
 
 use std::{fs, process::Command};
 

@@ -22,7 +22,7 @@ pub fn monotonic_s() -> f64 {
     monotonic_ns() as f64 / 1e9
 }
 
-/// The time of the calendar: seconds since 1970.
+/// The wall-clock time, in seconds since 1970.
 pub fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

@@ -1,7 +1,7 @@
 //! Precise wake-ups: sleep until shortly before the time, then poll (spin).
 //!
-//! A sleeping processor takes tens of microseconds to wake up, a halted virtual one a hundred or more. The length of the
-//! polling phase, the tail, follows from how late recent sleeps ended.
+//! A sleeping processor takes tens of microseconds to wake up, a halted virtual one a hundred or more. The length of
+//! the polling phase, called the tail, adapts to the lateness of recent sleeps.
 
 /// Shortest tail, in nanoseconds, because sleeps are never exact. A smaller maximum takes precedence.
 const MIN_TAIL_NS: u64 = 20_000;
@@ -39,7 +39,7 @@ impl SpinTail {
         Self { budget: Some(budget), ..Self::new(max_ns) }
     }
 
-    /// How long to poll at the end of a wait, in nanoseconds, without regard to the budget.
+    /// How long to poll at the end of a wait, in nanoseconds, ignoring the budget.
     #[inline]
     pub fn tail_ns(&self) -> u64 {
         self.tail_ns

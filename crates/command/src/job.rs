@@ -13,7 +13,7 @@ use record::CommandRun;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-/// Marks where the number of a copy belongs. Its characters are for private use: no text of a user holds them.
+/// Placeholder for the number of a copy. Its private-use characters do not occur in users' texts.
 pub const COPY_MARKER: &str = "\u{e000}copy\u{e001}";
 /// Environment variable that holds a supervisor's job. Other users can read arguments, but not the environment.
 pub const JOB_VARIABLE: &str = "PROOFLOAD_JOB";
@@ -38,9 +38,9 @@ pub struct Job {
     pub copies: Vec<u32>,
     /// Exit statuses that count as success.
     pub expect: Vec<i32>,
-    /// A copy that takes longer is ended, and has failed.
+    /// Time after which a running copy is ended, and has failed.
     pub timeout: Option<Duration>,
-    /// The copies are ended after this time, which is no failure.
+    /// Time after which the copies are ended, which is no failure.
     pub stop_after: Option<Duration>,
     /// Maximum time that the supervisor waits, after the copies have ended, until the other sides have acknowledged the data
     /// that the host still sends for them. If none, the supervisor does not check.
@@ -66,8 +66,8 @@ pub struct Report {
     pub ended_s: f64,
     /// Data that the host still sent after `ended_s`.
     pub rest: Rest,
-    /// For how long the supervisor itself may have been away when it started the copies and when the last one ended, in
-    /// seconds.
+    /// Longest time for which the supervisor itself may have been stopped or without a processor when it started the copies
+    /// and when the last one ended, in seconds.
     pub away_s: f64,
     /// Why the supervisor and its copies are outside of the groups of [`Job::groups`], if they are.
     pub outside: Option<String>,
@@ -87,11 +87,12 @@ pub struct Report {
 /// Data that a host still sent after its programs had ended. Times are seconds of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rest {
-    /// When the supervisor first looked, and how many bytes of TCP the other sides had not acknowledged then.
+    /// When the supervisor first read the tables of sockets.
     pub looked_s: f64,
-    /// See `looked_s`.
+    /// Bytes of TCP that the other sides had not acknowledged at `looked_s`.
     pub bytes: u64,
-    /// The last two times at which the supervisor looked: between them, the last byte was acknowledged if `is_acknowledged`.
+    /// The last two times at which the supervisor read the tables. If `is_acknowledged`, the last byte was acknowledged
+    /// between them.
     pub between_s: (f64, f64),
     /// Whether all bytes were acknowledged in time.
     pub is_acknowledged: bool,
@@ -123,7 +124,7 @@ impl Job {
         self.folder.join(format!("{}-{copy}.err", self.name))
     }
 
-    /// The folder, held.
+    /// The folder, held open.
     ///
     /// # Errors
     /// When others can look into it.

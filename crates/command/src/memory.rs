@@ -61,7 +61,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // What cannot be undone stays in the journal for the next command.
+        // A group that cannot be removed stays in the journal for the next command.
         let _ = self.journal.take().map(Journal::finish);
     }
 }

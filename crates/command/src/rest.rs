@@ -25,7 +25,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Opens the tables of sockets and reads the counters of what was sent.
+    /// Opens the tables of sockets, and reads the counters of sent data.
     ///
     /// # Errors
     /// If `/proc` does not have them.
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Set in the process that a test starts in a namespace of its own.
+    /// Set in the process that a test starts in a new namespace.
     const INSIDE: &str = "REST_TEST_IS_INSIDE";
 
     #[test]

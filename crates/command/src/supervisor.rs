@@ -65,7 +65,7 @@ pub fn run() -> io::Result<()> {
         fs::write(group, "0").err().map(|error| explained("join", group, &error).to_string())
     };
     let outside = job.groups.iter().find_map(join);
-    // Also interrupts the wait in which this process was stopped.
+    // This signal also interrupts a wait during which this process was stopped.
     let was_stopped = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGCONT, Arc::clone(&was_stopped))?;
     let report = Report { outside, ..run_copies(&job, &stop, Absences::new(&was_stopped)) };
@@ -119,7 +119,7 @@ struct Copy {
 }
 
 fn run_copies(job: &Job, stop: &AtomicBool, mut absences: Absences<'_>) -> Report {
-    // Without the tables of sockets, the supervisor cannot tell what the host still sends.
+    // Without the tables of sockets, the supervisor cannot tell how much the host still sends.
     let watch = job.settle.and_then(|settle| Some((settle, Watch::start().ok()?)));
     let (started, began_s) = (Instant::now(), clock::monotonic_s());
     let mut last_check = started;
@@ -204,7 +204,7 @@ fn start(job: &Job, number: u32, shortage: &mut Option<String>) -> Copy {
     match spawn(job, number) {
         Ok(child) => copy.child = Some(child),
         Err(error) => {
-            // The exit statuses of a shell.
+            // The exit statuses that a shell uses for these errors.
             let is_missing = error.kind() == io::ErrorKind::NotFound;
             copy.run.status = Some(if is_missing { 127 } else { 126 });
             copy.run.reason = Some(format!("could not be started: {error}"));

@@ -52,7 +52,7 @@ const LEAST_QUEUE_US: f64 = 1_000.0;
 const LEAST_PATH_US: f64 = 200.0;
 /// Up to this round trip, the wait for a checksum is a wait for the program that computes it.
 const SHORT_ROUND_TRIP_S: f64 = 0.001;
-/// The fastest cipher of most processors.
+/// The fastest cipher on most processors.
 pub(crate) const FAST_CIPHER: &str = "aes128-gcm@openssh.com";
 /// Buffer of a connection in each direction: twice as much as 1 Gbit/s and 250 ms need.
 const LARGE_BUFFER_BYTES: u32 = 64 << 20;
@@ -72,20 +72,20 @@ pub(crate) struct Seen<'a> {
     pub(crate) limit: Option<u64>,
     /// The bound of bytes in flight that was asked for, and the share of the time in which it was reached.
     pub(crate) in_flight: Option<(usize, f64)>,
-    /// The share of the time in which the channels had as many bytes in flight as they may.
+    /// Mean share of the channels whose bytes in flight had reached their bound.
     pub(crate) full_channels_share: f64,
     pub(crate) channels: u32,
     pub(crate) connections: u32,
     pub(crate) round_trip_s: f64,
     /// Whether only small files, which are not split into chunks, were left.
     pub(crate) are_files_small: bool,
-    /// Files are copied, so that disks can be the limit.
+    /// Whether files are copied, so that a disk can be the limit.
     pub(crate) has_files: bool,
-    /// The observed connections are known to end at the other machine.
+    /// Whether the observed connections are known to end at the other machine.
     pub(crate) is_direct: bool,
     /// The share of the time in which the copy waited for a checksum of the other machine.
     pub(crate) sums_share: f64,
-    /// [`FAST_CIPHER`] was asked for.
+    /// Whether the user asked for [`FAST_CIPHER`].
     pub(crate) has_fast_cipher: bool,
 }
 
@@ -162,7 +162,7 @@ fn hot_program(seen: &Seen<'_>) -> Option<Bottleneck> {
     hottest_program(seen, HOT_SHARE)
 }
 
-/// A program may be the limit below a full processor, because the programs of a copy wait for each other at every piece.
+/// A program can be the limit without a full processor, because the programs of a copy wait for each other at every piece.
 fn busy_program(seen: &Seen<'_>) -> Option<Bottleneck> {
     if each_carried(seen) < WINDOW_BYTES { hottest_program(seen, BUSY_SHARE) } else { None }
 }
@@ -227,7 +227,7 @@ fn send_buffer(seen: &Seen<'_>) -> Option<Bottleneck> {
     let (place, senders, _) = sender(seen)?;
     let by_time = limited_share(&senders, senders.send_buffer_limited_us) >= HALF;
     let used_share = senders.send_buffer_used_bytes as f64 / senders.send_buffer_bytes.max(1) as f64;
-    // If unsent segments wait in the buffer, it has room for more than the windows allow, and so is not the limit.
+    // If unsent segments wait in the buffer, it has room for more than the windows allow, so it is not the limit.
     let is_full = used_share >= FULL_BUFFER_SHARE
         && filled_share(&senders) < FILLED_WINDOW_SHARE
         && unsent_share(&senders) < HALF;
@@ -348,7 +348,7 @@ fn ssh_window(seen: &Seen<'_>) -> Option<Bottleneck> {
     held(Cause::SshWindow, evidence, Some(format!("more --connections than {}", seen.connections)))
 }
 
-/// What was measured, for a copy whose cause is unknown.
+/// The measurements in words, for a copy whose cause is unknown.
 fn in_words(seen: &Seen<'_>) -> String {
     let mut words = Vec::new();
     for (place, shown) in ends(seen) {

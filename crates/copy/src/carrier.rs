@@ -28,7 +28,7 @@ use crate::{
     report::FileReport,
 };
 
-/// How many chunks are verified at once. Their files stay open, and a server has a limited number of handles.
+/// Maximum number of chunks that are verified concurrently. Their files stay open, and a server has a limited number of handles.
 const MAX_SETTLING: usize = 64;
 
 /// The state that all channels share.
@@ -46,7 +46,7 @@ pub(crate) struct Carrier {
     pub(crate) parts: RefCell<BTreeMap<u64, PartialFile>>,
     /// The open target folders on this machine.
     pub(crate) held: OpenFolders,
-    /// The channels that carry now.
+    /// The channels in use.
     pub(crate) channels: RefCell<Vec<Rc<Channel>>>,
     pub(crate) settling: Arc<Semaphore>,
 }
@@ -80,7 +80,7 @@ impl Carrier {
         }
     }
 
-    /// The journal that an earlier run has left of a file.
+    /// The journal that an earlier run has left for a file.
     pub(crate) fn known(&self, identity: &Identity) -> Known {
         let Some(folder) = &self.options.journals else { return Known::default() };
         Journal::known(folder, &self.options.token, identity).unwrap_or_else(|error| {
@@ -153,7 +153,7 @@ pub(crate) async fn sync_local(file: &Arc<File>) -> Result {
     synced.map_err(io::Error::other).flatten().map_err(|error| Error::local("sync the file to disk", &error))
 }
 
-/// Whether a part of a file was never written.
+/// Whether a part of a file is a hole.
 pub(crate) fn is_hole(file: &File, begin: u64, length: u64) -> bool {
     match seek(file, SeekFrom::Data(begin)) {
         Ok(data) => data >= begin + length,

@@ -31,16 +31,16 @@ use crate::{
     reply::{LastWords, OwnedReply, Take, not_sftp, owned},
 };
 
-/// Bytes that are read at once.
+/// Size of one read from the pipe of `ssh`, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// Size of the pipes to and from `ssh`: each holds a request.
+/// Capacity of the pipes to and from `ssh`, in bytes: a request of any size fits.
 const PIPE_BYTES: usize = 256 << 10;
-/// Bytes of a READ or a WRITE where the server names no limit: what every server takes.
+/// Largest READ or WRITE for a server that reports no limit, in bytes: every server accepts this size.
 const USUAL_BYTES: usize = 32 << 10;
-/// The most bytes of a READ or a WRITE, which is what OpenSSH accepts.
+/// Upper bound for the size of a READ or a WRITE, in bytes: OpenSSH accepts no more.
 const MAX_BYTES: usize = 255 << 10;
 
-/// How many chunks a channel sends at once, so that others can use the channel while the file of one is opened.
+/// Number of chunks that a channel sends concurrently: while it opens the file of one chunk, it sends the others.
 const TURNS: usize = 3;
 
 /// A channel to a server.
@@ -49,7 +49,7 @@ pub(crate) struct Channel {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
     pub(crate) waiting: Rc<RefCell<PendingReplies>>,
     window: Rc<Governor>,
-    /// Permits to send chunks: [`TURNS`], so that the next chunk starts soon after the last one.
+    /// Permits to send chunks, [`TURNS`] in total.
     pub(crate) turns: Arc<Semaphore>,
     ended: Rc<Notify>,
     is_retired: Cell<bool>,
@@ -60,9 +60,9 @@ pub(crate) struct Channel {
     pub(crate) has_posix_rename: bool,
     /// Whether the server can set attributes of a path without following a link.
     pub(crate) has_lsetstat: Cell<bool>,
-    /// Most bytes of a READ.
+    /// Largest READ, in bytes.
     pub(crate) read_bytes: Cell<usize>,
-    /// Most bytes of a WRITE.
+    /// Largest WRITE, in bytes.
     pub(crate) write_bytes: Cell<usize>,
 }
 
@@ -77,7 +77,7 @@ impl Channel {
         else {
             return Err(Error::Lost("ssh has no pipes".to_owned()));
         };
-        // Fewer and larger pieces cost less. If the user may not enlarge the pipe, the kernel's usual size is enough.
+        // Larger pipes need fewer system calls. If the user may not enlarge them, the kernel's default size works, too.
         let _ = fcntl_setpipe_size(&stdin, PIPE_BYTES);
         let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
         let waiting = Rc::new(RefCell::new(PendingReplies::new()));
@@ -120,7 +120,7 @@ impl Channel {
         Ok(Rc::new(channel))
     }
 
-    /// Asks the server for its limits of a request, if it has that extension. Returns the round trip.
+    /// Asks the server for its size limits, if it has that extension. Returns the round-trip time of a request.
     ///
     /// # Errors
     /// When the channel is lost.
@@ -143,22 +143,22 @@ impl Channel {
         Ok(asked.elapsed())
     }
 
-    /// Bytes of the next READ.
+    /// Size of the next READ, in bytes.
     pub(crate) fn next_read_bytes(&self, path: &Governor) -> usize {
         self.read_bytes.get().min(self.window.request_bytes()).min(path.request_bytes())
     }
 
-    /// Bytes of the next WRITE.
+    /// Size of the next WRITE, in bytes.
     pub(crate) fn next_write_bytes(&self, path: &Governor) -> usize {
         self.write_bytes.get().min(self.window.request_bytes()).min(path.request_bytes())
     }
 
-    /// The present bound of bytes in flight.
+    /// The current bound on the bytes in flight.
     pub(crate) fn bound_bytes(&self) -> usize {
         self.window.bound_bytes()
     }
 
-    /// Whether it has as many bytes in flight as it may.
+    /// Whether the bytes in flight have nearly reached their bound.
     pub(crate) fn is_full(&self) -> bool {
         self.window.is_full()
     }
@@ -227,7 +227,7 @@ impl Channel {
         Ok(pending)
     }
 
-    /// Waits until so many more bytes may be in flight.
+    /// Waits until `bytes` more may be in flight.
     pub(crate) async fn room(&self, bytes: usize, governor: &Rc<Governor>) -> OnTheWay {
         let permits = (self.window.permit(bytes).await, governor.permit(bytes).await);
         let governors = [Rc::clone(&self.window), Rc::clone(governor)];
@@ -254,7 +254,7 @@ impl Channel {
         Ok(pending)
     }
 
-    /// Sends a READ; `take` gets the received data, at least one byte and no more than was asked for.
+    /// Sends a READ; `take` gets the received data: at least one byte, and at most as many as requested.
     pub(crate) fn begin_read(
         &self,
         room: OnTheWay,
@@ -273,7 +273,7 @@ impl Channel {
         Ok(pending)
     }
 
-    /// The handle of a file. The first call opens it.
+    /// Returns the handle of a file. The first call opens the file.
     pub(crate) async fn handle(&self, file: u64, open: &Request<'_>) -> Result<Rc<Handle>> {
         let cell = Rc::clone(self.handles.borrow_mut().entry(file).or_default());
         let opened = async { self.opened(self.ask(open).await?).map(Rc::new) };
@@ -286,7 +286,8 @@ impl Channel {
         Ok(Handle::new(bytes, self.outgoing.clone(), Rc::clone(&self.next_id)))
     }
 
-    /// Forgets the handle of a file. It is closed after its last use: at once, with an answer, if it is unused now.
+    /// Drops the handle of a file. If nothing else uses the handle, it is closed at once, and the pending answer is returned. Otherwise it
+    /// is closed after its last use.
     pub(crate) fn close(&self, file: u64) -> Result<Option<Pending>> {
         let cell = self.handles.borrow_mut().remove(&file);
         let handle = cell.and_then(Rc::into_inner).and_then(OnceCell::into_inner).and_then(Rc::into_inner);
@@ -303,7 +304,8 @@ async fn send(mut stdin: ChildStdin, mut packets: mpsc::UnboundedReceiver<Vec<u8
     }
 }
 
-/// A running `ssh`. Once logged in, it ends with its standard input; an unneeded login is terminated with its descendants.
+/// A running `ssh`. After its login, it ends when its standard input closes. If it is dropped before that, it is terminated, with all its
+/// descendants.
 #[derive(Debug)]
 struct Ssh {
     child: Child,
@@ -386,7 +388,7 @@ fn dispatch(
                     if asked.take.is_some() == path.counts_reads {
                         path.arrived(*bytes, sent.elapsed());
                     }
-                    // The bound of a channel uses the path's round trip, because a longer one of the channel is a wait in a queue.
+                    // The channel's bound uses the path's round-trip time: what the channel takes longer is time in a queue.
                     channel.arrived(*bytes, path.round_trip());
                     channel.tick(Instant::now(), path.spare_bytes());
                 }

@@ -14,16 +14,16 @@ use crate::{
 pub(crate) enum Destination {
     Folder,
     File,
-    /// Nothing, in an existing folder.
+    /// Nothing; its folder exists.
     Free,
     /// Nothing, and its folder does not exist either.
     Nowhere,
-    /// Something that is not replaced.
+    /// Something that a copy does not replace.
     Other,
 }
 
 impl Destination {
-    /// What exists at a path of this machine.
+    /// Looks up a path on this machine.
     pub(crate) fn here(path: &Path) -> Self {
         match fs::metadata(path) {
             Ok(known) if known.is_dir() => Self::Folder,
@@ -37,11 +37,11 @@ impl Destination {
     }
 }
 
-/// What exists at a path of the other machine.
+/// Looks up a path on the other machine.
 pub(crate) async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination> {
     let slash = path.iter().rposition(|byte| *byte == b'/').filter(|slash| *slash > 0);
     let above = slash.map_or(&b"."[..], |slash| &path[..slash]);
-    // Both at once: the second is seldom needed, and a round trip may be long.
+    // Both requests are sent together: the second is seldom needed, but a separate round trip may take long.
     let (attributes, above) = tokio::join!(channel.stat(path), channel.stat(above));
     Ok(match attributes? {
         Some(known) => match known.file_type() {
@@ -49,7 +49,7 @@ pub(crate) async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination
             Some(FileType::Regular) | None => Destination::File,
             Some(_) => Destination::Other,
         },
-        // A folder that this user may not look at may exist.
+        // If this user may not look at the folder above, it may exist.
         None if Error::unless_lost(above)?.is_ok_and(|above| above.is_none()) => Destination::Nowhere,
         None => Destination::Free,
     })

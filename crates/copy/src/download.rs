@@ -91,13 +91,13 @@ impl Carrier {
         span: &Span,
     ) -> Result {
         let handle = channel.handle(file.number, &to_read(&file.item.source)).await?;
-        // Each channel opens the path at a different time, so it may have opened another file than the others.
+        // Each channel opens the path at a different time, so this channel may have opened a different file.
         let opened = channel.begin(&Request::Fstat(&handle))?;
         self.fetch(channel, &handle, &prepared.local, span).await?;
         unchanged(&file.item, opened.attributes().await?)
     }
 
-    /// Reads a part of a remote file into the local one, with many requests at once. Zeros stay holes.
+    /// Reads a part of a remote file into the local one, with many concurrent requests. Zeros stay holes.
     async fn fetch(&self, channel: &Channel, handle: &[u8], local: &Arc<File>, span: &Span) -> Result {
         let local = Arc::clone(local);
         let write = move |offset: u64, data: &[u8]| {
@@ -112,7 +112,7 @@ impl Carrier {
         }
     }
 
-    /// Reads a part of a remote file; less, if the file ends before.
+    /// Reads a range of a remote file; returns fewer bytes if the file ends earlier.
     pub(crate) async fn read(&self, channel: &Channel, handle: &[u8], range: Range<u64>) -> Result<Vec<u8>> {
         let begin = range.start;
         let bytes = Rc::new(RefCell::new(vec![0; (range.end - begin) as usize]));
@@ -134,7 +134,7 @@ impl Carrier {
         Ok(bytes)
     }
 
-    /// Reads a part of a remote file, and passes its pieces to `take`. Returns where the file ended, if it did.
+    /// Reads a part of a remote file, and passes its pieces to `take`. Returns the end of the file if it was reached.
     async fn receive(
         &self,
         channel: &Channel,
@@ -192,7 +192,7 @@ impl Carrier {
         self.name_down(file, &prepared.local, ends, prepared.replaced_permissions).await
     }
 
-    /// Refuses a source that has changed since it was listed, or that another file has replaced since.
+    /// Fails if the source has changed, or was replaced by another file, since it was listed.
     pub(crate) async fn unchanged_there(&self, channel: &Channel, file: &FileCopy) -> Result {
         unchanged(&file.item, channel.stat(&file.item.source).await?.ok_or(Error::Changed)?)
     }
@@ -256,7 +256,7 @@ impl Carrier {
     }
 }
 
-/// Refuses a source that has changed since it was listed.
+/// Fails if the source has changed since it was listed.
 fn unchanged(item: &Item, now: Attributes) -> Result {
     let modified_s = now.times.map(|times| i64::from(times.modified_s));
     let is_same = now.size.is_none_or(|size| size == item.size_bytes)

@@ -17,10 +17,10 @@ pub enum CopyError {
     Login {
         /// The machine.
         machine: String,
-        /// What `ssh` said.
+        /// Message of `ssh`.
         why: String,
     },
-    /// It was stopped before the first file.
+    /// The copy was stopped before the first file.
     #[error("interrupted")]
     Interrupted,
     /// Something failed before the first file.
@@ -37,20 +37,20 @@ fn next_step(machine: &str, why: &str) -> String {
     }
 }
 
-/// Why something was not done.
+/// Why an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Error {
     /// The connection was lost, with the message of `ssh`. Another connection may succeed.
     Lost(String),
     /// The server refused the request.
     Refused(Refusal),
-    /// Something of this machine failed.
+    /// An operation on this machine failed.
     Local(String),
-    /// The source has changed since the begin.
+    /// The source has changed since it was listed.
     Changed,
     /// The written data differs from the source, even after several attempts.
     Differs {
-        /// The chunk.
+        /// Offset of the chunk, in bytes.
         offset: u64,
     },
 }
@@ -77,7 +77,7 @@ impl Error {
         Self::Local(format!("cannot {what}: {error}"))
     }
 
-    /// A target has the name that is neither a file nor a folder.
+    /// The target exists, and is neither a regular file nor a folder.
     pub(crate) fn not_regular(target: &[u8]) -> Self {
         Self::Local(format!("{} exists and is not a regular file; choose another name", shown(target)))
     }

@@ -19,11 +19,11 @@ use crate::{
     place::Place,
 };
 
-/// Size of a chunk, which one channel carries at once: two windows of SSH.
+/// Size of a chunk, the unit of work that a channel takes from the queue, in bytes: two SSH windows.
 pub(crate) const CHUNK_BYTES: u64 = 4 * BLOCK_BYTES;
 /// Files up to this size are small: they are not split into chunks, and a channel carries many at once.
 pub(crate) const SMALL_BYTES: u64 = 2 * BLOCK_BYTES;
-/// After so many attempts, a chunk that still differs is given up.
+/// Number of attempts after which a chunk that still differs is given up.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// A file that is being copied, with the state of its chunks.
@@ -31,16 +31,16 @@ const MAX_ATTEMPTS: u32 = 3;
 pub(crate) struct FileCopy {
     pub(crate) number: u64,
     pub(crate) item: Item,
-    /// Made when it is first needed.
+    /// Both ends of the file, opened on first use.
     pub(crate) prepared: OnceCell<Prepared>,
     next: Cell<u64>,
     again: RefCell<BTreeMap<u64, u32>>,
     there: RefCell<BTreeSet<u64>>,
-    /// The rename to the final name may have succeeded although its answer was lost.
+    /// Whether the rename to the final name may have succeeded although its answer was lost.
     pub(crate) may_have_name: Cell<bool>,
     pub(crate) unsynced_bytes: Cell<u64>,
     pub(crate) resumed_bytes: Cell<u64>,
-    /// At least one chunk was not verified by a checksum of the other machine.
+    /// Whether at least one chunk was not verified by a checksum of the other machine.
     pub(crate) lacks_hash: Cell<bool>,
     is_closed: Cell<bool>,
     pub(crate) began: Cell<Option<Instant>>,
@@ -55,14 +55,14 @@ pub(crate) struct Prepared {
     pub(crate) temporary: Vec<u8>,
     /// The final path: the target, or the file that the target links to.
     pub(crate) target: Vec<u8>,
-    /// The places of the partial file and the final file on this machine, for a download.
+    /// The places of the partial file and of the final file on this machine; only for a download.
     pub(crate) here: Option<[Place; 2]>,
     /// Permissions of the file that it replaces.
     pub(crate) replaced_permissions: Option<u32>,
     pub(crate) journal: RefCell<Option<Journal>>,
-    /// Chunks that an earlier run has brought, with their hashes.
+    /// Chunks that an earlier run has copied, with their checksums.
     pub(crate) known: RefCell<BTreeMap<u64, String>>,
-    /// Bytes that the partial file of an earlier run had. They may come from another source, so holes of the source are written over them.
+    /// Size of an earlier run's partial file, in bytes. Its data may come from another source, so holes of the source are written over it.
     pub(crate) former_bytes: u64,
 }
 
@@ -113,7 +113,7 @@ impl FileCopy {
                 || self.again.borrow().values().any(|attempts| attempts & WAITS != 0))
     }
 
-    /// A chunk has to be carried again, because its connection was lost.
+    /// Marks a chunk to be carried again, because its connection was lost.
     pub(crate) fn put_back(&self, chunk: u64) {
         *self.again.borrow_mut().entry(chunk).or_default() |= WAITS;
     }
@@ -130,7 +130,7 @@ impl FileCopy {
         Ok(())
     }
 
-    /// Records that a chunk has arrived. Returns false if that was known.
+    /// Records that a chunk has arrived. Returns false if it was already recorded.
     pub(crate) fn mark_arrived(&self, chunk: u64) -> bool {
         self.there.borrow_mut().insert(chunk)
     }
@@ -149,14 +149,14 @@ impl FileCopy {
         !self.is_closed.replace(true)
     }
 
-    /// Where a chunk begins, and how long it is, in bytes.
+    /// Offset and length of a chunk, in bytes.
     pub(crate) fn range(&self, chunk: u64) -> (u64, u64) {
         let begin = chunk * CHUNK_BYTES;
         (begin, CHUNK_BYTES.min(self.item.size_bytes - begin))
     }
 }
 
-/// Marks a chunk that has to be carried again.
+/// Bit that marks a chunk to be carried again; the other bits count its failed attempts.
 const WAITS: u32 = 1 << 31;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::{
 /// Which files below the sources are copied, and whether links are followed.
 #[derive(Debug, Clone, Default)]
 pub struct FileFilter {
-    /// Copies folders with what is in them.
+    /// Copies folders with their contents.
     pub recursive: bool,
     /// Copies links as links, instead of the files and folders that they lead to.
     pub links: bool,
@@ -29,7 +29,7 @@ pub struct FileFilter {
 }
 
 impl FileFilter {
-    /// Whether the file or folder with this path below its source is to be copied.
+    /// Whether the filters select the file or folder with this path below its source.
     pub(crate) fn has(&self, relative: &[u8], is_folder: bool) -> bool {
         let words = String::from_utf8_lossy(relative);
         let name = words.rsplit('/').next().unwrap_or_default();
@@ -94,14 +94,14 @@ async fn matching(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Vec<u8>>> {
         more.sort();
         paths = more;
     }
-    // Not every folder that a pattern matches has the rest of the path.
+    // The rest of the path does not exist in every folder that a pattern matches.
     if has_pattern && !ends_in_pattern {
         paths = those_there(channel, paths).await?;
     }
     Ok(paths)
 }
 
-/// Those of the paths that exist on the other machine.
+/// The paths that exist on the other machine.
 async fn those_there(channel: &Channel, paths: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
     let mut there = Vec::new();
     for some in paths.chunks(ASKED_AT_ONCE) {
@@ -115,7 +115,7 @@ async fn those_there(channel: &Channel, paths: Vec<Vec<u8>>) -> Result<Vec<Vec<u
     Ok(there)
 }
 
-/// A backslash makes the next character literal.
+/// Removes each backslash that makes the next character literal.
 fn plain(words: &[u8]) -> Vec<u8> {
     let mut signs = words.iter();
     let mut plain = Vec::new();
@@ -125,7 +125,7 @@ fn plain(words: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Writes a character after a backslash in brackets, so that it stands for itself in a pattern of this library.
+/// Replaces a backslash and the character after it by that character in brackets, which this pattern library takes literally.
 fn unescaped(pattern: &str) -> String {
     let mut letters = pattern.chars();
     let mut text = String::new();

@@ -21,7 +21,7 @@ use crate::{
     tree::Problem,
 };
 
-/// Target folders that could not be made or belong to another item: nothing is written below them.
+/// Target folders that could not be made, or that belong to another item. Nothing is written below them.
 #[derive(Debug, Default)]
 pub(crate) struct Missing(HashSet<Vec<u8>>);
 
@@ -30,20 +30,20 @@ impl Missing {
         self.0.insert(folder.target.clone());
     }
 
-    /// Whether a folder is one of them, or would come below one.
+    /// Whether a folder is one of them, or is below one of them.
     pub(crate) fn has(&self, folder: &Item) -> bool {
         self.0.contains(&folder.target) || self.is_above(folder)
     }
 
-    /// Whether an item would come below one of them.
+    /// Whether an item is below one of them.
     pub(crate) fn is_above(&self, item: &Item) -> bool {
         let mut slashes = item.target.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         slashes.any(|(at, _)| self.0.contains(&item.target[..at]))
     }
 }
 
-/// Gives each target to the first item that has it; folders with the same target become one. A folder whose target another item has is
-/// left out, with all that is below it.
+/// Keeps the first item of each target; folders with the same target become one. A folder whose target belongs to another item is left out,
+/// with everything below it.
 pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<Problem>) -> Vec<Item> {
     let (mut first, mut missing, mut kept) = (HashMap::new(), Missing::default(), Vec::new());
     for item in items {
@@ -88,7 +88,7 @@ pub(crate) async fn make_folders(
     let depth = |folder: &&Item| folder.target.iter().filter(|byte| **byte == b'/').count();
     let mut sorted: Vec<&Item> = folders.iter().collect();
     sorted.sort_by_key(depth);
-    // Folders of one depth are made at once, and deeper ones once it is known whether their parents exist.
+    // Folders of one depth are made concurrently, and deeper ones once it is known whether their parents exist.
     for level in sorted.chunk_by(|a, b| depth(a) == depth(b)) {
         for some in level.chunks(ASKED_AT_ONCE) {
             let some: Vec<&Item> =
@@ -174,7 +174,7 @@ fn set_here(carrier: &Carrier, folder: &Item) -> io::Result<()> {
     if carrier.options.preserve { set_times(&opened, folder) } else { Ok(()) }
 }
 
-/// Makes links, many at once. Returns the sources of those that could not be made, and why.
+/// Makes links, many concurrently. Returns the sources of those that could not be made, and why.
 pub(crate) async fn make_links(
     carrier: &Rc<Carrier>,
     channel: &Rc<Channel>,

@@ -1,4 +1,4 @@
-//! Limits how many bytes are in flight at once.
+//! Limits the number of bytes in flight.
 //!
 //! With too few bytes, the path idles; with too many, the copy waits for a slow connection at the end. As in BBR (Cardwell et al., ACM
 //! Queue 14(5), 2016), the bound of a channel is a multiple of what its path holds: the largest rate of the last round trips times the
@@ -15,21 +15,21 @@ use tokio::{sync::Notify, time::sleep_until};
 
 /// The bound as a multiple of what the path holds, while the rate still grows: TCP doubles the rate in each round trip.
 const STARTUP_GAIN: f64 = 3.0;
-/// The same multiple later: enough to notice that the path holds more than before.
+/// The multiple after that: enough to notice that the path holds more than before.
 const CRUISE_GAIN: f64 = 1.2;
-/// The rate has stopped growing when it is not this much larger after [`STALLED_ROUND_TRIPS`].
+/// The rate has stopped growing if it has grown by less than this factor in [`STALLED_ROUND_TRIPS`].
 const GROWTH: f64 = 1.25;
 /// A connection that lost a packet as it started needs some round trips to recover.
 const STALLED_ROUND_TRIPS: u32 = 6;
-/// The longest pause after which a limited rate catches up: about what a busy machine takes to wake a program.
+/// Longest pause that a limited rate makes up for: about as long as a busy machine takes to wake a program.
 const MADE_UP: Duration = Duration::from_millis(250);
-/// The smallest size of a request, unless it has less data, and the largest.
+/// Smallest and largest size of a request, in bytes. A request with less data is smaller.
 const REQUEST_BYTES: [usize; 2] = [32 << 10, 255 << 10];
-/// Requests per second under a limit of the rate.
+/// Requests per second under a rate limit.
 const LIMITED_PER_S: usize = 40;
-/// How much all channels together may have in flight beyond the multiple, as a time at their total rate.
+/// Bytes that all channels together may have in flight beyond the multiple, as a time at their total rate.
 const SPARE_TIME: Duration = Duration::from_millis(100);
-/// The least and the most spare bytes for each channel.
+/// Minimum and maximum of these spare bytes for each channel.
 const SPARE_BYTES: [usize; 2] = [128 << 10, 2_048 << 10];
 /// The bound of bytes in flight over all channels by default.
 const MAX_BYTES: usize = 512 << 20;
@@ -44,7 +44,7 @@ pub(crate) struct Bounds {
     /// The least bound.
     least_bytes: usize,
     max_bytes: usize,
-    /// Rates that are remembered.
+    /// Number of the last rates that are kept.
     remembered: usize,
 }
 
@@ -68,9 +68,9 @@ pub(crate) struct Governor {
     bound_bytes: Cell<usize>,
     bounds: Bounds,
     limit_bytes_per_s: Option<u64>,
-    /// Whether the bytes of reads count as delivered, or those of writes.
+    /// Whether the bytes of READs count as delivered; otherwise those of WRITEs do.
     pub(crate) counts_reads: bool,
-    /// When the next bytes may be sent, under a limit.
+    /// Earliest time of the next bytes, under a rate limit.
     next: Cell<Instant>,
     round_trip: Cell<Duration>,
     delivered_bytes: Cell<u64>,
@@ -127,7 +127,7 @@ impl Governor {
         })
     }
 
-    /// Waits until so many more bytes may be in flight. A request that exceeds the bound is sent alone.
+    /// Waits until `bytes` more may be in flight. A request that exceeds the bound is sent alone.
     pub(crate) async fn permit(&self, bytes: usize) -> Permit {
         loop {
             let freed = self.used.freed.notified();
@@ -185,34 +185,34 @@ impl Governor {
         self.rates.borrow().iter().copied().fold(0.0, f64::max)
     }
 
-    /// The bound now, in bytes.
+    /// The current bound, in bytes.
     pub(crate) fn bound_bytes(&self) -> usize {
         self.bound_bytes.get()
     }
 
-    /// Whether the bound is used up, but for less than a tenth of it or one request.
+    /// Whether the bound is nearly reached: less than a tenth of it, or less than a request, is free.
     pub(crate) fn is_full(&self) -> bool {
         let free_bytes = self.bound_bytes.get().saturating_sub(self.used.bytes.get());
         free_bytes < (self.bound_bytes.get() / 10).max(self.request_bytes())
     }
 
-    /// Size of a request, so that each channel has several in flight. Under a limit, a request is only what is sent in a short time, so
-    /// that other users of the path see no bursts.
+    /// Size of a request, in bytes: small enough for each channel to have several in flight. Under a rate limit, a request takes only a
+    /// short time to send, so that other users of the path see no bursts.
     pub(crate) fn request_bytes(&self) -> usize {
         let fitting = self.bound_bytes.get() / 4 / self.channels.get().max(1) as usize;
         let limited = self.limit_bytes_per_s.map_or(usize::MAX, |limit| limit as usize / LIMITED_PER_S);
         fitting.min(limited).clamp(REQUEST_BYTES[0], REQUEST_BYTES[1])
     }
 
-    /// How much each channel may have in flight beyond the multiple of what it delivers. Answers take longer than the smallest round trip,
-    /// so a bound without it could shrink and never grow again. At a low rate, it is small, so that a slow connection does not go on
-    /// for long after all others are done.
+    /// Bytes that each channel may have in flight beyond the multiple of what it delivers. Answers take longer than the smallest round
+    /// trip, so without spare bytes the bound could shrink and never grow again. At a low rate there are few of them, so that a slow
+    /// connection does not end long after all others.
     pub(crate) fn spare_bytes(&self) -> usize {
         let all = self.rate() * SPARE_TIME.as_secs_f64();
         ((all / f64::from(self.channels.get().max(1))) as usize).clamp(SPARE_BYTES[0], SPARE_BYTES[1])
     }
 
-    /// Adjusts the bound to the multiple of what was delivered, plus the spare bytes. To be called every [`TICK`].
+    /// Sets the bound to the multiple of what was delivered, plus the spare bytes. The caller calls it every [`TICK`].
     pub(crate) fn tick(&self, now: Instant, spare_bytes: usize) {
         let (then, before) = self.last.get();
         let elapsed = now.duration_since(then);

@@ -13,9 +13,9 @@ use std::{
 use blake2::{Blake2b512, Digest};
 use crc32fast::Hasher;
 
-/// Bytes that `dd` reads at once for `cksum`; offsets are multiples of it.
+/// Block size of `dd` for `cksum`, in bytes; offsets are multiples of it.
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
-/// Bytes that are read at once.
+/// Size of one read from a file, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The hash of bytes, for a unique name.
@@ -71,7 +71,7 @@ impl Sum {
         Ok(sum)
     }
 
-    /// The checksum of these bytes and the bytes behind them, from both checksums.
+    /// The checksum of these bytes followed by those of `other`, computed from both checksums.
     pub(crate) fn followed_by(self, other: Self) -> Self {
         let mut hasher = Hasher::new_with_initial_len(self.register, self.bytes);
         hasher.combine(&Hasher::new_with_initial_len(other.register, other.bytes));

@@ -22,27 +22,27 @@ use crate::{
     shell::{next_line, quoted},
 };
 
-/// The line that the shell prints if it has all programs that are needed.
+/// The shell prints this line if it finds all programs that it needs.
 const READY: &str = "proofload: ready";
-/// The line that it prints for a file that it cannot read.
+/// The shell prints this line for a file that it cannot read.
 const UNREADABLE: &str = "-";
-/// A shell that has not answered within this time counts as none.
+/// Longest wait for a shell's first answer. After it, the shell counts as missing.
 const START_WAIT: Duration = Duration::from_secs(15);
-/// The least time to wait for the first answer of a shell, if the data could be read back instead.
+/// Shortest wait for a shell's first answer if the data could be read back instead.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
-/// How often the length of this wait is computed again.
+/// Interval after which the length of that wait is computed again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How long to wait for the return of a lost shell: as long as the attempts to log in again take.
+/// How long to wait until a lost shell is back: as long as all attempts to log in again take.
 const RETURN_WAIT: Duration = Duration::from_secs(60);
-/// How long a chunk waits for the chunks behind it, to be summed with them: starting programs takes longer than summing 4 MiB.
+/// How long a chunk waits for the next chunks, so that one command sums them all: starting programs takes longer than summing 4 MiB.
 const LINGER: Duration = Duration::from_millis(50);
-/// The most chunks that are summed together.
+/// Maximum number of chunks that one command sums.
 const MAX_TOGETHER: usize = 16;
 
-/// A request for a hash.
+/// The sender of the answer to a request for a checksum.
 type PendingHash = oneshot::Sender<Option<String>>;
 
-/// A shell on the other machine that computes checksums, one after the other.
+/// A shell on the other machine that computes checksums one after the other.
 #[derive(Debug)]
 struct Hasher {
     commands: tokio::sync::mpsc::UnboundedSender<Vec<u8>>,
@@ -99,7 +99,7 @@ s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && 
         self.waiting.borrow().is_none()
     }
 
-    /// The hash of a file, or of `length` bytes of it from an offset; none if no shell there can tell.
+    /// The checksum of a file, or of `length` bytes of it from an offset; `None` if the shell cannot compute it.
     async fn hash(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
         let path = quoted(path);
         let part = part.map_or(String::new(), |(offset, length)| {
@@ -146,9 +146,9 @@ pub(crate) struct Hashers {
     ready: RefCell<Vec<Rc<Hasher>>>,
     starting: Cell<u32>,
     next: Cell<usize>,
-    /// Where relative paths begin for SFTP; a shell may begin elsewhere.
+    /// The folder to which paths are relative for SFTP; a shell may begin in another one.
     home: RefCell<Vec<u8>>,
-    /// The number of pending checksums, since when there are any, and the total time of earlier waits.
+    /// Number of pending checksums, start of the current wait for them, and total time of earlier waits.
     asked: Cell<u32>,
     since: Cell<Option<Instant>>,
     busy: Cell<Duration>,
@@ -157,10 +157,10 @@ pub(crate) struct Hashers {
     /// Connections that are not given up, and have a hasher whenever they are open.
     not_given_up: Cell<u32>,
     changed: Notify,
-    /// Since when the first answer of a shell is awaited, and how many bytes the pending checksums cover.
+    /// Start of the wait for a shell's first answer, and number of bytes that the pending checksums cover.
     first_wait: Cell<Option<Instant>>,
     asked_bytes: Cell<u64>,
-    /// The rate and the round trip at which written data could be read back; none if no data would be.
+    /// Rate (bytes per second) and round-trip time at which written data could be read back; none if it would not be read back.
     reading_back: Cell<Option<(f64, Duration)>>,
     /// Whether shells are no longer asked.
     is_distrusted: Cell<bool>,
@@ -227,17 +227,17 @@ impl Hashers {
         self.starting.get() > 0 || self.has_worked.get() && self.not_given_up.get() > 0
     }
 
-    /// Sets the folder in which relative paths begin.
+    /// Sets the folder to which paths are relative for SFTP.
     pub(crate) fn begin_in(&self, home: Vec<u8>) {
         *self.home.borrow_mut() = home;
     }
 
-    /// The share of the time in which a checksum was awaited.
+    /// Share of the elapsed time in which a checksum was pending.
     pub(crate) fn busy_share(&self, elapsed: Duration) -> f64 {
         self.busy.get().as_secs_f64() / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The hash of a file of so many bytes, or of a part of it; none if no shell there can tell.
+    /// The checksum of a file, or of a part of it, which covers `bytes` bytes; `None` if no shell there can compute it.
     pub(crate) async fn hash(&self, path: &[u8], part: Option<(u64, u64)>, bytes: u64) -> Option<String> {
         self.asked_bytes.set(self.asked_bytes.get() + bytes);
         if self.asked.replace(self.asked.get() + 1) == 0 {
@@ -278,7 +278,7 @@ impl Hashers {
                 },
                 None if self.has_worked.get() && self.may_come() => {
                     if timeout(RETURN_WAIT, changed).await.is_err() {
-                        // The shell ended by itself, so waiting for its return is of no use.
+                        // The shell ended without a lost connection, so it will not come back.
                         self.has_worked.set(false);
                     }
                 }

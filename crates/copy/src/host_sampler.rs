@@ -31,11 +31,11 @@ use crate::{processes::with_descendants, shell::next_line};
 
 /// Time between two samples.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// A shell that has not answered by then is asked no more.
+/// A shell that has not answered within this time is not asked again.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// The most connections that are sampled.
+/// Maximum number of connections that are sampled.
 const MAX_CONNECTIONS: usize = 1_000;
-/// The longest answer of a shell that is read.
+/// Longest answer that is read from a shell, in bytes.
 const MAX_LOOK_BYTES: usize = 16 << 20;
 /// The line that ends each answer of the shell.
 const END: &str = "proofload: seen";
@@ -49,15 +49,15 @@ const EACH: &str = "head -n 1 /proc/stat; cat /proc/pressure/io 2>/dev/null; \
 /// The load of one end over the time of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct HostUse {
-    /// Time that the samples cover while all connections carried, in seconds.
+    /// Time that the samples cover while all connections carried data, in seconds.
     pub steady_s: f64,
-    /// The share of the time in which its processors worked; none if unknown.
+    /// Share of the time in which the machine's processors were busy; none if unknown.
     pub busy_share: Option<f64>,
     /// The program of the copy that used most processor time, with its share of a processor.
     pub busiest: Option<(String, f64)>,
-    /// The share of the time in which a program waited for a disk; none if unknown.
+    /// Share of the time in which any program waited for a disk; none if unknown.
     pub disk_share: Option<f64>,
-    /// The share of the samples in which a program of the copy waited for a device.
+    /// Share of the samples in which a program of the copy waited for a device.
     pub blocked_share: f64,
     /// What stopped the copy's own connections at this end from sending.
     pub senders: SenderUse,
@@ -120,7 +120,7 @@ impl Sums {
         HostUse {
             steady_s: self.steady_s,
             busy_share: (ticks > 0).then(|| self.worked_ticks as f64 / ticks as f64),
-            // Linux shows times in hundredths of a second, whatever its own clock has (proc_pid_stat(5), USER_HZ).
+            // Linux reports times in hundredths of a second, regardless of its own tick rate (proc_pid_stat(5), USER_HZ).
             busiest: busiest.map(|(name, ticks)| (name.clone(), share(*ticks as f64 / 100.0))),
             disk_share: self
                 .disk_us
@@ -134,14 +134,14 @@ impl Sums {
 /// The state of the copy itself at a moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tick {
-    /// All connections carry, and there is work left that no channel has begun.
+    /// Whether all connections carry data, and there is work left that no channel has begun.
     pub(crate) is_steady: bool,
     pub(crate) delivered_bytes: u64,
-    /// The share of the channels that have as many bytes in flight as they may; 1 if the bound of all channels is used up.
+    /// Share of the channels whose bytes in flight have reached their bound; 1 if the bound of all channels together is reached.
     pub(crate) full_channels_share: f64,
-    /// The bound of all channels together is used up.
+    /// Whether the bound of all channels together is reached.
     pub(crate) is_path_full: bool,
-    /// Only small files are left, which are not split into chunks.
+    /// Whether only small files are left, which are not split into chunks.
     pub(crate) are_files_small: bool,
 }
 
@@ -167,12 +167,12 @@ impl Steady {
         sum / f64::from(self.ticks.max(1))
     }
 
-    /// The mean share of the channels that had as many bytes in flight as they may.
+    /// Mean share of the channels whose bytes in flight had reached their bound.
     pub(crate) fn full_channels_share(&self) -> f64 {
         self.share(self.full_channels)
     }
 
-    /// The share of the time in which the bound of all channels together was used up.
+    /// Share of the time in which the bound of all channels together was reached.
     pub(crate) fn full_path_share(&self) -> f64 {
         self.share(f64::from(self.full_path))
     }
@@ -189,7 +189,7 @@ pub(crate) struct HostSampler {
     here: RefCell<Sums>,
     there: RefCell<Sums>,
     steady: RefCell<Steady>,
-    /// Whether connections on the other machine are sampled: they show what stops the sender of a download.
+    /// Whether connections on the other machine are sampled, which shows why the sender of a download stops.
     looks_at_connections_there: bool,
     is_there: Cell<bool>,
     /// The addresses of the copy's connections as this machine sees them.
@@ -203,7 +203,7 @@ impl HostSampler {
         Rc::new(Self { looks_at_connections_there: is_download, ..Self::default() })
     }
 
-    /// To be called every tenth of a second, while the copy runs.
+    /// Records the state of the copy. The caller calls it ten times a second while the copy runs.
     pub(crate) fn tick(&self, now: Instant, tick: &Tick) {
         let mut steady = self.steady.borrow_mut();
         if let (true, Some((then, bytes))) = (tick.is_steady, steady.last) {
@@ -289,7 +289,7 @@ impl HostSampler {
         self.is_there.set(false);
     }
 
-    /// Keeps the connections of the copy among those of the other machine. With address translation between, only the shell's is known.
+    /// Keeps only the connections of the copy. Behind address translation, only the shell's connection can be identified.
     fn keep_own(&self, there: &mut Vec<Connection>, of_shell: Option<SocketAddr>) {
         let ends = self.own.borrow();
         let is_own = |seen: &Connection| {
@@ -323,7 +323,7 @@ impl HostSampler {
 
 /// A sample of this machine, with the first thread of proofload and its child processes.
 fn look_here() -> Look {
-    // A process in a PID namespace may see the `/proc` of another one, so its own number comes from there.
+    // In a PID namespace, `/proc` may show ids of another namespace, so the own process id is read from `/proc` as well.
     let own_pid = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
     let pids: Vec<u32> = own_pid.into_iter().flat_map(with_descendants).collect();
     let stat = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok();

@@ -4,7 +4,7 @@ use sftp::Request;
 
 use crate::location::shown;
 
-/// Permissions that are copied. As with scp, a set-user-ID program does not become one that runs as the user who copies.
+/// Permissions that are copied. As in scp, the set-user-ID bit is not: a copied program would run as the user who copies.
 pub(crate) const MODE_BITS: u32 = 0o777;
 
 /// A file, folder or link to be copied.
@@ -20,14 +20,14 @@ pub(crate) struct Item {
     pub(crate) permissions: u32,
     pub(crate) accessed_s: i64,
     pub(crate) modified_s: i64,
-    /// Length of the begin of the target that the user named. Links in it are followed; below it, no link is.
+    /// Length of the part of the target that the user named, in bytes. Links in this part are followed; links below it are not.
     pub(crate) named_bytes: usize,
-    /// The time of modification, as exactly as the side of the source reports it.
+    /// Time of modification, in nanoseconds, as precise as the source's side reports it.
     pub(crate) modified_ns: i128,
 }
 
 impl Item {
-    /// Whether the user named it, instead of it being found in a folder.
+    /// Whether the user named the item; otherwise it was found in a folder.
     pub(crate) fn is_named(&self) -> bool {
         self.named_bytes == self.target.len()
     }

@@ -1,4 +1,4 @@
-//! What a copy is asked to do.
+//! The description of a copy.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -13,26 +13,26 @@ pub struct Job {
     pub destination: Location,
     /// Options for `ssh`.
     pub ssh_options: Vec<OsString>,
-    /// Which files of the sources.
+    /// The files of the sources to copy.
     pub choice: FileFilter,
     /// Keeps times and permissions.
     pub preserve: bool,
-    /// Compares what was written with what was read.
+    /// Verifies that the copied data equals the source.
     pub verify: bool,
     /// Syncs every file to its disk before it gets its final name.
     pub sync: bool,
-    /// The folder for journals of chunks and for facts about logins; none keeps nothing.
+    /// The folder for journals of chunks and for facts about logins; without one, neither is kept.
     pub state: Option<PathBuf>,
     /// Continues where an earlier copy stopped.
     pub resume: bool,
-    /// Connections; none chooses by the round trip.
+    /// Number of connections; none if the round-trip time decides.
     pub connections: Option<u32>,
     /// Takes no larger share of a path than one connection of another program.
     pub is_polite: bool,
-    /// The bound of bytes in flight; none follows the path.
+    /// Bound on the bytes in flight; none if it follows the path.
     pub in_flight_bytes: Option<usize>,
-    /// The limit of the rate in bytes per second; none is no limit.
+    /// Limit of the rate in bytes per second; none if unlimited.
     pub limit_bytes_per_s: Option<u64>,
-    /// Reports what would be copied, and copies nothing.
+    /// Reports the files that would be copied, but copies nothing.
     pub dry_run: bool,
 }

@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash;
 
-/// The most copies by the same command at the same time.
+/// Maximum number of concurrent copies by the same command.
 const MAX_RUNS: u32 = 256;
-/// The most killed runs of a command whose partial files are looked for.
+/// Maximum number of killed runs of a command whose partial files are searched for.
 const MAX_FORMER: usize = 8;
 
 /// Opens the folder of journals, which only this user may read; makes it if it is missing.
@@ -39,7 +39,7 @@ pub(crate) fn open_state(path: &Path) -> io::Result<Rc<Folder>> {
         return Err(io::Error::other(format!("{} belongs to user {}", above.display(), about.uid())));
     }
     path.parent().map_or(Ok(()), |above| DirBuilder::new().recursive(true).mode(0o700).create(above))?;
-    // A folder that others may read is closed to them.
+    // Removes other users' access to a folder that already existed.
     let folder = Folder::make(path, Trust::OwnersOnly)?;
     let _ = fchmod(&folder, Mode::RWXU);
     Folder::open(path, Trust::Private).map(Rc::new)
@@ -67,16 +67,16 @@ struct Head {
 pub(crate) struct Known {
     /// The name of the partial file that an earlier run has left.
     pub(crate) part: Option<String>,
-    /// Its valid chunks, with their checksums; none if the source has changed since.
+    /// Valid chunks of this file with their checksums; empty if the source has changed since.
     pub(crate) chunks: BTreeMap<u64, String>,
 }
 
-/// A lock on the journals and partial files of a command, until it is dropped. A second run of the same command at the same time gets
-/// journals and partial files of its own.
+/// A lock on the journals and partial files of a command, held until it is dropped. A second, concurrent run of the same command uses
+/// separate journals and partial files.
 #[derive(Debug)]
 pub(crate) struct RunLock {
     folder: Rc<Folder>,
-    /// The name of the lock file, which is removed when the run ends by itself; that of a killed run stays for the next run of the command.
+    /// Name of the lock file. It is removed at a normal end of the run; that of a killed run stays for the next run of the command.
     name: String,
     _lock: File,
     /// Whether partial files are left that only the next run can remove.
@@ -90,7 +90,8 @@ pub(crate) struct RunLock {
 }
 
 impl RunLock {
-    /// Takes the first free lock file of a command, so that the run after a killed one finds its state, whatever else ran meanwhile.
+    /// Takes the first free lock file of a command, so that the run after a killed one finds the killed run's state, even if others ran in
+    /// between.
     ///
     /// # Errors
     /// When the folder cannot be written to, or another user may have written there.
@@ -154,7 +155,7 @@ impl Drop for RunLock {
     }
 }
 
-/// The text of a kept file; none if it is missing.
+/// Reads a text file of the folder; `None` if it is missing.
 fn read(folder: &Folder, name: &str) -> io::Result<Option<String>> {
     let mut text = Vec::new();
     match folder.kept(name, OFlags::RDONLY).and_then(|mut file| file.read_to_end(&mut text)) {
@@ -173,7 +174,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// The token in the name gives runs at the same time journals of their own.
+    /// The token in the name keeps the journals of concurrent runs apart.
     fn name(token: &str, identity: &Identity) -> String {
         let name = hash::of(format!("{token}\0{}\0{}", identity.source, identity.target).as_bytes());
         format!("{}.journal", &name[..32])
@@ -198,7 +199,7 @@ impl Journal {
         Ok(Known { part: Some(head.part), chunks })
     }
 
-    /// Writes the journal of a file anew, so that no line comes behind a torn one.
+    /// Rewrites the journal of a file, so that no line follows a torn one.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -277,7 +278,7 @@ mod tests {
         let Known { part, chunks } = known(&identity());
         assert_eq!(chunks, BTreeMap::from([(0, "aa".to_owned()), (3, "cc".to_owned())]));
         assert_eq!(part.as_deref(), Some("p"));
-        // A journal that is written anew has the same chunks, and a torn line does not affect the other lines.
+        // A rewritten journal has the same chunks, and a torn line does not affect the other lines.
         let journal = begin(&identity(), "p", &chunks);
         write!(&journal.file, "1 b").unwrap();
         assert_eq!(known(&identity()).chunks, chunks);
@@ -303,7 +304,7 @@ mod tests {
         let first = take("a");
         assert_eq!([&first.token, &other.token].map(String::clone), tokens);
         assert!(first.former_secrets.is_empty());
-        // A killed run leaves its lock file; the next run knows the secret of its names, and has another secret.
+        // A killed run leaves its lock file: the next run knows the killed run's secret, and has a different one.
         let secret = first.secret.clone();
         first.leaves_parts.set(true);
         drop(first);
@@ -330,7 +331,7 @@ mod tests {
         }
         symlink(&elsewhere, folder.path().join(Journal::name("a", &identity()))).unwrap();
         assert!(Journal::known(&folder, "a", &identity()).is_err());
-        // A journal that is written anew replaces the link.
+        // Rewriting a journal replaces the link.
         drop(Journal::begin(&folder, "a", &identity(), "p", &BTreeMap::new()).unwrap());
         assert!(!elsewhere.exists() && Journal::known(&folder, "a", &identity()).is_ok());
         // Any user who may write to the folder could have planted files in it.

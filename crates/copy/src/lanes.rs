@@ -111,7 +111,7 @@ impl Carrier {
                 return Ok(());
             }
         }
-        // Verification runs beside the next chunk.
+        // The chunk is verified while the next one is carried.
         let place = Arc::clone(&self.settling).acquire_owned().await;
         let (carrier, channel, file) = (Rc::clone(self), Rc::clone(channel), Rc::clone(file));
         spawn_local(async move {
@@ -125,7 +125,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// A chunk has to be carried again, because its connection was lost.
+    /// Marks a chunk to be carried again, because its connection was lost.
     fn put_back(&self, file: &FileCopy, chunk: u64) {
         file.put_back(chunk);
         self.queue.wake();
@@ -195,7 +195,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// A chunk or a small file has to be carried again, because it differs; unless its source has changed, or it differs again and again.
+    /// Marks a chunk or a small file that differs to be carried again. Fails if its source has changed, or after too many attempts.
     async fn retry_differing(&self, channel: &Channel, file: &FileCopy, chunk: u64) -> Result {
         match self.options.direction {
             Direction::Up => upload::unchanged(file, &upload::open_source(file)?)?,

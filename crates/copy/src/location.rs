@@ -13,21 +13,21 @@ use kernel::ssh::Login;
 pub enum Location {
     /// A path of this machine.
     Local(PathBuf),
-    /// A path of another machine; without a leading `/` below the home folder there.
+    /// A path on another machine; relative to the home folder there unless it begins with `/`.
     Remote {
         /// The machine.
         host: Login,
-        /// The path, in whatever encoding the machine has; `.` if there was none.
+        /// The path in the other machine's encoding; `.` if none was given.
         path: Vec<u8>,
     },
 }
 
 impl Location {
-    /// Reads `PATH`, `[USER@]HOST:[PATH]`, `scp://[USER@]HOST[:PORT][/PATH]` or the same with `sftp://`. As scp does, takes words for a
-    /// path of this machine if a `/` stands before the first colon.
+    /// Parses `PATH`, `[USER@]HOST:[PATH]`, `scp://[USER@]HOST[:PORT][/PATH]` or the same with `sftp://`. As in scp, a `/` before the first
+    /// colon makes it a path on this machine.
     ///
     /// # Errors
-    /// In words, when a machine has no name or a port is none.
+    /// A message for the user, when the name of the machine is missing or the port is invalid.
     pub fn parse(word: &OsStr) -> Result<Self, String> {
         let bytes = word.as_bytes();
         for scheme in ["scp://", "sftp://"] {
@@ -51,7 +51,7 @@ impl Location {
     }
 }
 
-/// The colon between a machine and a path, if there is one.
+/// Position of the colon between a machine and a path, if there is one.
 fn colon(bytes: &[u8]) -> Option<usize> {
     // An IPv6 address stands in brackets.
     let begin = match bytes.iter().position(|byte| *byte == b'[') {
@@ -83,7 +83,7 @@ fn url(rest: &[u8]) -> Result<Location, String> {
     Ok(Location::Remote { host: checked_login(login, port)?, path })
 }
 
-/// Takes `%41` for `A`.
+/// Decodes a percent-encoded path: `%41` becomes `A`.
 fn decoded(path: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -119,7 +119,7 @@ fn below_home(path: &[u8]) -> Result<Vec<u8>, String> {
     Ok(if path.is_empty() { b"." } else { path }.to_vec())
 }
 
-/// A machine, with its address without brackets.
+/// Checks a user, a machine and a port. Removes the brackets around an IPv6 address.
 fn checked_login(login: &[u8], port: Option<u16>) -> Result<Login, String> {
     let login = str::from_utf8(login).map_err(|_| "the name of the machine is not UTF-8".to_owned())?;
     let (user, name) = login.rsplit_once('@').map_or((None, login), |(user, name)| (Some(user), name));
@@ -152,7 +152,7 @@ pub(crate) fn below(folder: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The last name of a path; none if it is a folder that has no name of its own, such as `.`.
+/// The last component of a path; `None` if it is a folder without a name, such as `.`.
 pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
     let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
     let name = path[..end].rsplit(|byte| *byte == b'/').next()?;

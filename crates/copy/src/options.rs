@@ -4,21 +4,21 @@ use std::rc::Rc;
 
 use files::Folder;
 
-/// Where the files go.
+/// Direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Up,
     Down,
 }
 
-/// How they are carried.
+/// How the files are carried.
 #[derive(Debug, Clone)]
 pub(crate) struct CarryOptions {
     pub(crate) direction: Direction,
     pub(crate) preserve: bool,
     pub(crate) verify: bool,
     pub(crate) sync: bool,
-    /// Where journals are; none without resuming.
+    /// Folder of the journals; none if the copy cannot be resumed.
     pub(crate) journals: Option<Rc<Folder>>,
     /// Distinguishes this run's journals from those of other runs at the same time.
     pub(crate) token: String,

@@ -24,8 +24,8 @@ impl PartialFile {
         }
     }
 
-    /// Removes it, or asks the server to, over another channel if its own is lost. A server handles the requests of a channel in order, so
-    /// a partial file whose creation is still pending is removed as well.
+    /// Removes the file, or asks the server to remove it, over another channel if the file's own channel is lost. A server handles the
+    /// requests of a channel in order, so a partial file whose creation is still pending is removed as well.
     pub(crate) fn begin_remove(self, other: Option<&Rc<Channel>>) -> Option<Pending> {
         match self {
             Self::Here(place) => {

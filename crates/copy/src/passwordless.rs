@@ -1,4 +1,4 @@
-//! Remembers logins over long paths that needed no prompt: the next time, several logins begin at once.
+//! Remembers logins over long paths that needed no prompt: the next time, several logins begin together.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::{hash, ssh::Login};
 pub(crate) struct PasswordlessLogins(Option<(Rc<Folder>, String)>);
 
 impl PasswordlessLogins {
-    /// The state folder; without one, nothing is known.
+    /// Uses this state folder; without one, nothing is remembered.
     pub(crate) fn of(folder: Option<Rc<Folder>>, login: &Login) -> Self {
         let name = hash::of(login.words().as_bytes());
         Self(folder.map(|folder| (folder, format!("{}.quiet", &name[..32]))))

@@ -16,14 +16,14 @@ use crate::{
     reply::{OwnedReply, Take},
 };
 
-/// A server that owes an answer, and has sent nothing for this time, is given up. Syncing much data to a slow disk takes minutes.
+/// A server that owes an answer and has sent nothing for this time is given up. Syncing much data to a slow disk takes minutes.
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(300);
 
 pub(crate) struct PendingReplies {
     pub(crate) asked: HashMap<u32, InFlight>,
-    /// Since when the server owes an answer and has sent nothing.
+    /// Start of the server's current silence while it owes an answer.
     pub(crate) since: Instant,
-    /// How long it may send nothing: [`ANSWER_WAIT`].
+    /// Longest allowed silence: [`ANSWER_WAIT`].
     pub(crate) answer_wait: Duration,
     pub(crate) lost: Option<String>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct InFlight {
     pub(crate) on_the_way: Option<OnTheWay>,
 }
 
-/// Permission for bytes in flight, and then these bytes.
+/// Permits for bytes in flight, held until the answer to their request.
 #[derive(Debug)]
 pub(crate) struct OnTheWay {
     pub(crate) bytes: usize,
@@ -63,14 +63,14 @@ pub(crate) struct OnTheWay {
 }
 
 impl OnTheWay {
-    /// Keeps permission for the bytes that are sent, and releases the rest.
+    /// Keeps permits for the bytes that are sent, and releases the rest.
     pub(crate) fn for_bytes(self, bytes: usize) -> Self {
         self.governors[1].give_back(self.bytes - bytes);
         Self { bytes, sent: Instant::now(), ..self }
     }
 }
 
-/// An answer to come.
+/// A pending answer.
 #[derive(Debug)]
 pub(crate) struct Pending(pub(crate) oneshot::Receiver<Result<OwnedReply>>);
 
@@ -100,7 +100,7 @@ impl Pending {
         }
     }
 
-    /// Waits for the attributes behind a link. A server that still reports a link is refused: the copy would make a link of it.
+    /// Waits for the attributes behind a link. Fails if the server reports the link itself, because the copy would become a link.
     pub(crate) async fn behind(self) -> Result<Option<Attributes>> {
         match self.known().await? {
             Some(found) if found.file_type() == Some(FileType::Symlink) => Err(Error::unexpected("STAT")),

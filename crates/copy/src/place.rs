@@ -1,6 +1,7 @@
 //! Places of files on this machine: names beneath a folder that is held open.
 //!
-//! A path that the user named is followed once, as scp does. Beneath it no link is followed, whatever others rename meanwhile.
+//! Links in a path that the user named are followed once, as in scp. Below that path no link is followed, even if other users rename files
+//! meanwhile.
 
 use std::{
     cell::RefCell,
@@ -24,7 +25,7 @@ use crate::{
     location::os,
 };
 
-/// Open folders that the user named, or that have the named file, by their paths.
+/// Open folders by their paths: those that the user named, and those that contain a file that the user named.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFolders(RefCell<HashMap<PathBuf, Rc<Folder>>>);
 
@@ -50,7 +51,7 @@ impl OpenFolders {
             return Ok(Place { folder: self.folder(Path::new(&os(named)))?, name: os(below).into() });
         }
         let target = PathBuf::from(os(&item.target));
-        // The file behind a link is replaced, not the link; a dangling link is replaced itself.
+        // The file behind a link is replaced, not the link, unless the link dangles.
         let target = fs::canonicalize(&target).unwrap_or(target);
         let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
             return Err(io::Error::new(ErrorKind::IsADirectory, "is a folder"));
@@ -58,7 +59,7 @@ impl OpenFolders {
         Ok(Place { folder: self.folder(folder)?, name: name.into() })
     }
 
-    /// The place of a target file, and the permissions of the present file, if there is one.
+    /// Returns the place of a target file, and the permissions of an existing file.
     pub(crate) fn target(&self, item: &Item) -> Result<(Place, Option<u32>)> {
         let failed = |error: &io::Error| Error::local("find the place of the target", error);
         let place = self.place(item).map_err(|error| failed(&error))?;
@@ -69,7 +70,7 @@ impl OpenFolders {
         };
         match FileType::from_raw_mode(found.st_mode) {
             FileType::RegularFile => Ok((place, Some(found.st_mode & MODE_BITS))),
-            // The link itself is replaced: its author must not redirect files.
+            // The link itself is replaced: the user who made it must not redirect files.
             FileType::Symlink => Ok((place, None)),
             _ => Err(Error::not_regular(&item.target)),
         }
@@ -238,7 +239,7 @@ mod tests {
             assert!(held.open_folder(&below(&link, name, Kind::Folder)).is_err(), "{name}");
             assert!(held.target(&below(&link, &format!("{name}/file"), Kind::File)).is_err(), "{name}");
         }
-        // The folder that was opened first is used, although its name leads elsewhere now.
+        // The folder that was opened first is used, although its name now leads elsewhere.
         fs::remove_file(&link).unwrap();
         symlink(&elsewhere, &link).unwrap();
         let (target, replaced) = held.target(&below(&link, "c/file", Kind::File)).unwrap();
@@ -277,7 +278,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         assert!(part.take_up(0o640).is_none());
-        // The file that is made instead is new.
+        // The file that replaces it is new.
         assert_eq!(part.create(0o600, 7).unwrap().metadata().unwrap().len(), 7);
         assert!(fs::metadata(&path).unwrap().is_file());
     }

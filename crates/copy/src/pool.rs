@@ -21,28 +21,28 @@ use crate::{
     ssh::Login,
 };
 
-/// How often the first connection is tried again if sshd has refused it, and after what time.
+/// Number of retries of the first connection if sshd refuses it, and the pause before each.
 const MAX_REFUSALS: u32 = 5;
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
-/// Logins that are begun at once. sshd refuses some beyond ten (`MaxStartups`).
+/// Maximum number of concurrent logins. sshd refuses some beyond ten (`MaxStartups`).
 const LOGINS_AT_ONCE: usize = 8;
-/// The most shells that compute checksums, at most one for each connection.
+/// Maximum number of shells that compute checksums; a connection has at most one.
 const MAX_HASHERS: u32 = 2;
-/// Chunks that a channel carries at once: one is sent and the file of the next is opened, while the last is answered and files that
-/// are whole get their names.
+/// Number of chunks that a channel handles concurrently: it sends one and opens the file of the next, while it waits for the answers to the
+/// last one and renames complete files.
 const CHUNK_LANES: usize = 8;
-/// Small files that a channel carries at once.
+/// Number of small files that a channel carries concurrently.
 const SMALL_LANES: usize = 32;
-/// Attempts to connect again, one after the other, before a connection is given up.
+/// Number of consecutive attempts to connect, without any progress, after which a connection is given up.
 const MAX_ATTEMPTS: u32 = 6;
-/// Time before the second attempt; each later one waits twice as long.
+/// Wait before the second attempt; it doubles before each further attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// A login that takes this long shows a long path: it needs a dozen round trips, and a busy machine alone takes less.
+/// A login that takes this long indicates a long path: it needs a dozen round trips, and on a busy machine alone it takes less.
 const LONG_LOGIN: Duration = Duration::from_secs(1);
-/// Time between two checks whether a login succeeded.
+/// Interval between checks whether the first login has succeeded.
 const LOGIN_TICK: Duration = Duration::from_millis(10);
-/// Logins that begin beside the first, if it needed no prompt the last time. If all fail, a server that counts failures has seen less
-/// than five.
+/// Number of logins that begin together with the first one if the last login needed no prompt. If all fail, a server that counts failures
+/// has seen fewer than five.
 const EARLY_LOGINS: u32 = 3;
 
 /// Connections and their channels.
@@ -53,7 +53,7 @@ pub(crate) struct Pool {
     folder: Folder,
     carrier: Rc<Carrier>,
     sampler: Rc<HostSampler>,
-    /// The first login had to ask the user something, so there is no second.
+    /// Whether the first login had to prompt the user; if so, there is no other connection.
     is_interactive: Cell<bool>,
     /// Whether all connections were begun.
     is_begun: Cell<bool>,
@@ -63,8 +63,8 @@ pub(crate) struct Pool {
     usual_channels: Cell<u32>,
     /// Connections that were begun.
     slots: Cell<u32>,
-    /// Channels beyond the usual number, with their numbers in their connection: the first connections have more until the others are
-    /// open.
+    /// Channels beyond the usual number, with their numbers within their connection: the first connections have more channels until the
+    /// others are open.
     spare: RefCell<Vec<(u32, Rc<Channel>)>>,
     /// Connections that were begun and not given up.
     alive: Cell<usize>,
@@ -72,7 +72,7 @@ pub(crate) struct Pool {
     most_connections: Cell<u32>,
     connections: Cell<u32>,
     logins: Rc<tokio::sync::Semaphore>,
-    /// Most bytes of a READ and of a WRITE, as the server reported over the first channel.
+    /// Largest READ and WRITE, in bytes, as the server reported over the first channel.
     limits: Cell<Option<(usize, usize)>>,
     why: RefCell<Option<Error>>,
 }
@@ -111,11 +111,11 @@ impl Pool {
         self.folder.control(slot)
     }
 
-    /// The first login: without a prompt if that works, else with one. The others begin as soon as it succeeds, if it took so long that the
-    /// path must be long. Some begin together with it, if the last login over this path needed no prompt.
+    /// Logs in for the first time, without a prompt if possible. If this takes at least [`LONG_LOGIN`], the path is long, and the other
+    /// connections begin as soon as it succeeds. If the last login over this path needed no prompt, some begin together with it.
     ///
     /// # Errors
-    /// When neither works.
+    /// When the login fails.
     pub(crate) async fn first(self: &Rc<Self>, connections: Option<u32>) -> Result<Rc<Channel>> {
         let early = connections.unwrap_or(u32::MAX).min(EARLY_LOGINS + 1);
         for slot in 1..if self.passwordless.is_known() { early } else { 0 } {
@@ -230,8 +230,8 @@ impl Pool {
                     if !self.is_done() {
                         *self.why.borrow_mut() = Some(channel.loss());
                     }
-                    // After a connection that completed chunks or files, the attempts are counted anew. Bytes that arrived are not enough:
-                    // a server may fail at the same byte each time.
+                    // A connection that completed chunks or files starts its attempts from 0 again. Arrived bytes are not enough: a server
+                    // may fail at the same byte each time.
                     if self.carrier.done_bytes.get() > before {
                         attempt = 0;
                     }
@@ -254,7 +254,7 @@ impl Pool {
             self.carrier.hashers.connection_ends();
         }
         self.retire_spare();
-        // Before that, the first login may still succeed.
+        // Until all files are in the queue, the first login may still succeed.
         if self.alive.get() == 0 && self.is_planned.get() {
             self.carrier.queue.close();
         }
@@ -276,7 +276,7 @@ impl Pool {
         }
     }
 
-    /// Carries over a connection until all is done or it is lost.
+    /// Carries files over a connection until all are done or the connection is lost.
     async fn carry(self: &Rc<Self>, slot: u32, first: Rc<Channel>, channels: u32) {
         // The hasher starts before the channels, because a server may allow too few sessions for all of them.
         self.start_hasher(slot);
@@ -284,7 +284,7 @@ impl Pool {
         for number in 2..=channels {
             let (pool, command) = (Rc::clone(self), self.login.channel(&self.control(slot)));
             all.push(spawn_local(async move {
-                // If the server allows no more sessions, the open ones carry on.
+                // If the server allows no more sessions, the open channels do the work.
                 if let Ok(channel) = Channel::open(command).await
                     && pool.tell_limits(&channel).await.is_ok()
                 {
@@ -305,7 +305,8 @@ impl Pool {
         }
     }
 
-    /// Retires the first connection's surplus channels once all connections are open: with them, the last file would wait for it.
+    /// Retires the first connection's surplus channels once all connections are open; otherwise, the last file would wait for this
+    /// connection.
     fn retire_spare(&self) {
         if self.are_all_there() && self.alive.get() > 1 {
             let usual = self.usual_channels.get();
@@ -359,24 +360,24 @@ impl Pool {
         self.is_begun.get() && open > 0 && open >= self.alive.get()
     }
 
-    /// The share of the channels that have as many bytes in flight as they may.
+    /// Share of the channels whose bytes in flight have nearly reached their bound.
     pub(crate) fn full_share(&self) -> f64 {
         let live = self.carrier.channels.borrow();
         let full = live.iter().filter(|channel| channel.is_full()).count();
         full as f64 / live.len().max(1) as f64
     }
 
-    /// Channels that carry now.
+    /// Number of channels in use.
     pub(crate) fn channels(&self) -> u32 {
         self.carrier.governor.channels.get()
     }
 
-    /// The sum of the channels' present bounds of bytes in flight.
+    /// The sum of the channels' current bounds on the bytes in flight.
     pub(crate) fn bound_bytes(&self) -> usize {
         self.carrier.channels.borrow().iter().map(|channel| channel.bound_bytes()).sum()
     }
 
-    /// The most connections and channels at once.
+    /// Maximum number of concurrent connections, and of concurrent channels.
     pub(crate) fn most(&self) -> (u32, u32) {
         (self.most_connections.get(), self.most_channels.get())
     }
@@ -387,12 +388,12 @@ impl Pool {
     }
 }
 
-/// Whether sshd refused a connection, as it may while many others, such as those of a lost copy, are not logged in (`MaxStartups`).
+/// Whether sshd refused a connection, as it may while many others, such as those of an aborted copy, have not logged in (`MaxStartups`).
 fn is_refused(why: &str) -> bool {
     why.contains("kex_exchange_identification") && (why.contains("closed by") || why.contains("reset by"))
 }
 
-/// Whether a login failed because it needs an answer by the user.
+/// Whether a login failed because `ssh` must prompt the user.
 fn may_ask(why: &str) -> bool {
     ["Permission denied", "Host key verification failed", "Too many authentication failures"]
         .iter()

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Sessions of one connection: sshd allows ten (`MaxSessions`), and a shell is one.
+/// Maximum number of channels of a connection: sshd allows ten sessions (`MaxSessions`), and each shell takes one, too.
 pub(crate) const MAX_CHANNELS: u32 = 6;
-/// Channels of a connection where there are several.
+/// Number of channels of each connection if there are several connections.
 pub(crate) const USUAL_CHANNELS: u32 = 2;
 /// From this round trip on, two channels of each connection do not fill 1 Gbit/s: each channel carries 1.5 MiB in a round trip, three
 /// quarters of SSH's window.
@@ -20,8 +20,8 @@ pub(crate) struct PoolSize {
 }
 
 impl PoolSize {
-    /// The numbers for a round trip. Nine connections of two channels filled 1 Gbit/s at 228 ms, also where each socket had 4 MB. On
-    /// loopback, six channels over one connection took 0.75 of scp's time and 0.99 of its processor time; one channel took 1.0 and 1.06.
+    /// The numbers for a round trip. Nine connections of two channels filled 1 Gbit/s at 228 ms, even with a 4 MB buffer for each socket.
+    /// On loopback, six channels over one connection took 0.75 of scp's time and 0.99 of its processor time; one channel took 1.0 and 1.06.
     pub(crate) fn of(round_trip: Duration, connections: Option<u32>) -> Self {
         let usual = if round_trip >= LONG_ROUND_TRIP { 9 } else { 1 };
         match connections.unwrap_or(usual) {

@@ -1,4 +1,4 @@
-//! Carries bytes without files, to find out what the path and the programs can carry.
+//! Carries bytes without files, to measure the capacity of the path and the programs.
 
 use std::rc::Rc;
 

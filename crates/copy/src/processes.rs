@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// A process and its descendants, as far as the first thread of their parent has started them.
+/// A process, and those of its descendants that the first thread of their parent has started.
 pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
     let (mut pids, mut at) = (vec![pid], 0);
     while let Some(&pid) = pids.get(at) {

@@ -14,7 +14,7 @@ use crate::{
     span::Span,
 };
 
-/// The least rest of a chunk that is split for another channel.
+/// Minimum number of bytes left in a chunk to split it for another channel.
 const WORTH_BYTES: u64 = 128 << 10;
 
 /// A piece of work for a large file.
@@ -32,14 +32,15 @@ pub(crate) enum Step {
     Finish,
 }
 
-/// No new chunk is begun while as many as arrive in this time are under way, because these are lost if the copy breaks off.
+/// No new chunk is begun while the chunks under way take this long at the current rate, in seconds: chunks under way are lost if the copy
+/// breaks off.
 const BEGUN_S: f64 = 2.0;
-/// This time is longer by so many round trips, in which a file is looked at and opened, and its requests are answered.
+/// Number of round trips added to this time, for looking up and opening a file and for answers.
 const BEGUN_ROUND_TRIPS: f64 = 8.0;
-/// The least number of such chunks.
+/// The limit on chunks under way is at least this number.
 const LEAST_BEGUN: usize = 4;
 
-/// The most large files under way. Each is open twice if it is read back, and a server has a limited number of handles.
+/// Maximum number of large files under way. Each is open twice if it is read back, and a server has a limited number of handles.
 const MAX_FILES: usize = 32;
 
 /// Chunks of large files, and small files.
@@ -51,7 +52,7 @@ pub(crate) struct Queue {
     complete: RefCell<VecDeque<Rc<FileCopy>>>,
     /// The work that channels are carrying.
     active: RefCell<Vec<Work>>,
-    /// The number of chunks under way from which on channels help each other instead of beginning new ones.
+    /// Number of chunks under way at which channels start to help each other instead of beginning new chunks.
     most_begun: Cell<usize>,
     unfinished: Cell<usize>,
     is_endless: Cell<bool>,
@@ -80,13 +81,12 @@ impl Queue {
         self.is_endless.get()
     }
 
-    /// The next small file; none when there is nothing more to do.
+    /// The next small file; `None` when no work is left.
     pub(crate) async fn take_small(&self) -> Option<Rc<FileCopy>> {
         self.when(|| self.small.borrow_mut().pop_front()).await
     }
 
-    /// The next chunk of a large file, or half of what is left of one that another channel carries; none when there is nothing more
-    /// to do.
+    /// The next chunk of a large file, or half of the rest of a chunk that another channel carries; `None` when no work is left.
     pub(crate) async fn take_chunk(&self) -> Option<Work> {
         self.when(|| {
             let next = || self.next_step();
@@ -147,7 +147,7 @@ impl Queue {
         Some(Work { file, step: Step::Carry(chunk, span.split()) })
     }
 
-    /// Removes work that a channel has carried, or could not carry.
+    /// Removes work that a channel has finished or given up.
     pub(crate) fn carried(&self, work: &Work) {
         let is_other = |other: &Work| match (&other.step, &work.step) {
             (Step::Carry(_, one), Step::Carry(_, another)) => !Rc::ptr_eq(one, another),

@@ -12,16 +12,16 @@ use crate::{
     reply::OwnedReply,
 };
 
-/// The most files of a copy.
+/// Maximum number of files in a copy.
 pub(crate) const MAX_ITEMS: usize = 5_000_000;
 
-/// How many folders are listed at once: a server has a limited number of handles.
+/// Maximum number of folders that are listed concurrently: a server has a limited number of handles.
 pub(crate) const LISTINGS: usize = 64;
 
-/// How many names are asked for at once.
+/// Maximum number of names that are asked for concurrently.
 pub(crate) const ASKED_AT_ONCE: usize = 256;
 
-/// The most invalid names that a listing of a folder may have.
+/// Maximum number of invalid names in the listing of a folder.
 const MAX_REFUSED: usize = 100;
 
 /// The reason why a folder cannot be made if a file or link has its name.
@@ -83,12 +83,12 @@ impl Channel {
         }
     }
 
-    /// The absolute path behind links.
+    /// The absolute path, with all links resolved.
     pub(crate) async fn real_path(&self, path: &[u8]) -> Result<Vec<u8>> {
         self.name(Request::Realpath(path)).await
     }
 
-    /// What a link points to.
+    /// The target of a link.
     pub(crate) async fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
         self.name(Request::Readlink(path)).await
     }
@@ -179,7 +179,7 @@ impl Channel {
         self.remove_aside(from).await
     }
 
-    /// Removes the old file that was set aside for a file which has its name now.
+    /// Removes the old file that was set aside, once the new file has its name.
     pub(crate) async fn remove_aside(&self, from: &[u8]) -> Result {
         if self.has_posix_rename {
             return Ok(());
@@ -190,7 +190,7 @@ impl Channel {
         }
     }
 
-    /// The entries of a folder except `.` and `..`, as far as `left` allows; and invalid names, which no sound server lists.
+    /// The entries of a folder except `.` and `..`, at most `left`; and its invalid names, which no correct server lists.
     pub(crate) async fn list(&self, path: &[u8], left: &Cell<usize>) -> Result<(Vec<Entry>, Vec<Vec<u8>>)> {
         let handle = self.opened(self.ask(&Request::Opendir(path)).await?)?;
         let (mut entries, mut refused, mut dots) = (Vec::new(), Vec::new(), 0);
@@ -224,12 +224,12 @@ impl Channel {
     }
 }
 
-/// The name of an old file until the new one has its name.
+/// Name of the old file until the new file has its name.
 fn aside(from: &[u8]) -> Vec<u8> {
     [from, b".old"].concat()
 }
 
-/// Opens a file to be read.
+/// The request to open a file for reading.
 pub(crate) fn to_read(path: &[u8]) -> Request<'_> {
     Request::Open { path, flags: OpenFlags::READ, attributes: Attributes::default() }
 }

@@ -1,4 +1,4 @@
-//! Answers of a server and messages of `ssh`, owned beyond the buffer in which they came.
+//! Answers of a server and messages of `ssh`, as copies that outlive the receive buffer.
 
 use std::{os::unix::process::ExitStatusExt, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::error::{Error, Refusal, Result};
 
-/// The most bytes of the last messages of `ssh` that are kept.
+/// Number of bytes that are kept of the last messages of `ssh`.
 const WORDS_BYTES: usize = 4_096;
 /// How long to wait for the last messages of `ssh`.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);

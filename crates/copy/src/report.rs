@@ -12,11 +12,11 @@ use crate::{Bottleneck, file::FileCopy, host_sampler::HostUse, item::Item, locat
 pub enum Verified {
     /// The other machine computed its checksum.
     ByChecksum,
-    /// It was read back over the connection.
+    /// The data was read back over the connection.
     ReadBack,
     /// Only the data that was written to this machine was read again, because the other machine cannot compute checksums.
     HereOnly,
-    /// Not at all, as asked.
+    /// Not verified, as the user asked.
     No,
 }
 
@@ -44,25 +44,25 @@ pub struct FileReport {
 pub struct Report {
     /// The files, in the order in which they were done.
     pub files: Vec<FileReport>,
-    /// Folders that were made, or existed.
+    /// Number of folders that were made or already existed.
     pub folders: u64,
-    /// Bytes that were carried, those of earlier runs left out.
+    /// Bytes that this run carried, without those of earlier runs.
     pub carried_bytes: u64,
-    /// Time from the begin to the end, in seconds.
+    /// Duration of the copy, in seconds.
     pub elapsed_s: f64,
-    /// Time until the first connection could carry something, in seconds.
+    /// Time until the first connection could carry data, in seconds.
     pub login_s: f64,
     /// Smallest round trip that was seen, in seconds.
     pub round_trip_s: f64,
-    /// The most connections at once.
+    /// Maximum number of concurrent connections.
     pub connections: u32,
-    /// The most channels at once.
+    /// Maximum number of concurrent channels.
     pub channels: u32,
-    /// The bound of bytes in flight at the end.
+    /// The bound on the bytes in flight at the end.
     pub in_flight_bytes: u64,
-    /// Rates of full seconds, in bytes per second.
+    /// Rate in each full second, in bytes per second.
     pub rate_bytes_per_s: Vec<f64>,
-    /// What held it back; none if nothing was carried.
+    /// The bottleneck of the copy; none if nothing was carried.
     pub held_back: Option<Bottleneck>,
     /// Why files were not compared by checksums of the other machine; none if all were.
     pub no_checksum_because: Option<String>,
@@ -72,9 +72,9 @@ pub struct Report {
     pub there: Option<HostUse>,
     /// Requests that could not be met, such as times and permissions, although all data was copied.
     pub warnings: Vec<String>,
-    /// Notes on what was not copied, or may be missing.
+    /// Notes on files that were not copied, or that may be missing.
     pub notes: Vec<String>,
-    /// Whether it was interrupted.
+    /// Whether the copy was interrupted.
     pub is_interrupted: bool,
 }
 
@@ -89,9 +89,9 @@ pub struct Progress {
     pub done_files: u64,
     /// All files.
     pub total_files: u64,
-    /// Time since the begin.
+    /// Time since the copy began.
     pub elapsed: Duration,
-    /// Channels that carry.
+    /// Number of channels in use.
     pub channels: u32,
     /// Why no channel carries, if all connections were lost.
     pub lost: Option<String>,

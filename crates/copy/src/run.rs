@@ -1,4 +1,4 @@
-//! A copy, from the first login to the last name.
+//! Runs a copy, from the first login to the last rename.
 
 use std::{
     os::unix::ffi::OsStrExt,
@@ -30,15 +30,15 @@ use crate::{
     tree::{Found, Problem, find_here, find_there},
 };
 
-/// Time for which each direction is tried without files.
+/// Duration of a probe in each direction.
 const PROBE_TIME: Duration = Duration::from_secs(10);
-/// As [`PROBE_TIME`], if not all connections can be made.
+/// Maximum duration of a probe in each direction if not all connections can be made.
 const MAX_PROBE_TIME: Duration = Duration::from_secs(25);
 
-/// The most time in which a copy removes its partial files at the end.
+/// Maximum time for removing partial files at the end of a copy.
 const CLEAN_TIME: Duration = Duration::from_secs(2);
 
-/// Copies. Calls `on_progress` ten times a second, and ends soon after `stop`.
+/// Runs a copy. Calls `on_progress` ten times a second, and ends soon after `stop` is set.
 ///
 /// # Errors
 /// When the copy could not begin. Later failures are in the report, file by file.
@@ -270,7 +270,7 @@ async fn find(
     };
     let is_folder = known == Destination::Folder;
     let wrong = match known {
-        // As with scp, one folder may get a name with a '/' at its end.
+        // As in scp, the target of a single folder may be a new name with a '/' at its end.
         Destination::Free if must_be_folder && sources.len() == 1 && job.choice.recursive => "",
         _ if !is_folder && (sources.len() > 1 || must_be_folder) => NOT_A_FOLDER,
         Destination::Other => {
@@ -308,6 +308,6 @@ async fn find(
     Ok(Ok(found))
 }
 
-/// The mistake of a destination that must be a folder.
+/// The error for a destination that must be a folder.
 const NOT_A_FOLDER: &str =
     "is not a folder; make it first, or copy one source to a name without a '/' at its end";

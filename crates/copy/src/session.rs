@@ -98,7 +98,7 @@ impl Session {
         Ok(Self { pool, carrier, sampler, first, machine, began, login_s, run_lock })
     }
 
-    /// Measures the round trip, begins as many logins as it needs, and asks where relative paths begin.
+    /// Measures the round-trip time, begins as many logins as it calls for, and asks for the folder to which paths are relative.
     ///
     /// # Errors
     /// When the first connection is lost.
@@ -118,7 +118,7 @@ impl Session {
         CopyError::Failed(format!("{}: {error}", self.machine))
     }
 
-    /// Carries until all work is done, or the copy is stopped. `on_tick` is called ten times a second, and may also end the copy.
+    /// Carries files until all work is done, or the copy is stopped. `on_tick` is called ten times a second, and may also end the copy.
     pub(crate) async fn carry(
         &self,
         job: &Job,
@@ -211,7 +211,7 @@ fn command(job: &Job) -> String {
     format!("{:?}\0{:?}\0{:?}", env::current_dir().ok(), job.sources, job.destination)
 }
 
-/// Connections that were asked for, if any.
+/// Number of connections that the user asked for, if any.
 fn connections(job: &Job) -> Option<u32> {
     if job.is_polite { Some(1) } else { job.connections }
 }
@@ -235,11 +235,11 @@ pub(crate) async fn unless_stopped<T>(
     }
 }
 
-/// A second in which the rate is measured: its begin, and the bytes that had arrived then.
+/// A second in which the rate is measured: its start, and the bytes that had arrived by then.
 struct Second(Instant, u64);
 
 impl Second {
-    /// The rate of the second if it is over; then begins the next one.
+    /// Returns the rate of the second if the second is over, and begins the next one.
     fn rate(&mut self, delivered_bytes: u64) -> Option<f64> {
         let (elapsed, bytes) = (self.0.elapsed(), delivered_bytes - self.1);
         (elapsed >= Duration::from_secs(1)).then(|| {

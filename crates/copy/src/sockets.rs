@@ -9,14 +9,14 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-/// The begin of the names of folders for sockets.
+/// Prefix of the names of folders for sockets.
 const FOLDER: &str = "proofload-copy-";
-/// The begin of their names until they are locked.
+/// Prefix of their names until they are locked.
 const YOUNG: &str = "proofload-copy.";
 /// A folder younger than this may not have its lock yet.
 const SWEEP_AGE: Duration = Duration::from_secs(60);
 
-/// A folder, removed with all that is in it.
+/// A folder for sockets. On drop, it is removed with its contents.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -31,7 +31,7 @@ impl Folder {
     /// When it cannot be made.
     pub(crate) fn new() -> std::io::Result<Self> {
         sweep(Path::new("/tmp"));
-        // The path of a socket can have about 100 bytes at most.
+        // A socket's path may have about 100 bytes at most, so the folder is directly in `/tmp`.
         let folder = tempfile::Builder::new()
             .prefix(YOUNG)
             .rand_bytes(8)
@@ -59,8 +59,8 @@ impl Drop for Folder {
     }
 }
 
-/// Removes the folders of runs that were killed: those whose lock is free. Process ids would prove nothing, because a run may be in a
-/// PID namespace of its own.
+/// Removes the folders of runs that were killed: those whose lock is free. Process ids would prove nothing, because a run may be in another
+/// PID namespace.
 fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();

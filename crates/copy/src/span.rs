@@ -28,7 +28,7 @@ impl Span {
         })
     }
 
-    /// The next bytes to ask for or to send, at most so many: where they begin, and how many they are.
+    /// Takes the next bytes to request or to send, at most `most`. Returns their offset and their number.
     pub(crate) fn take(&self, most: usize) -> Option<(u64, usize)> {
         let offset = self.next.get();
         let bytes = most.min(self.left() as usize);
@@ -46,13 +46,13 @@ impl Span {
         self.turn.take();
     }
 
-    /// Bytes that are not taken.
+    /// Number of bytes that no request has taken yet.
     pub(crate) fn left(&self) -> u64 {
         if self.open.get() == 0 { 0 } else { self.end.get() - self.next.get() }
     }
 
-    /// Gives the chunk up, to be carried again: its other spans stop at once, so that they do not write into a file that is complete.
-    /// Returns whether this is new.
+    /// Gives up the chunk, which will be carried again. Its other spans stop at once, so that they do not write into a complete file.
+    /// Returns false if it was given up before.
     pub(crate) fn give_up(&self) -> bool {
         self.open.replace(0) > 0
     }

@@ -28,7 +28,7 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// A login for which `ssh` is not asked for the user's configuration.
+    /// Creates a login without asking `ssh` for the user's configuration.
     pub(crate) fn of(to: ssh::Login, options: Vec<OsString>) -> Self {
         Self { to, options, late_options: Vec::new(), jumps: None }
     }
@@ -55,9 +55,9 @@ impl Login {
         format!("{}\0{:?}\0{:?}", self.to.name(), self.to.port(), self.options)
     }
 
-    /// A connection of its own with an SFTP channel. Later channels find it at `control`. Prompts for nothing if `is_quiet`.
+    /// A separate connection with an SFTP channel. Later channels reach it through the socket `control`. Does not prompt if `is_quiet`.
     pub(crate) fn connection(&self, control: &Path, is_quiet: bool) -> Command {
-        // Its last message shows whether the user must be prompted.
+        // The last message of `ssh` shows whether it must prompt the user.
         let mut options = Vec::new();
         if is_quiet {
             options.extend(["BatchMode=yes", "LogLevel=ERROR"].map(OsString::from));
@@ -80,7 +80,7 @@ impl Login {
     /// A shell over the connection at `control`.
     pub(crate) fn shell(&self, control: &Path) -> Command {
         let mut command = self.command(control, "ControlMaster=no", &no_other_way(), "exec sh");
-        // Without a reader of its errors, the shell would be killed by SIGPIPE.
+        // Nothing reads the shell's standard error, so a pipe would kill the shell by SIGPIPE.
         command.stderr(Stdio::null());
         command
     }
@@ -115,13 +115,13 @@ impl Login {
         let own = [master, "ControlPersist=no"].map(OsString::from);
         let given = (&self.options[..], &self.late_options[..]);
         let mut command = Command::from(self.to.command(&flags, &[&own, more].concat(), given, remote));
-        // The program ends with its standard input.
+        // `ssh` ends when its standard input closes.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 }
 
-/// A Ctrl-C goes to all programs of a terminal. A connection that does not prompt outlives it, so that partial files can be removed over it.
+/// Makes `ssh` ignore Ctrl-C, which reaches all programs of a terminal: the connection is still needed to remove partial files.
 fn ignore_interrupts(command: &mut Command) {
     // SAFETY: between fork and exec, only signal(2) is called, which is safe there (signal-safety(7)).
     unsafe {
@@ -141,7 +141,7 @@ fn late_options(shown: &str) -> Vec<&'static str> {
     LATE_OPTIONS.iter().filter(|(usual, _)| !says_else(usual)).map(|(_, option)| *option).collect()
 }
 
-/// If a connection refuses another channel, `ssh` falls back to a login of its own. These options prevent that.
+/// If a connection refuses another channel, `ssh` falls back to a separate login. These options prevent that.
 fn no_other_way() -> [OsString; 3] {
     ["BatchMode=yes", "ProxyJump=none", "ProxyCommand=false"].map(OsString::from)
 }

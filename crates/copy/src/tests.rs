@@ -26,7 +26,7 @@ while head := sys.stdin.buffer.read(4):
              + b"".join(string(name) + string(b"") + struct.pack(">I", 0) for name in names))
 "#;
 
-/// Runs requests to such a server, which must come to an end.
+/// Sends requests to such a server. They must end.
 fn ask<T, F: Future<Output = T>>(names: &str, what: impl FnOnce(Rc<Channel>) -> F) -> T {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
@@ -59,7 +59,7 @@ fn a_folder_without_an_end_is_given_up() {
 fn a_server_that_does_not_answer_is_given_up() {
     let stat = async |channel: Rc<Channel>| {
         channel.waiting.borrow_mut().answer_wait = Duration::from_millis(100);
-        // From the next answer on.
+        // The shorter wait applies after the next answer.
         channel.ask(&Request::Opendir(b"/")).await.unwrap();
         channel.stat(b"/").await
     };

@@ -1,4 +1,4 @@
-//! Finds what is to be copied: the files below the sources, and their targets.
+//! Finds the files to copy below the sources, and their targets.
 
 use std::{
     cell::Cell,
@@ -26,7 +26,7 @@ use crate::{
 /// The most bytes of a path: no system opens longer ones.
 const MAX_PATH_BYTES: usize = 4_096;
 
-/// A path counts as one more name for each of its pieces of this size.
+/// A path counts as one more name for each of its pieces of this size, in bytes.
 const USUAL_PATH_BYTES: usize = 256;
 
 /// The files that were found.
@@ -162,7 +162,8 @@ struct Folder {
     above: Vec<Vec<u8>>,
 }
 
-/// Finds the files below a path of the other machine, whose attributes were asked for. Folders of the same depth are listed at once.
+/// Finds the files below a path of the other machine. `asked` is the pending request for its attributes. Folders of the same depth are
+/// listed concurrently.
 ///
 /// # Errors
 /// When the connection is lost.
@@ -288,7 +289,7 @@ async fn entries(channel: &Channel, folder: &Folder, links: bool, left: &Cell<us
     Ok(listed)
 }
 
-/// The attributes behind a link in a folder, which were asked for. If the link leads to a folder, its path is added to `above`.
+/// Waits for the attributes of the file behind a link in a folder. If the link leads to a folder, adds its path to `above`.
 async fn behind(
     channel: &Channel,
     folder: &Folder,
@@ -309,7 +310,7 @@ async fn behind(
     Ok(behind)
 }
 
-/// Sorts an entry: it is to be copied, is a folder to list as well, or is a problem.
+/// Adds an entry to the items to copy, to the folders to list as well, or to the problems.
 fn take(
     entry: Folder,
     attributes: Attributes,

@@ -28,7 +28,7 @@ use crate::{
     verify::READING,
 };
 
-/// The most partial files of a small file that lost connections may have left.
+/// Maximum number of partial files that lost connections may have left for a small file.
 const MAX_PARTS: u32 = 8;
 impl Carrier {
     /// Opens the source, and makes the partial file on the other machine, or continues the one of an earlier run.
@@ -120,7 +120,7 @@ impl Carrier {
         self.write(channel, &handle, &prepared.local, span, prepared.former_bytes).await
     }
 
-    /// Writes a part of a local file to the other machine, with many requests at once. Leaves out the holes from an offset on.
+    /// Writes a part of a local file to the other machine, with many concurrent requests. Skips holes from the offset `holes_from` on.
     async fn write(
         &self,
         channel: &Channel,
@@ -232,7 +232,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Copies a small file, with as many requests at once as possible.
+    /// Copies a small file, with as many concurrent requests as possible.
     pub(crate) async fn small_up(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Verified> {
         let local = Arc::new(open_source(file)?);
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
@@ -252,7 +252,7 @@ impl Carrier {
             unchanged(file, &local)?;
             let verified = verified?;
             self.name_up(channel, file, (&temporary, &target), replaced_permissions).await?;
-            // For one of these names, an attempt over a lost connection may have set the old file aside.
+            // An attempt over a lost connection may have set the old file aside under one of these names.
             for earlier in &earlier {
                 channel.remove_aside(earlier).await?;
             }
@@ -288,22 +288,22 @@ impl Carrier {
     }
 }
 
-/// Opens a source. If it has become something else, such as a FIFO, the open does not block.
+/// Opens a source. The open does not block, even if the source has become something else, such as a FIFO.
 pub(crate) fn open_source(file: &FileCopy) -> Result<File> {
     let path = PathBuf::from(os(&file.item.source));
     let opened = files::open_with(OpenOptions::new().read(true), &path);
     opened.map_err(|error| Error::local("read the source", &error))
 }
 
-/// The request to make a new file and open it.
+/// The request to create and open a new file.
 fn to_make(path: &[u8], mode: u32) -> Request<'_> {
     let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
     let attributes = Attributes { permissions: Some(mode), ..Attributes::default() };
     Request::Open { path, flags, attributes }
 }
 
-/// The size of the partial file of an earlier run, if it is ours: a file of the same owner as the one that was just `made`, which gives
-/// other users no more rights than this mode.
+/// Size of an earlier run's partial file, if it is ours: its owner is that of the file that was just `made`, and it grants other users no
+/// more rights than `mode`.
 async fn former_size(channel: &Channel, path: &[u8], made: &[u8], mode: u32) -> Result<Option<u64>> {
     // Opening a FIFO would block the server until the other end is opened.
     if channel.lstat(path).await?.is_none_or(|known| known.file_type() != Some(FileType::Regular)) {
@@ -319,7 +319,7 @@ async fn former_size(channel: &Channel, path: &[u8], made: &[u8], mode: u32) -> 
     Ok(is_ours.then(|| former.size.unwrap_or(u64::MAX)))
 }
 
-/// The file behind a target, and the permissions of the present file, if there is one.
+/// Returns the file to replace, which is the target or the file that it links to, and the permissions of an existing file.
 async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32>)> {
     let target = &item.target;
     let Some(known) = channel.lstat(target).await? else { return Ok((target.to_vec(), None)) };
@@ -328,7 +328,7 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
         if !item.is_named() {
             return Ok((target.clone(), None));
         }
-        // The file behind a link is replaced, not the link; a dangling link is replaced itself.
+        // The file behind a link is replaced, not the link, unless the link dangles.
         match channel.stat(target).await? {
             Some(behind) => (channel.real_path(target).await?, behind),
             None => return Ok((target.to_vec(), None)),
@@ -342,9 +342,9 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
     }
 }
 
-/// Refuses a source that has changed since it was listed.
+/// Fails if the source has changed since it was listed.
 pub(crate) fn unchanged(file: &FileCopy, local: &File) -> Result {
-    // Files of the kernel report no size, but have contents.
+    // Files of the kernel, as in `/proc`, report the size 0, but have contents.
     if file.item.size_bytes == 0 && local.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
         return Err(Error::Local(
             "the source has contents but reports size 0, as files in /proc do; cat it to a regular file and copy that".to_owned(),

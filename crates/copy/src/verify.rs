@@ -1,6 +1,7 @@
 //! Verifies that the files on both machines are equal.
 //!
-//! A shell on the other machine computes checksums. SFTP has the last word, because some servers show it other files than a shell.
+//! A shell on the other machine computes checksums. A file that differs is read again over SFTP, because some servers show different files
+//! to a shell and to SFTP.
 
 use std::{fs::File, io, rc::Rc, sync::Arc};
 
@@ -18,7 +19,7 @@ use crate::{
     report::Verified,
 };
 
-/// Marks the numbers of handles for reading back.
+/// Bit that marks the number of a handle for reading back.
 pub(crate) const READING: u64 = 1 << 63;
 
 impl Carrier {
@@ -79,7 +80,7 @@ impl Carrier {
         Ok(verified)
     }
 
-    /// Whether the checksum of a shell agrees; none if no shell on the other machine can compute it.
+    /// Whether the checksum of a shell agrees; `None` if no shell on the other machine can compute it.
     async fn shell_agrees(
         &self,
         channel: &Channel,
@@ -102,7 +103,7 @@ impl Carrier {
         Ok(None)
     }
 
-    /// The checksum of the data that SFTP reads on the other machine. At the end of a file, data behind the expected end is included.
+    /// The checksum of the data that SFTP reads on the other machine. At the end of a file, it covers data beyond the expected end, too.
     async fn read_there(
         &self,
         channel: &Channel,

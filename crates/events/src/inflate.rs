@@ -138,7 +138,7 @@ impl Inflater {
                         match rest {
                             [] => return Ok(0),
                             _ if !is_gzip => return Err(corrupt),
-                            // The next member.
+                            // Starts the next member.
                             _ => *decompress = Decompress::new_gzip(15),
                         }
                     }

@@ -172,7 +172,7 @@ mod tests {
     fn a_local_time_has_a_numeric_offset() {
         for (time_zone, shown) in [
             (TimeZone::fixed(jiff::tz::offset(9)), "2020-01-13T17:52:09+09:00"),
-            // As Ruby writes the time of a machine in UTC.
+            // Ruby writes the time of a machine in UTC this way.
             (TimeZone::UTC, "2020-01-13T08:52:09+00:00"),
         ] {
             let mut writer = LineWriter::new(LineFormat::OutFile { time: true, tag: false }, Zone::Local);

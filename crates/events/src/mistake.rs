@@ -1,6 +1,6 @@
 //! Mistakes in bodies.
 
-/// Why a body is refused. Its `Display` is one line for the client: the position and what was expected there.
+/// Why a body is refused. Its `Display` is one line for the client: the position and the input expected there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Mistake {
     /// Kind of the mistake, which determines the answer.

@@ -11,7 +11,7 @@ use crate::{EventTime, Kind, Mistake, MistakeKind, Mode, Rules, form, members, m
 /// A record of a body, without line breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// A JSON object on one line, as it was sent if that was one line; or a line of [`Kind::Raw`].
+    /// A JSON object on one line, unchanged if it was sent on one line; or a line of [`Kind::Raw`].
     pub text: &'a str,
     /// Whether the record is JSON. A line of [`Kind::Raw`] never is, whatever its content.
     pub is_json: bool,
@@ -233,7 +233,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         Ok(())
     }
 
-    /// The time of an object, and whether its time member must be removed. If a form gives the time, the member stays.
+    /// The time of an object, and whether its time member must be removed. The member stays if a form gives the time.
     fn time_of(&self, object: &str, text: &str) -> Result<(Option<EventTime>, bool), Mistake> {
         let Some(key) = self.rules.time_key.as_deref().filter(|_| self.form_time.is_none()) else {
             return Ok((self.time_of_form(), false));
@@ -295,7 +295,7 @@ fn mistake(error: &serde_json::Error, text: &str, start: usize) -> Mistake {
     };
     let mut byte = line_start + error.column().saturating_sub(1);
     if error.is_eof() {
-        // The end of the value is that of its line.
+        // Reports an incomplete value at the end of its line.
         byte = memchr(b'\n', &part.as_bytes()[byte.min(part.len())..]).map_or(part.len(), |at| byte + at);
     }
     let message = error.to_string();

@@ -8,7 +8,7 @@ use std::{collections::HashMap, ops::Range};
 
 use crate::members::{is_whitespace, string_end};
 
-/// A value that Ruby cannot write: its position, and what is expected there.
+/// A value that Ruby cannot write: its position and the input expected there.
 type Unwritable = (usize, &'static str);
 
 /// Writes the valid object `json`, with limited nesting, to `out`, without its top-level members `dropped`.

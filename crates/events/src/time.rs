@@ -15,7 +15,7 @@ pub struct EventTime {
     pub nanos: u32,
 }
 
-/// A text is not a valid time.
+/// The error for a text that is not a valid time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found}")]
 pub struct TimeError {

@@ -1,4 +1,4 @@
-//! Properties of random bodies: of valid records, and of bytes that are almost JSON.
+//! Properties of random bodies: valid records, and bytes that are almost JSON.
 
 mod common;
 
@@ -58,7 +58,7 @@ fn any_mode() -> impl Strategy<Value = Mode> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Valid records come out as they went in, in every form of a body.
+    /// Valid records stay unchanged, in every form of a body.
     #[test]
     fn good_records_come_out_as_they_went_in(sent in any_records(), pretty: bool) {
         let render = |value: &Value| {
@@ -81,7 +81,7 @@ proptest! {
         prop_assert_eq!(texts(form.as_bytes(), Kind::Form, &Rules::default()), Ok(compact));
     }
 
-    /// What Fluentd's format writes has the value that was sent, and so does each line of a file.
+    /// A line in Fluentd's format has the value that was sent, and so has each line of a file.
     #[test]
     fn lines_read_back_say_what_was_sent(sent in any_records()) {
         let body = Value::from(sent.clone()).to_string();
@@ -106,7 +106,8 @@ proptest! {
         }
     }
 
-    /// A strict reader accepts a line exactly when `serde_json` does and the line is an object, behind a byte order mark or not.
+    /// A strict reader accepts a line exactly if `serde_json` accepts it and it is an object, with or without a byte
+    /// order mark.
     #[test]
     fn strict_is_as_strict_as_serde_json(line in nearly_json()) {
         prop_assume!(!line.contains(&b'\n'));
@@ -122,7 +123,7 @@ proptest! {
         prop_assert!(is_array || outcome.is_ok() == oracle.is_some(), "{:?}", outcome);
     }
 
-    /// Arrays are accepted exactly when all their elements are objects.
+    /// Arrays are accepted exactly if all their elements are objects.
     #[test]
     fn an_array_is_its_elements(body in nearly_json()) {
         let body = [b"[", &body[..], b"]"].concat();

@@ -1,4 +1,4 @@
-//! Examples of bodies: which are accepted, which are refused, and at which byte.
+//! Examples of accepted and refused bodies, with the byte of each mistake.
 
 mod common;
 
@@ -88,7 +88,7 @@ fn a_byte_order_mark_is_no_part_of_the_text_and_another_encoding_is_named() {
         refused(b"{\0}\0", kind, (1, 1, 0), "UTF-16");
         refused(b"{}\ncaf\xe9\n", kind, (2, 4, 6), "Latin-1");
     }
-    // Fluentd refuses it.
+    // Fluentd refuses a byte order mark.
     assert!(check("\u{feff}{}".as_bytes(), Kind::Json, &Rules::fluentd()).is_err());
 }
 
@@ -98,7 +98,7 @@ fn depth_has_a_bound() {
     accepted(&nested(127), Kind::Json, &[&nested(127)]);
     serde_json::from_str::<serde_json::Value>(&nested(127)).expect("readers of the file have the same bound");
     refused(nested(128).as_bytes(), Kind::Ndjson, (1, 1, 0), "127 levels");
-    // No depth makes the stack overflow.
+    // Deep nesting must not overflow the stack.
     let brackets = "[".repeat(1 << 20);
     refused(brackets.as_bytes(), Kind::Json, (1, (1 << 20) + 1, 1 << 20), "has no end");
 }
@@ -245,7 +245,8 @@ fn fluentds_doubles_are_written_as_ruby_writes_them() {
     let pairs: Vec<_> = recorded.lines().skip(1).filter_map(|line| line.split_once(' ')).collect();
     assert!(pairs.len() > 1_000);
     for (sent, written) in pairs {
-        // Without a point it would be an integer in JSON, but it is a float in Ruby.
+        // A number without a point or an exponent would be an integer in JSON, but Ruby writes it
+        // as a float.
         let sent = if sent.contains(['.', 'e']) { sent.to_owned() } else { format!("{sent}.0") };
         let texts = texts(format!("{{\"a\":{sent}}}").as_bytes(), Kind::Json, &Rules::fluentd());
         assert_eq!(texts, Ok(vec![format!("{{\"a\":{written}}}")]), "{sent}");

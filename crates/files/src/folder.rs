@@ -87,7 +87,7 @@ impl Folder {
         Self::open(path, Trust::OwnersOnly)
     }
 
-    /// Opens a folder of this user, and revokes the write permission of other users, which a umask of 002 has granted.
+    /// Opens a folder of this user, and revokes the write permission that a umask of 002 has granted to other users.
     ///
     /// # Errors
     /// As for [`open`](Self::open) with [`Trust::OwnersOnly`].
@@ -197,7 +197,7 @@ impl Folder {
     pub(crate) fn create_beside(&self, name: &Path, mode: u32) -> io::Result<(File, OsString)> {
         let mut beside = name.as_os_str().to_owned();
         beside.push(format!(".{}.new", std::process::id()));
-        // A leftover of a killed process with the same number, or a planted file.
+        // A leftover of a killed process with the same number, or a planted file, may have this name.
         let _ = self.remove(&beside);
         Ok((self.create(&beside, mode)?, beside))
     }

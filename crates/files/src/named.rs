@@ -11,7 +11,7 @@ use std::{
 
 use crate::refused;
 
-/// Maximum number of links that the kernel follows.
+/// Maximum number of links that the kernel follows in one path.
 pub const MAX_LINKS: u32 = 40;
 
 static NAMED: Mutex<Named> = Mutex::new(Named { read: BTreeSet::new(), claimed: Vec::new() });
@@ -93,7 +93,7 @@ pub fn is_read(path: &Path) -> bool {
     Place::of(path).is_some_and(|place| Named::lock().reader(&place).is_some())
 }
 
-/// The first of these files that an option has claimed, and that option. For files that are too many to be noted.
+/// The first of these files that an option has claimed, and that option. For files that are too many to note each with [`reads`].
 pub fn first_claimed<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Option<(P, String)> {
     let named = Named::lock();
     let writers: Vec<_> = named.writers().filter(|(_, place)| *place != Place::Stdout).collect();

@@ -68,7 +68,7 @@ fn opened(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<File
     if !append {
         opened.set_len(0)?;
     }
-    // A line that was torn by a full disk must not spoil the next one.
+    // A full disk may have cut off the last line; the next line must not be joined to it.
     let (mut last, end) = ([b'\n'], opened.metadata()?.len());
     let old = File::open(format!("/proc/self/fd/{}", opened.as_raw_fd()));
     if end > 0 && old.is_ok_and(|old| old.read_at(&mut last, end - 1).is_ok()) && last != *b"\n" {
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(fs::read(&far).unwrap(), b"precious\n!");
         secret("--log", &own.join("out"), false).unwrap().write_all(b"ours").unwrap();
         assert_eq!((fs::read(&far).unwrap(), mode(&far)), (b"ours".to_vec(), 0o600));
-        // Both folders accept a new name, and a device is opened too.
+        // Both folders accept a new file, and a device can be opened, too.
         for folder in [&shared, &own] {
             assert!(
                 secret("--log", &folder.join("new"), true).is_ok()

@@ -34,7 +34,7 @@ pub fn stop() -> Arc<AtomicBool> {
 pub struct Watched<W> {
     output: W,
     at_once: usize,
-    /// Since when the output has not been read, although the process was asked to end.
+    /// When the output was first found unread after the process was asked to end.
     unread_since: Option<Instant>,
 }
 
@@ -68,7 +68,7 @@ impl<W: Write + AsFd> Write for Watched<W> {
         loop {
             self.await_reader()?;
             match self.output.write(piece) {
-                // Another writer has used the space first.
+                // Another writer has filled the pipe since the poll.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 written => return self.output.flush().and(written),
             }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use processes::{Output, Processes, receive_from_parent, send_to_parent};
 
-/// Time from the start message to the start, in nanoseconds: every worker must get the message before the start.
+/// Time from the start message to the start, in nanoseconds, so that every worker has the message before the start.
 const START_NOTICE_NS: u64 = 20_000_000;
 /// Time after the end of the plan within which workers must send their results.
 const RESULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -144,7 +144,7 @@ pub fn run_worker() -> io::Result<()> {
         }
     };
     let outcome = load::run(&Arc::new(*plan), share, &stop, start, |tick| {
-        // If the parent is gone, the end of the standard input stops the trial.
+        // If the parent has ended, the end of standard input stops the trial.
         let _ = send_to_parent(&FromWorker::Tick(tick));
     });
     send_to_parent(&match outcome {
@@ -167,7 +167,7 @@ fn await_ready(workers: &Processes<FromWorker>, stop: &AtomicBool) -> Result<(),
             Some((_, Output::Message(FromWorker::OutOfResources(why)))) => {
                 return Err(FleetError::OutOfResources(why));
             }
-            // The kernel may have killed it for its memory.
+            // The kernel may have killed the worker for lack of memory.
             Some((index, Output::Ended)) => {
                 let why = format!("worker {} ended without a message", index + 1);
                 return Err(FleetError::OutOfResources(why));
@@ -190,7 +190,7 @@ fn collect(
     let mut running = vec![true; workers.count()];
     let mut lost = 0;
     let mut is_stopping = false;
-    // Without a duration there is no deadline here: each worker ends its requests by their timeout.
+    // Without a duration, this wait has no deadline: each worker ends its requests by their timeout.
     let mut deadline =
         plan.duration_ns.map(|ns| Instant::now() + Duration::from_nanos(ns + plan.drain_ns) + RESULT_TIMEOUT);
     while running.contains(&true) {

@@ -3,12 +3,12 @@
 use crate::framing::{Framing, is_token, is_value};
 use crate::{Error, MAX_CHUNK_LINE};
 
-/// Where a reader is in a message.
+/// The position of a reader in a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     /// Before or within a head.
     Head,
-    /// After the head, of answers the final one.
+    /// After the head; for answers, after the final head.
     Body,
     /// An error was reported.
     Failed,
@@ -163,8 +163,8 @@ impl Body {
         self.payload.saturating_add(self.framing)
     }
 
-    /// Parses one framing byte of a chunked body (RFC 9112, 7.1). Stricter than the grammar: only CRLF ends a line. Where
-    /// readers differ on that, requests can be smuggled.
+    /// Parses one framing byte of a chunked body (RFC 9112, 7.1). Stricter than the grammar: only CRLF ends a line, because
+    /// readers that disagree on line ends allow request smuggling.
     fn step(&mut self, byte: u8, trailer_limit: u32) -> Result<(), Error> {
         let at = self.offset();
         self.line = self.line.saturating_add(1);
@@ -197,7 +197,7 @@ impl Body {
             (State::Size, _) if self.line == 1 => return Err(Error::BadChunkSize { at }),
             (State::Size | State::AfterSize, b' ' | b'\t') => State::AfterSize,
             (State::Size | State::AfterSize, b';') => State::Extension,
-            // White space is allowed only before an extension: where readers differ on it, requests can be smuggled.
+            // White space is allowed only before an extension, because readers that disagree on it allow request smuggling.
             (State::Size | State::Extension, b'\r') => State::SizeLf,
             (State::Size | State::AfterSize, _) => return Err(Error::BadChunkSize { at }),
             (State::Extension, _) if is_value(byte) => State::Extension,

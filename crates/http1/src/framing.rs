@@ -24,8 +24,8 @@ pub(crate) struct Fields {
     close: bool,
     keep_alive: bool,
     expect_continue: bool,
-    /// Transfer-Encoding has an empty element. Answers may have such (RFC 9110, 5.6.1.2); of a request, readers that disagree on it
-    /// would disagree on its end.
+    /// Transfer-Encoding has an empty element. Answers may have one (RFC 9110, 5.6.1.2). Requests may not, because readers that
+    /// disagree on it would disagree on the end of the request.
     has_gap: bool,
     /// The first error in Content-Length or Transfer-Encoding. It is ignored in answers that have no body by definition.
     error: Option<Error>,
@@ -159,7 +159,8 @@ impl Fields {
                 Some(at) => (trim(&element[..at]), true),
                 None => (element, false),
             };
-            // No name, a quoted one, or bytes that another reader may trim: readers might disagree on the coding.
+            // An element without a name, with a quoted name, or with bytes that another reader may trim: readers might disagree on the
+            // coding.
             if name.is_empty() || !name.iter().all(|&b| is_token(b)) {
                 return Err(Error::BadTransferEncoding);
             }
@@ -198,7 +199,7 @@ pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     elements(value).filter(|element| !element.is_empty())
 }
 
-/// The same, with empty elements, for headers where readers that disagree on them would disagree on the end of a message.
+/// As [`list`], but with empty elements, for headers whose interpretation determines the end of a message.
 #[inline]
 fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(trim)

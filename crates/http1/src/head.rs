@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 pub(crate) enum Kind {
     /// A bare LF ends a line, as RFC 9112, 2.2 allows.
     Response,
-    /// Only CRLF ends a line: where proxies differ on it, requests can be smuggled.
+    /// Only CRLF ends a line, because proxies that disagree on line ends allow request smuggling.
     Request,
 }
 

@@ -43,8 +43,8 @@ pub fn create(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Adds what the file `cpu.stat` of a group says of its quota: its periods, the periods in which it was throttled, and the throttled
-/// time. This time is summed over processors: four that are throttled for a second make four seconds.
+/// Adds the quota counters from a group's file `cpu.stat`: its periods, its throttled periods, and its throttled time. This time is summed
+/// over processors: four that are throttled for a second make four seconds.
 pub(crate) fn add_throttling(stat: &str, values: &mut BTreeMap<String, u64>) {
     let of = |name: &str| crate::number(stat, name);
     // Version 2 has microseconds, version 1 nanoseconds.
@@ -55,7 +55,7 @@ pub(crate) fn add_throttling(stat: &str, values: &mut BTreeMap<String, u64>) {
     values.extend(known);
 }
 
-/// What the nearest group of a process that limits its processor time has counted of this quota; empty if no group does.
+/// The quota counters of the nearest group of a process that limits processor time; empty if no group does.
 pub(crate) fn quota_of(pid: u32) -> BTreeMap<String, u64> {
     let texts = || {
         Some((crate::read("/proc/self/mountinfo").ok()?, crate::read(format!("/proc/{pid}/cgroup")).ok()?))
@@ -65,7 +65,7 @@ pub(crate) fn quota_of(pid: u32) -> BTreeMap<String, u64> {
 }
 
 fn quota_above(group: &Path) -> BTreeMap<String, u64> {
-    // Version 2 says `max`, version 1 -1 where there is no limit.
+    // Without a limit, version 2 has `max`, and version 1 has -1.
     let limit = |group: &Path| {
         let text =
             ["cpu.max", "cpu.cfs_quota_us"].into_iter().find_map(|file| crate::read(group.join(file)).ok());
@@ -78,8 +78,8 @@ fn quota_above(group: &Path) -> BTreeMap<String, u64> {
     values
 }
 
-/// The folder of a process's group for a controller, by the texts of `mountinfo` and of the process's `cgroup`: that of version
-/// 1 if there is one.
+/// The folder of a process's group for a controller, found in the texts of `mountinfo` and of the process's `cgroup`: that of version 1 if
+/// there is one.
 pub(crate) fn group_of(mounts: &str, groups: &str, controller: &str) -> Option<PathBuf> {
     let of = |wanted: Version| {
         mounted(mounts, controller).find_map(|(version, root, point)| {
@@ -124,8 +124,8 @@ fn has_word(list: &str, separator: char, word: &str) -> bool {
     list.split(separator).any(|known| known.trim() == word)
 }
 
-/// A process's group in the hierarchy of a controller (of version 2 if the name is empty), of which the group `root` is mounted
-/// at `point`; none if the mount does not show the process's group.
+/// A process's group in the hierarchy of a controller (version 2 if the name is empty) whose group `root` is mounted at `point`; none if
+/// the mount does not show the process's group.
 fn own_group(groups: &str, controller: &str, root: &str, point: &Path) -> Option<PathBuf> {
     // cgroups(7): number:controllers:path
     let mut groups = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));

@@ -1,7 +1,7 @@
 //! The kernel's counters of a network namespace and of the machine, by name.
 //!
-//! The names are those of the kernel where it has names, such as `TcpExt.ListenOverflows`; other names end in their unit.
-//! Counters that this version does not know are kept, and files that cannot be read are named.
+//! Counters have the kernel's names if it has names, such as `TcpExt.ListenOverflows`; other names end in their unit. Counters that this
+//! version does not know are kept, and files that cannot be read are listed by name.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ const NETWORK: [(&str, Parse); 7] = [
     ("sys/net/netfilter/nf_conntrack_max", |text, values| number("conntrack.max_entries", text, values)),
 ];
 
-/// This many files, the first ones, are read each second. With 30 hosts, each further file takes about a thousandth of a processor.
+/// Number of files, from the first on, that are read each second. With 30 hosts, each further file takes about a thousandth of a processor.
 const READ_EACH_SECOND: usize = 3;
 
 const MACHINE: [(&str, Parse); 6] = [
@@ -66,8 +66,8 @@ pub fn of_network(read: ReadFile<'_>) -> Counters {
     parse(&NETWORK, read)
 }
 
-/// Reads the counters of a network namespace that are needed each second. `read` returns an empty text for a file that has not
-/// changed. If the first file has not, no packet has come or gone, and the others are not read.
+/// Reads the counters of a network namespace that are needed each second. `read` returns an empty text for a file that has not changed. If
+/// the first file has not changed, no packet was sent or received, and the others are not read.
 pub(crate) fn of_network_in_brief(read: ReadFile<'_>) -> Counters {
     let mut counters = Counters::default();
     for (at, file) in NETWORK[..READ_EACH_SECOND].iter().enumerate() {
@@ -124,7 +124,7 @@ pub fn since(mut now: Counters, before: &Counters) -> Counters {
     now
 }
 
-/// What a single counter has changed by, as [`since`] says.
+/// The change of a single counter, by the rules of [`since`].
 pub(crate) fn change(name: &str, was: Option<u64>, now: u64) -> u64 {
     let Some(was) = was.filter(|_| !is_level(name)) else { return now };
     let fell_by = was.saturating_sub(now);
@@ -148,12 +148,12 @@ pub fn read_own(name: &str) -> io::Result<String> {
     crate::read(own_path(name))
 }
 
-/// The file of this machine that a name stands for to the calling thread.
+/// The path of a file of this machine, as the calling thread sees it.
 pub(crate) fn own_path(name: &str) -> PathBuf {
     Path::new(if name.starts_with("net/") { "/proc/thread-self" } else { "/proc" }).join(name)
 }
 
-/// Lines of names and lines of their values in turn, both after the same prefix.
+/// Alternating lines of names and lines of their values, both after the same prefix.
 fn tables(text: &str, values: &mut Values) -> Option<()> {
     let mut lines = text.lines();
     while let Some((prefix, names)) = lines.next().and_then(|line| line.split_once(": ")) {
@@ -226,7 +226,7 @@ fn number(name: &str, text: &str, values: &mut Values) -> Option<()> {
 /// The times of each processor. The kernel counts idle time exactly, but only samples busy time: to know how busy
 /// a processor was, subtract its idle time from the time on the clock.
 pub(crate) fn processors(text: &str, values: &mut BTreeMap<String, u64>) -> Option<()> {
-    // proc_stat(5): user nice system idle iowait irq softirq steal. Nice time is time at work, and iowait is idle time.
+    // proc_stat(5): user nice system idle iowait irq softirq steal. Nice time counts as busy, and iowait as idle.
     const FIELDS: [(&[usize], &str); 6] = [
         (&[0, 1], "user_ms"),
         (&[2], "system_ms"),

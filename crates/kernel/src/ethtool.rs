@@ -1,5 +1,5 @@
-//! What the drivers of network interfaces count themselves, and how large their rings are. The only module of this crate with
-//! `unsafe` code: netlink does not tell the drivers' own counters, and no library wraps the request that does.
+//! Counters of the drivers of network interfaces, and the sizes of their rings. The only module of this crate with `unsafe` code: netlink
+//! does not report the drivers' own counters, and no library wraps the request that does.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd};
 
@@ -135,8 +135,8 @@ mod tests {
         namespaces::{self, Kind},
     };
 
-    /// An XDP program that drops all packets, at one end of a veth pair in a network namespace of its own. A BPF file system of its own
-    /// takes what `ip` leaves there. The namespaces end when the standard input closes.
+    /// An XDP program that drops all packets, at one end of a veth pair in a new network namespace. A new BPF file system takes the files
+    /// that `ip` leaves there. The namespaces end when the standard input closes.
     const DROP: &str = "__attribute__((section(\"xdp\"), used)) int drop(void *packet) { return 1; }";
     const SETUP: &str = "mount -t bpf bpf /sys/fs/bpf; ip link add name va type veth peer name vb; ip link set dev vb xdp obj drop.o sec xdp; \
          for f in all default; do echo 1 >/proc/sys/net/ipv6/conf/$f/disable_ipv6; done; \

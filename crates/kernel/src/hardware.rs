@@ -12,15 +12,15 @@ use serde::Serialize;
 /// A property of the hardware.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// The property.
     pub what: String,
-    /// What was found.
+    /// Its value on this machine.
     pub found: String,
-    /// What to do; none if nothing needs to be done.
+    /// Advice; none if nothing needs to be done.
     pub advice: Option<String>,
 }
 
-/// Looks at the machine whose `/proc` and `/sys` are below `root`. What the hardware does not have is left out.
+/// Looks at the machine whose `/proc` and `/sys` are below `root`. Properties that the hardware does not have are left out.
 pub fn look(root: &Path) -> Vec<Finding> {
     let look = Look { root };
     let cards = look.cards();
@@ -49,7 +49,7 @@ impl Look<'_> {
         self.names("sys/devices/system/cpu").iter().filter(|name| is_processor(name)).count()
     }
 
-    /// The rule by which processors choose their clock.
+    /// The governor by which processors choose their clock rate.
     fn governor(&self) -> Option<Finding> {
         let folder = "sys/devices/system/cpu";
         let governor = |name: &String| self.read(&format!("{folder}/{name}/cpufreq/scaling_governor"));
@@ -179,7 +179,7 @@ fn is_processor(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A machine of these files, with a card `eth0` that is the device `virtio2`.
+    /// The files of a machine with a card `eth0`, which is the device `virtio2`.
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let mut all =

@@ -1,4 +1,4 @@
-//! What ended connections leave in a network namespace, and how much room there is for it.
+//! Resources that ended connections still take in a network namespace, and how many of them there may be.
 
 use std::io;
 
@@ -26,10 +26,10 @@ pub enum Kind {
     Tracked,
 }
 
-/// How much is left of a kind, and how much of it there may be before the kernel works differently.
+/// The number of leftovers of a kind, and the limit beyond which the kernel works differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leftover {
-    /// What is counted.
+    /// The kind of leftover.
     pub kind: Kind,
     /// How many there are.
     pub count: u64,
@@ -38,8 +38,7 @@ pub struct Leftover {
 }
 
 impl Leftover {
-    /// This many more than `before` do not affect a trial: they take half of the room that there was, and leave the other half
-    /// to the trial.
+    /// How many more than `before` do not affect a trial: half of the room that there was. The other half is for the trial.
     pub fn harmless(&self, before: u64) -> u64 {
         self.room.saturating_sub(before) / 2
     }
@@ -60,7 +59,7 @@ pub fn ports(range: &str) -> Option<u64> {
 /// Counts what is left in the calling thread's network namespace.
 ///
 /// # Errors
-/// When `/proc` does not have it, or the kernel does not list its sockets.
+/// When `/proc` lacks a counter, or the kernel does not list its sockets.
 pub fn here() -> io::Result<Vec<Leftover>> {
     let mut all = of(&read_own)?;
     let mut ports = Leftover { kind: Kind::Port, room: all[0].room, ..all[1] };

@@ -42,7 +42,7 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     File::open(path).and_then(|mut file| read_rest(&mut file)).map_err(explain)
 }
 
-/// Reads what is left of an open file in `/proc` or `/sys`.
+/// Reads the rest of an open file in `/proc` or `/sys`.
 pub(crate) fn read_rest(file: &mut File) -> io::Result<String> {
     // These files do not report their size, so the capacity saves many small reads. Without `take`, the reader would ask for the size.
     let mut text = String::with_capacity(8 << 10);
@@ -101,12 +101,12 @@ pub(crate) fn names(folder: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// For how long the calling thread has waited on a run queue, in nanoseconds, if the kernel counts it.
+/// Time for which the calling thread has waited on a run queue, in nanoseconds, if the kernel counts it.
 pub fn waited_for_processor_ns() -> Option<u64> {
     read("/proc/thread-self/schedstat").ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// For how long the hypervisor took processors away, in ticks, summed over all processors; 0 if unknown.
+/// Time for which the hypervisor took processors away, in ticks, summed over all processors; 0 if unknown.
 pub fn steal_ticks() -> u64 {
     read("/proc/stat").ok().and_then(|stat| steal(&stat)).unwrap_or_default()
 }
@@ -116,8 +116,7 @@ fn steal(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("cpu "))?.split_whitespace().nth(7)?.parse().ok()
 }
 
-/// A protocol's number in the text of `/proc/net/snmp` or `/proc/net/netstat`, where a line of numbers follows the line of
-/// their names.
+/// A protocol's counter in the text of `/proc/net/snmp` or `/proc/net/netstat`, where a line of values follows the line of their names.
 pub fn protocol_number(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(": "));
     let (names, numbers) = (lines.next()?, lines.next()?);

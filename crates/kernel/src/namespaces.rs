@@ -1,4 +1,4 @@
-//! Namespaces. They are entered by open files, because a process id may belong to another process when it is used again.
+//! Namespaces. They are entered through open files, because a process id may be reused for another process.
 
 use std::{
     fs::File,
@@ -91,7 +91,7 @@ pub fn enter_user_of(process: u32) -> io::Result<()> {
     enter(user, Kind::User)
 }
 
-/// Runs `work` in a network namespace, on a thread of its own.
+/// Runs `work` in a network namespace, on a new thread.
 ///
 /// # Errors
 /// When the namespace cannot be entered, and those of `work`.
@@ -105,7 +105,7 @@ pub fn run_in_network<T: Send>(
     })
 }
 
-/// Runs `work` where it sees the mounts of another namespace, on a thread of its own.
+/// Runs `work` in another mount namespace, on a new thread.
 ///
 /// # Errors
 /// When the namespace cannot be entered, and those of `work`.

@@ -131,7 +131,7 @@ impl Netlink {
         self.request(RouteNetlinkMessage::SetLink(message), 0)
     }
 
-    /// Limits what an interface sends, in bits of Ethernet frames (without FCS) per second.
+    /// Limits the rate at which an interface sends, in bits of Ethernet frames (without FCS) per second.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -207,7 +207,7 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewRoute(message))
     }
 
-    /// Sends a request that creates something, and fails if it is there already.
+    /// Sends a request that creates an object, and fails if the object exists.
     ///
     /// # Errors
     /// When the kernel refuses.

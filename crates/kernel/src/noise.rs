@@ -18,11 +18,11 @@ use crate::{counters::processors, read, waited_for_processor_ns};
 /// Length of a sleep.
 const SLEEP: Duration = Duration::from_millis(1);
 
-/// Looks at these processors, or at all that this process may use if there are none. A thread on each of them sleeps for a
-/// millisecond again and again, for `length` (its least is one sleep).
+/// Measures the delay on these processors; on all that this process may use, if none are given. A thread on each of them repeatedly sleeps
+/// for a millisecond, for `length` in total, but at least once.
 ///
 /// # Errors
-/// If the kernel does not tell the processors' time, or no thread can be started.
+/// If the kernel does not report the processors' time, or no thread can be started.
 pub fn look(length: Duration, cpus: &[u32]) -> io::Result<Noise> {
     let allowed = if cpus.is_empty() { allowed_cpus()? } else { cpus.to_vec() };
     let before = Account::read(&allowed)?;
@@ -41,13 +41,13 @@ pub fn look(length: Duration, cpus: &[u32]) -> io::Result<Noise> {
 /// The processors that this thread may use, in ascending order.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If the kernel does not report them.
 pub fn allowed_cpus() -> io::Result<Vec<u32>> {
     let allowed = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32).collect())
 }
 
-/// What a thread saw.
+/// The measurements of a thread.
 struct Seen {
     late_us: Vec<f64>,
     runqueue_wait_s: Option<f64>,
@@ -70,14 +70,14 @@ fn watch(cpu: usize, length: Duration) -> Seen {
     Seen { late_us, runqueue_wait_s: waited_ns.map(|(now, before)| now.saturating_sub(before) as f64 / 1e9) }
 }
 
-/// Where the time of some processors went, in seconds since some moment.
+/// The use of some processors' time, in seconds since an arbitrary moment.
 #[derive(Debug, Default)]
 struct Account {
     passed_s: f64,
     processors: f64,
     idle_s: f64,
     stolen_s: f64,
-    /// What this process used.
+    /// Time that this process used.
     own_s: f64,
 }
 

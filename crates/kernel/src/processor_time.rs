@@ -19,17 +19,17 @@ use crate::counters::{processors, read_own};
 /// `bpf/build.sh` compiles it from `bpf/processor_time.bpf.c`.
 const PROGRAMS: &[u8] = include_bytes_aligned!("../bpf/processor_time.bpf.o");
 
-/// Owners that are no namespace, as the programs number them.
+/// Owners other than namespaces, as the BPF programs number them.
 const IDLE: u32 = 1;
 const KERNEL: u32 = 2;
 /// The programs, which are named after the tracepoints that they are attached to.
 const TRACEPOINTS: [&str; 5] =
     ["sched_switch", "softirq_exit", "netif_receive_skb", "netif_receive_skb_exit", "qdisc_dequeue"];
-/// At most the elapsed time divided by this may be lost.
+/// The lost time may be at most the elapsed time divided by this.
 const MIN_PER_LOST: u64 = 1_000;
 /// Wait between two readings: longer than a program that has begun takes to end.
 const PROGRAMS_END: Duration = Duration::from_millis(1);
-/// Most readings of the slices until two in a row are equal.
+/// Maximum number of readings of the slices until two in a row are equal.
 const MAX_READINGS: u32 = 1_000;
 
 /// Time of tasks, and of softirqs, in nanoseconds, and the number of slices.
@@ -40,7 +40,7 @@ type Place = [u64; 4];
 /// slices whose end was timed, how long those ends took, and in how many slices the next one is due.
 type Slice = [u64; 7];
 
-/// What a core did.
+/// The accounts of a core.
 struct Core {
     number: u32,
     owners: BTreeMap<u32, Account>,
@@ -52,7 +52,7 @@ struct Core {
 pub(crate) struct Booking {
     ebpf: Ebpf,
     began_ns: u64,
-    /// The steal time of each processor at the begin.
+    /// The steal time of each processor at the start.
     stolen_ms: BTreeMap<u32, u64>,
 }
 
@@ -68,7 +68,7 @@ impl Booking {
     /// Loads the programs, and begins to book.
     ///
     /// # Errors
-    /// Why this user or this kernel cannot.
+    /// A message that says why this user or this kernel cannot.
     pub(crate) fn start() -> Result<Self, String> {
         Self::of(PROGRAMS)
     }
@@ -94,7 +94,7 @@ impl Booking {
     /// Ends the booking, and reads the accounts.
     ///
     /// # Errors
-    /// When they cannot be read, in words.
+    /// A message, when they cannot be read.
     pub(crate) fn stop(mut self) -> Result<Booked, String> {
         set_began(&mut self.ebpf, 0)?;
         let ended_ns = monotonic_ns();
@@ -134,7 +134,7 @@ impl Booking {
         Ok(booked)
     }
 
-    /// What each processor was doing when the booking ended.
+    /// The last slice of each processor at the end of the booking.
     fn slices_at_rest(&self) -> Result<Vec<Slice>, String> {
         let slices = self.ebpf.map("slices").ok_or_else(|| no_part("slices"))?;
         let slices: PerCpuArray<_, Slice> = slices.try_into().map_err(|error| in_words(&error))?;
@@ -152,7 +152,7 @@ impl Booking {
 }
 
 impl Booked {
-    /// What the cores did, if it took `slice_ns` to book a slice.
+    /// Sums up the cores' accounts. Booking a slice took `slice_ns`.
     fn of(cores: impl Iterator<Item = Core>, slice_ns: f64) -> Self {
         let mut booked = Self { namespaces: BTreeMap::new(), unowned: UnownedTime::default() };
         for Core { number, owners, stolen_s } in cores {
@@ -266,12 +266,12 @@ mod tests {
     /// Prints its network namespace, and works for a while.
     const WORK: &str = "readlink /proc/self/ns/net; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
 
-    /// The inode number in what the link to a network namespace says.
+    /// The inode number in the target of a link to a network namespace.
     fn inode(link: &str) -> u64 {
         link.strip_prefix("net:[").and_then(|rest| rest.strip_suffix(']')).unwrap().parse().unwrap()
     }
 
-    /// Books while a process works in a namespace of its own. `make prove NAME=processor-by-host` compares how much is booked.
+    /// Books while a process works in a new namespace. `make prove NAME=processor-by-host` compares how much is booked.
     fn check_work(booking: Booking) {
         let done = Command::new("unshare").args(["--net", "sh", "-c", WORK]).output().unwrap();
         let mut booked = booking.stop().unwrap();

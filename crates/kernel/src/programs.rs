@@ -1,4 +1,4 @@
-//! What the processes of a network namespace use: processors and descriptors.
+//! The use of processors and descriptors by the processes of a network namespace.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

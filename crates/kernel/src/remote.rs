@@ -68,7 +68,7 @@ impl FromStr for Destination {
     }
 }
 
-/// A remote host that is logged in to.
+/// A remote host with an open login.
 #[derive(Debug)]
 pub struct Remote {
     destination: Destination,
@@ -80,7 +80,7 @@ impl Remote {
     /// Logs in.
     ///
     /// # Errors
-    /// Why that is not possible, and what to do.
+    /// A message that says why it failed, and what to do.
     pub fn connect(destination: Destination) -> Result<Self, String> {
         let session = Session::open(&destination, LOGIN_WAIT).map_err(|why| {
             format!(
@@ -92,7 +92,7 @@ impl Remote {
         Ok(Self { destination, session: Mutex::new(Some(session)), own: looking })
     }
 
-    /// What the host is called.
+    /// The name of the host.
     pub fn name(&self) -> &str {
         &self.destination.name
     }
@@ -102,10 +102,10 @@ impl Remote {
         *lock(&self.own)
     }
 
-    /// Counts what ended connections have left on the host, except for the ports that they keep: listing these would load the host.
+    /// Counts the leftovers of ended connections on the host, without the ports that they keep: listing these would load the host.
     ///
     /// # Errors
-    /// When the host does not answer, or does not tell.
+    /// When the host does not answer, or does not report them.
     pub fn leftovers(&self) -> io::Result<Vec<Leftover>> {
         self.with_shell(|mut shell| shell.leftovers())
     }

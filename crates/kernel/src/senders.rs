@@ -6,7 +6,7 @@ use record::counters::SenderUse;
 
 use crate::tcp::{Connection, TcpInfo};
 
-/// Unsent data of up to this many segments says nothing: on any connection, it may wait for the next acknowledgement.
+/// Unsent data of up to this many segments proves nothing: on any connection, it may wait for the next acknowledgement.
 const FEW_SEGMENTS: u32 = 4;
 
 /// An end of a connection that has received more than this many bytes for each byte that it has sent is no sender.
@@ -23,12 +23,12 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// Begins anew. What connections did before does not count.
+    /// Resets the sums: only what connections do from now on counts.
     pub fn begin(&mut self) {
         (self.used, self.in_flight_squared) = (SenderUse::default(), 0.0);
     }
 
-    /// Adds what the kernel has counted for a connection since the last look. After the load has ended, only these counts are used.
+    /// Adds the kernel's counts for a connection since its last sample. After the load has ended, only these counts are used.
     pub(crate) fn look_after_load(&mut self, connection: &Connection) {
         let ends = (connection.local, connection.remote);
         let before = self.known.insert(ends, connection.info.clone()).unwrap_or_default();

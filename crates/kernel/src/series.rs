@@ -1,4 +1,4 @@
-//! How counters go during a trial, step by step.
+//! Records the changes of counters during a trial, step by step.
 
 use std::{collections::BTreeMap, mem, time::Instant};
 
@@ -9,12 +9,12 @@ use crate::counters::{change, is_level, since};
 /// A series of this many steps is halved by joining its steps in pairs, so that the record of a trial of any length has a bounded size.
 const MAX_STEPS: usize = 300;
 
-/// Compares the counters of a host or a machine with those at the begin of a trial, and with those of the sample before.
+/// Compares the counters of a host or a machine with those at the start of a trial, and with those of the previous sample.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     began: Instant,
     first: Counters,
-    /// The last values of the counters that have changed since the begin. A counter that a sample lacks has not changed.
+    /// The last values of the counters that have changed since the start. A counter that a sample lacks has not changed.
     last: BTreeMap<String, u64>,
     series: Series,
     samples: usize,
@@ -68,7 +68,7 @@ impl Recorder {
         }
     }
 
-    /// Takes the last sample, and returns the changes since the begin with their series.
+    /// Takes the last sample, and returns the changes since the start with their series.
     pub(crate) fn end(&mut self, now: Counters) -> Counters {
         self.sample(&now);
         // A series of a single step would only repeat the changes.

@@ -22,18 +22,18 @@ use crate::{
     tcp::{self, Connection, Listener},
 };
 
-/// The name under which [`Counters::missing`] says that processes which listen cannot be seen.
+/// Key in [`Counters::missing`] for listening processes that cannot be seen.
 pub(crate) const PROGRAMS: &str = "programs";
-/// The name under which it says that there are more of them than are looked at.
+/// Key for processes that are not looked at because there are too many.
 pub(crate) const MORE_PROGRAMS: &str = "more programs";
 
 /// Processes by the identity of their network namespace.
 pub(crate) type Processes = BTreeMap<(u64, u64), Vec<u32>>;
 
-/// How closely a host is looked at.
+/// How thoroughly a host is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// At the begin and the end.
+    /// At the start and the end of a trial.
     Whole,
     /// Once a second.
     Brief,
@@ -76,7 +76,7 @@ pub(crate) trait Source {
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>>;
     /// The addresses at which a process listened in the last look.
     fn listens(&mut self, pid: u32) -> BTreeSet<String>;
-    /// What the control group of a process has counted of its quota; empty if it has none, or if the group is that of a lab's host.
+    /// The quota counters of a process's control group; empty if it has no quota, or if the group is that of a lab's host.
     fn quota(&mut self, _pid: u32) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
@@ -97,11 +97,11 @@ pub(crate) struct Here {
     ignored: Arc<[OwnConnection]>,
     listeners: Vec<Listener>,
     has_connections: bool,
-    /// Whether no packet has come or gone between the last two looks.
+    /// Whether no packet was sent or received between the last two looks.
     is_quiet: bool,
     /// Why sockets cannot be listed; none while they can.
     sockets_missing: Option<String>,
-    /// Which processes are not looked at, with the reason.
+    /// The kinds of processes that are not looked at, with the reasons.
     programs_missing: BTreeMap<String, String>,
     /// By process id, the inodes of the listening sockets of the processes whose descriptors have been read.
     owned: BTreeMap<u32, BTreeSet<u32>>,
@@ -137,7 +137,7 @@ impl Here {
         })
     }
 
-    /// The sockets of a list; none, and the reason is noted, if the kernel refuses: the counters tell much without them.
+    /// Returns the sockets of a list. If the kernel refuses, notes the reason and returns none: the counters are useful without sockets.
     fn listed<T>(&mut self, list: io::Result<Vec<T>>) -> Vec<T> {
         list.unwrap_or_else(|error| {
             let hint = if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
@@ -181,7 +181,7 @@ impl Here {
         listening
     }
 
-    /// Notes how many listening sockets belong to none of these processes: their owners cannot be looked at.
+    /// Notes how many listening sockets belong to none of these processes: this user cannot see their owners.
     fn find_hidden(&mut self, pids: &[u32]) {
         let mut hidden: BTreeSet<u32> = self.listeners.iter().map(|listener| listener.inode).collect();
         for &pid in pids {
@@ -281,7 +281,7 @@ impl Source for Here {
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>> {
         let pids = processes.get(&self.identity).cloned().unwrap_or_default();
         let pids = self.chosen(pids, look);
-        // Hidden processes are reported only at the begin of a trial.
+        // Hidden processes are reported only at the start of a trial.
         if look == Look::Whole && self.looked.is_empty() {
             self.find_hidden(&pids);
         }
@@ -302,7 +302,7 @@ impl Source for Here {
     }
 
     fn quota(&mut self, pid: u32) -> BTreeMap<String, u64> {
-        // Hosts of a lab have groups of their own.
+        // The hosts of a lab have separate groups.
         let is_looked_for = self.is_own && self.group.is_none() && !self.owned(pid).is_empty();
         if is_looked_for { cgroups::quota_of(pid) } else { BTreeMap::new() }
     }

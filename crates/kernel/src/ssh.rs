@@ -7,8 +7,8 @@ use std::{
     process::Command,
 };
 
-/// Options of every `ssh`, which keep the user's configuration from adding to a login: no tunnel, no agent that root there could use,
-/// no command of its own. They come before the user's options, because `ssh` uses the first value of an option.
+/// Options of every `ssh`, so that the user's configuration adds nothing to a login: no tunnel, no agent that root there could use, and no
+/// other command. They come before the user's options, because `ssh` uses the first value of an option.
 pub const OWN_OPTIONS: [&str; 6] = [
     "ClearAllForwardings=yes",
     "RemoteCommand=none",
@@ -85,7 +85,7 @@ impl Login {
         command
     }
 
-    /// An `ssh` that does not log in, but shows the settings of this login that these options and the user's configuration result in.
+    /// An `ssh` that does not log in, but prints the settings that result from these options and the user's configuration.
     pub fn shown_command(&self, given: &[OsString]) -> Command {
         let mut command = Command::new("ssh");
         command.arg("-G").args(given).args(["--", &self.name]);

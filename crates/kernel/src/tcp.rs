@@ -21,7 +21,7 @@ const LISTEN: u32 = 10;
 const TCPDIAG_GETSOCK: u16 = 18;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_SKMEMINFO: u16 = 7;
-/// Where the kernel counts the sockets of a family in the calling thread's network namespace, listening ones included.
+/// Files and keys of the number of sockets of each family in the calling thread's network namespace, listening ones included.
 const COUNTED_IN: [(&str, &str); 2] =
     [("/proc/thread-self/net/sockstat", "TCP: inuse"), ("/proc/thread-self/net/sockstat6", "TCP6: inuse")];
 /// `NLM_F_REQUEST` and `NLM_F_DUMP`.
@@ -62,7 +62,7 @@ pub struct Connection {
     pub unacknowledged_bytes: u32,
     /// Memory of the send buffer that is in use, in bytes, including the kernel's overhead.
     pub send_buffer_used_bytes: u32,
-    /// Size of the send buffer, in bytes, including the kernel's overhead. 0 if the kernel does not tell.
+    /// Size of the send buffer, in bytes, including the kernel's overhead. 0 if the kernel does not report it.
     pub send_buffer_bytes: u32,
     /// The kernel's information about the connection.
     pub info: TcpInfo,
@@ -117,7 +117,7 @@ pub fn listeners() -> io::Result<Vec<Listener>> {
 
 /// Established connections, `limit` at most. `listeners` are all listening sockets.
 ///
-/// The kernel walks those of all namespaces, for hundreds of microseconds: it is asked only if some sockets are not listening.
+/// The kernel walks the sockets of all namespaces, for hundreds of microseconds: it is asked only if some sockets here are not listening.
 ///
 /// # Errors
 /// As those of [`listeners`].

@@ -1,6 +1,6 @@
-//! What tests of several modules need.
+//! Helpers for tests of several modules.
 
-/// Runs a test again in a process of its own, which `unshare` starts with these options. False in that process.
+/// Runs a test again in a new process, which `unshare` starts with these options. Returns false in that process.
 pub(crate) fn is_run_again(test: &str, options: &[&str]) -> bool {
     const INSIDE: &str = "KERNEL_TEST_IS_INSIDE";
     if std::env::var_os(INSIDE).is_some() {

@@ -1,4 +1,4 @@
-//! Settings of the kernel: what they do, which values are wrong, what a profile wants, and changing them.
+//! Settings of the kernel: their effects, wrong values, the values that profiles want, and changes.
 
 mod apply;
 mod file;
@@ -37,7 +37,7 @@ pub enum FaultKind {
     Misunderstood,
     /// It does harm.
     Harmful,
-    /// It is not written as a setting.
+    /// It does not have the form of a setting.
     Malformed,
 }
 
@@ -58,7 +58,7 @@ pub struct Machine<'a> {
     pub is_initial: bool,
     /// Whether some interface has a queue.
     pub has_queue: bool,
-    /// What the kernel has counted since the boot.
+    /// The kernel's counters since the boot.
     pub counters: Counters,
     /// Whether `/sys` shows this network namespace.
     pub sys_is_own: fn() -> bool,
@@ -76,7 +76,7 @@ impl Machine<'static> {
         let has_queue = |name: &String| Path::new("/sys/class/net").join(name).join("device").exists();
         Self {
             memory_pages: memory_kib / (rustix::param::page_size() as u64 / 1024),
-            // The kernel makes this setting for the first network namespace only.
+            // Only the first network namespace has this setting.
             is_initial: sysctl_path("net.core.netdev_max_backlog").exists(),
             has_queue: interfaces().iter().any(has_queue),
             counters,
@@ -91,7 +91,7 @@ pub fn known(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| known.name == name)
 }
 
-/// What is wrong with a value of a setting. `others` gives the values that other settings will have.
+/// The faults of a setting's value. `others` gives the values that other settings will have.
 pub fn faults(
     name: &str,
     value: &str,
@@ -181,7 +181,7 @@ pub struct Justification {
 }
 
 impl Machine<'_> {
-    /// What justifies the change of a setting; none if the kernel counts nothing that does.
+    /// The counter that justifies the change of a setting; none if the kernel has no such counter.
     pub fn justification(&self, name: &str) -> Option<Justification> {
         let counter = known(name)?.counter;
         (!counter.is_empty()).then(|| Justification { counter, now: self.counters.get(counter) })

@@ -29,7 +29,7 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The fractional part of the golden ratio: the fractional parts of its multiples spread over an interval, however many there are.
 const GOLDEN: f64 = 0.618_034;
-/// The name under which [`Counters::missing`] says why processor time could not be booked.
+/// Key in [`Counters::missing`] for the reason why processor time could not be booked.
 pub const PROCESSOR_TIME: &str = "processor time of hosts";
 
 /// A host to watch: this process's own network namespace alone, or any others.
@@ -65,7 +65,7 @@ struct Watcher {
     thread: JoinHandle<io::Result<Seen>>,
 }
 
-/// What a thread has seen.
+/// The results of a watching thread.
 struct Seen {
     elapsed_s: f64,
     machine: Counters,
@@ -74,8 +74,8 @@ struct Seen {
 }
 
 impl Watch {
-    /// Reads all counters, and begins to sample. Books processor time to the hosts of this machine if `books_time`; where this
-    /// is not possible, [`Counters::missing`] of the machine says why.
+    /// Reads all counters, and begins to sample. Books processor time to the hosts of this machine if `books_time`; if this is not
+    /// possible, [`Counters::missing`] of the machine says why.
     ///
     /// # Errors
     /// When a thread cannot be started, the namespace of a host of this machine cannot be entered, or its sockets cannot be
@@ -148,7 +148,7 @@ impl Watch {
     }
 }
 
-/// What is read at a moment of a trial.
+/// The kinds of readings during a trial.
 enum Reading {
     /// Sockets and processes, which may be gone at the end of the trial.
     Sample,
@@ -169,9 +169,9 @@ impl Watcher {
         Ok(Self { begun, stop, thread })
     }
 
-    /// Tells it to stop, without waiting.
+    /// Tells the thread to stop, without waiting for its end.
     fn tell(&self) {
-        // If the thread has failed, it does not listen any more.
+        // A thread that has failed no longer listens.
         let _ = self.stop.send(());
     }
 
@@ -202,7 +202,7 @@ fn watch<S: Source>(hosts: Vec<(String, S)>, orders: Orders) -> io::Result<Seen>
     samples.end()
 }
 
-/// What is read after the begin, and when: one sample in each second, and counters at its end.
+/// The readings after the start, with their times: one sample in each second, and the counters at its end.
 fn readings() -> impl Iterator<Item = (Duration, Reading)> {
     let of_second = |(sample, second)| [(sample, Reading::Sample), (INTERVAL * second, Reading::Counters)];
     sample_times().zip(1..).flat_map(of_second)

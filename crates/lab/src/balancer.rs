@@ -69,7 +69,7 @@ pub struct Balancer {
     pub vip: IpAddr,
     /// The port that clients connect to.
     pub port: u16,
-    /// Whether clients must use TLS. The balancer's certificate is signed by no authority that they know.
+    /// Whether clients must use TLS. They do not know the authority that signed the balancer's certificate.
     pub is_tls: bool,
     /// Indices of the servers in the plan.
     pub servers: Vec<usize>,
@@ -99,7 +99,7 @@ pub(crate) struct Details {
 }
 
 impl Balancer {
-    /// Gives the hosts of a plan what the balancer needs. `clients` are the hosts that connect to it.
+    /// Adds what the balancer needs to the hosts of a plan. `clients` are the hosts that connect to it.
     ///
     /// # Errors
     /// When the plan lacks something that the balancer needs, such as a link, or does not fit it; the message says why.
@@ -119,7 +119,7 @@ impl Balancer {
             let via = gateways.collect::<Result<Vec<_>, _>>()?;
             let host = &mut plan.hosts[client];
             host.routes.push(Route { to: self.vip, prefix: Network::max_prefix(self.vip), via });
-            // ECMP hashes addresses and ports, so that one client's connections spread, too. All kinds get the same settings.
+            // ECMP hashes addresses and ports, so that even the connections of one client spread. All kinds get the same settings.
             let version = if self.vip.is_ipv4() { "ipv4" } else { "ipv6" };
             set(host, &format!("net.{version}.fib_multipath_hash_policy"), "1");
         }
@@ -141,7 +141,7 @@ impl Balancer {
                 return Err(format!("there is another process '{}'", process.name));
             }
         }
-        // The commands that set up the kernel's balancer end at once.
+        // The commands that set up the kernel's balancer end at once, so it has no processes.
         self.processes = match self.kind {
             BalancerKind::Lvs => Vec::new(),
             _ => processes.iter().map(|process| process.name.clone()).collect(),

@@ -16,7 +16,7 @@ pub use processes::{process_schema, read_process};
 pub use crate::host_names::{HostGroups, HostNames};
 use crate::plan::Plan;
 
-/// Reads the text of a lab file. `file` is its name in mistakes.
+/// Reads the text of a lab file. Mistakes name it `file`.
 ///
 /// # Errors
 /// Every mistake, in the order of the file.

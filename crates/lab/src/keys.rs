@@ -10,7 +10,7 @@ use crate::host_names::HostNames;
 /// A key of a table that is read into a `T`.
 pub(crate) struct Key<T: 'static> {
     pub name: &'static str,
-    /// Description, without a capital letter and a full stop.
+    /// Description, without a capital letter at the beginning and a full stop at the end.
     pub help: &'static str,
     key_type: KeyType<T>,
 }
@@ -23,8 +23,7 @@ macro_rules! key_table {
 }
 pub(crate) use key_table;
 
-/// The type of a key's value, with an example and a function that stores the value. Numbers have bounds. A flag is false
-/// unless given.
+/// The type of a key's value, with an example and a function that stores the value. Numbers have bounds. A missing flag is false.
 pub(crate) enum KeyType<T: 'static> {
     Flag(fn(&mut T, bool)),
     Whole(Range<u64>, u64, fn(&mut T, u64)),
@@ -40,7 +39,7 @@ pub(crate) enum KeyType<T: 'static> {
 /// Reads a value.
 pub(crate) type Read<T> = fn(&mut T, &mut Reader<'_>, &Value<'_>, &HostNames<'_>);
 
-/// Reads those of these keys that a table has.
+/// Reads each of these keys that the table has.
 pub(crate) fn read<T: 'static>(
     keys: impl IntoIterator<Item = &'static Key<T>>,
     object: &mut T,

@@ -162,8 +162,8 @@ impl HostHandle<'_> {
         vec!["lab-exec".to_owned(), request]
     }
 
-    /// Replaces the placeholders in a command that is to run on this host: `{NAME}` by the address of the host NAME,
-    /// `{self}` by this host's address, `{ssh_config}` by the path of the file that an sshd of the lab wrote.
+    /// Replaces the placeholders in a command for this host: `{NAME}` by the address of the host NAME, `{self}` by this host's address,
+    /// `{ssh_config}` by the path of the file that an sshd of the lab wrote.
     pub fn expand_placeholders(&self, words: &[String]) -> Vec<String> {
         self.lab.expand_placeholders(self.index, words)
     }
@@ -181,7 +181,7 @@ impl Lab {
     /// Brings a lab up: hosts, links, then the processes. A stage of processes starts when the stage before is ready.
     ///
     /// # Errors
-    /// When an action fails or the caller cancels. Everything created so far has been removed then.
+    /// When an action fails or the caller cancels. Everything created until then has been removed again.
     pub fn up(plan: &Plan, options: &Options) -> Result<Self, Error> {
         Self::up_and_measure(plan, options, &mut |_, _| Ok(()))
     }
@@ -230,7 +230,7 @@ impl Lab {
         &self.plan
     }
 
-    /// Says which hosts use another congestion control than the lab's default; none if there is none.
+    /// Names the hosts whose congestion control differs from the lab's default; none if there are none.
     pub fn other_congestion(&self) -> Option<String> {
         use crate::congestion::{ALLOWED, DEFAULT, SETTING};
         let (hosts, read) = (&self.plan.hosts, || kernel::read(kernel::sysctl_path(SETTING)));
@@ -281,7 +281,7 @@ impl Lab {
     /// Starts one more process and waits until the process is ready.
     ///
     /// # Errors
-    /// When the process cannot be started or does not get ready. It has been stopped then.
+    /// When the process cannot be started or does not get ready. In the second case, it has been stopped.
     pub fn spawn(&mut self, process: &plan::Process) -> Result<Process, Error> {
         let planned = |name: &str| self.plan.processes.iter().any(|planned| planned.name == name);
         self.processes.retain(|process| process.ended().is_none() || planned(process.name()));

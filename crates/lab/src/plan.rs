@@ -1,5 +1,5 @@
-//! The plan of a lab, with every address assigned. Plain data: a lab file or a study gives it, and the folder of a
-//! running lab contains it.
+//! The plan of a lab, with every address assigned. It is plain data: it comes from a lab file or a study, and is stored in the folder of a
+//! running lab.
 
 pub(crate) mod known;
 
@@ -117,7 +117,7 @@ pub struct Link {
 /// How a link is built.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum LinkKind {
-    /// A bridge in a namespace of its own, and a pair of interfaces for each host.
+    /// A bridge in a separate namespace, and a pair of interfaces for each host.
     Segment {
         /// Maximum rate of every port in each direction, in bits of Ethernet frames (without FCS) per second;
         /// unlimited if none.

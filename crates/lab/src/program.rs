@@ -26,7 +26,7 @@ use crate::{
     plan::{Plan, Process, Program, Ready},
 };
 
-/// The definition of a known program. A value holds the program's keys of one process in a lab file.
+/// The definition of a known program. A value holds the program's own keys of one process in a lab file.
 trait KnownProgram: Default + 'static {
     /// Name of the program in a lab file.
     const NAME: &'static str;
@@ -108,7 +108,7 @@ impl KnownKind {
         Self::all().into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The names of the files that all of them [write](Self::writes).
+    /// The names of all files that known programs write.
     pub fn all_written_files() -> Vec<&'static str> {
         Self::all().iter().flat_map(|kind| kind.written_files().iter().copied()).collect()
     }

@@ -8,7 +8,7 @@ use rustix::process::{getegid, geteuid};
 /// Enters a new user namespace in which this user is root and may create networks. Does nothing for root. Returns
 /// whether a namespace was entered.
 ///
-/// Call this before any thread is started, because the kernel refuses it to a process with several threads. Call
+/// Call this before any thread is started, because the kernel refuses a user namespace to a process with several threads. Call
 /// [`undo::Folder::of_this_user`] before, because user numbers differ inside.
 ///
 /// # Errors

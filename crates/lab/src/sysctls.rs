@@ -77,7 +77,7 @@ const SEGMENT: &[(&str, &str)] = &[
     ("net.ipv6.conf.default.disable_ipv6", "1"),
 ];
 
-/// Sets everything that does not belong to a single interface. Call this inside the host's namespace.
+/// Sets all settings that do not belong to a single interface. Call this inside the host's namespace.
 pub(crate) fn set_for_host(host: &Host, has_ipv6: bool) -> io::Result<()> {
     let forward = if host.forward { "1" } else { "0" };
     set_if_present("net.ipv4.ip_forward", forward)?;
@@ -98,12 +98,12 @@ pub(crate) fn set_for_host(host: &Host, has_ipv6: bool) -> io::Result<()> {
     given.into_iter().try_for_each(|(name, value)| set(name, value))
 }
 
-/// Sets what a segment's namespace needs. Call this inside that namespace.
+/// Sets the settings that a segment's namespace needs. Call this inside that namespace.
 pub(crate) fn set_for_segment() -> io::Result<()> {
     SEGMENT.iter().try_for_each(|(name, value)| set_if_present(name, value))
 }
 
-/// Sets what belongs to single interfaces. Call this when all interfaces exist.
+/// Sets the settings of single interfaces. Call this when all interfaces exist.
 pub(crate) fn set_for_interfaces(host: &Host) -> io::Result<()> {
     let given = host.sysctls.iter().filter(|(name, _)| interface_of(name).is_some());
     given.into_iter().try_for_each(|(name, value)| set(name, value))

@@ -81,7 +81,7 @@ impl AnswerWriter {
         }
     }
 
-    /// Appends an answer to `out`. Where Fluentd closes without an answer, appends nothing and returns status 0.
+    /// Appends an answer to `out`. If Fluentd would close without an answer, appends nothing and returns status 0.
     pub(crate) fn write(
         &self,
         out: &mut Vec<u8>,
@@ -193,7 +193,8 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
         }
         out.extend_from_slice(b"segment=\"");
         for &byte in receipt.segment.as_bytes() {
-            // A quoted string (RFC 9110, 5.6.4); names of segments hold no control characters.
+            // A quoted string (RFC 9110, 5.6.4). Segment names contain no control characters, so only these two bytes
+            // need an escape.
             if matches!(byte, b'"' | b'\\') {
                 out.push(b'\\');
             }

@@ -66,7 +66,7 @@ mod tests {
             Credential::Bearer("abc".into()),
             Credential::Basic { user: "Aladdin".into(), password: "open sesame".into() },
         ]);
-        // The example of RFC 7617, 2.
+        // The `Basic` value is the example of RFC 7617, 2.
         for right in ["Bearer abc", "bearer  abc ", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="] {
             assert!(authenticator.accepts(Some(right.as_bytes())), "{right}");
         }

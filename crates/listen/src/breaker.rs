@@ -1,4 +1,4 @@
-//! A circuit breaker before the storage: while it cannot store, only an occasional request is let through, to probe it.
+//! A circuit breaker: while the storage fails, it lets through only one request per interval, as a probe.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

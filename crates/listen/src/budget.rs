@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// Descriptors per thread for connections beyond the limit, which are only answered 503.
 const REFUSED_PER_THREAD: u64 = 64;
-/// Descriptors kept besides those of files: for connections to the admin port, and for short-lived uses.
+/// Descriptors reserved, besides those of files, for connections to the admin port and for short-lived uses.
 const OTHER_DESCRIPTORS: u64 = 32;
 
 /// Bytes of bodies being read and of lines not yet written.
@@ -106,9 +106,9 @@ impl Drop for Reservation<'_> {
 /// Divides the descriptors of this process between connections and the storage.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
-    /// Connections with a descriptor from this number on are only answered 503.
+    /// A connection whose descriptor is at least this number only gets a 503.
     refuse_from: u64,
-    /// Connections with a descriptor from this number on are closed at once: these descriptors are the storage's.
+    /// A connection whose descriptor is at least this number is closed at once: the storage needs these descriptors.
     storage_from: u64,
 }
 
@@ -142,7 +142,7 @@ impl Descriptors {
         Self { refuse_from, storage_from: limit - kept }
     }
 
-    /// Whether a connection's descriptor is beyond those for connections. The kernel gives out the lowest free
+    /// Whether a connection's descriptor is beyond the range for connections. The kernel assigns the lowest free
     /// descriptor, so all lower ones are in use.
     pub(crate) fn is_beyond_limit(&self, socket: &impl AsRawFd) -> bool {
         socket.as_raw_fd() as u64 >= self.refuse_from

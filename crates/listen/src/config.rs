@@ -35,7 +35,7 @@ pub struct Config {
     pub tags: Option<TagPattern>,
     /// The level at which a request is answered, unless its route or the request itself names another.
     pub level: Level,
-    /// Levels by path. The longest route whose segments begin the path applies.
+    /// Levels by path. The longest route that is a prefix of the path, compared by segments, applies.
     pub routes: Vec<Route>,
     /// The dialect of the answers.
     pub compat: Compat,
@@ -106,7 +106,7 @@ pub enum Compat {
     /// proofload's own: the status tells the outcome, error bodies are JSON, and receipts tell where the events are stored.
     #[default]
     None,
-    /// Those of Fluentd's `in_http`, byte for byte wherever Fluentd has the same case.
+    /// Answers of Fluentd's `in_http`, byte for byte if Fluentd has the same case.
     Fluentd {
         /// `cors_allow_origins`: origins from which browsers may post; `*` is any origin.
         cors_allow_origins: Vec<String>,
@@ -157,9 +157,10 @@ pub struct Limits {
     pub inflated_bytes: u64,
     /// Bytes of the head of a request.
     pub head_bytes: u32,
-    /// Connections open at the same time. A further connection is accepted, answered 503 and closed; with TLS it is closed
-    /// without an answer. The admin address has 16 connections of its own. Without a limit, the process's limit of descriptors
-    /// applies, less twice [`segments::Config::max_open`] and 64 per thread, which take at most half of the descriptors.
+    /// Connections open at the same time. A further connection is accepted, answered 503 and closed; with TLS it is
+    /// closed without an answer. The admin address has 16 connections of its own. Without a limit, the process's limit
+    /// of descriptors applies, minus twice [`segments::Config::max_open`] and minus 64 per thread; both together take
+    /// at most half of the descriptors.
     pub connections: Option<u64>,
     /// Requests per connection; the last answer says `Connection: close`.
     pub requests_per_connection: Option<u64>,

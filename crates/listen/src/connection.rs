@@ -42,7 +42,7 @@ pub(crate) struct Connection<'a> {
     pub peer_closed: bool,
     /// The connection came to the admin port.
     pub admin: bool,
-    /// The connection is to be closed after the answer.
+    /// The connection is closed after the answer.
     pub close: bool,
     pub wait: Wait,
     /// Received bytes after the current request.
@@ -112,7 +112,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Checks whether more bytes have arrived than were parsed, also in the kernel: they belong to a request in
+    /// Checks whether unparsed bytes have arrived, including those still in the kernel: they belong to a request in
     /// flight. If so, marks the connection readable.
     #[cold]
     pub(crate) fn check_for_more(&mut self) -> bool {

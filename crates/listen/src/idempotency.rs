@@ -25,8 +25,8 @@ pub(crate) struct Idempotency {
     window_ns: u64,
 }
 
-/// The hash of a key and its scope, seeded with random numbers of this process: collisions do not occur in practice.
-/// Long keys take no more memory.
+/// The hash of a key and its scope, seeded with random numbers of this process: collisions do not occur in practice. A
+/// long key needs no more memory than a short one.
 type KeyHash = u128;
 
 #[derive(Debug, Default)]
@@ -63,8 +63,8 @@ pub(crate) struct PartlyStored {
     pub stored: Vec<(usize, Receipt)>,
 }
 
-/// The inputs besides the body that determine a request's lines. A repeat comes later, with other headers or from another address: it
-/// must render the same lines as the first request, because otherwise the parts would have other boundaries.
+/// Inputs other than the body that determine a request's lines. A repeat arrives later and may have other headers or
+/// another address. It must still render the same lines, because otherwise its parts would have other boundaries.
 #[derive(Debug, Clone)]
 pub(crate) struct RenderInputs {
     /// The time of events that carry none.
@@ -106,7 +106,7 @@ pub(crate) enum Found<'a> {
 impl Idempotency {
     /// Remembers at least `most` keys, each for `window_ns` after its answer.
     pub(crate) fn new(max_keys: usize, window_ns: u64) -> Self {
-        // Keys do not spread evenly over the shards; six standard deviations are enough.
+        // Keys spread unevenly over the shards; a margin of six standard deviations is enough.
         let mean = max_keys as f64 / SHARDS as f64;
         let max_per_shard = if max_keys == 0 { 0 } else { (mean + 6.0 * mean.sqrt()) as usize + 8 };
         Self {

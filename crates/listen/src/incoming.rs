@@ -11,15 +11,16 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Budget is reserved in steps of this size while a body arrives: a body that is announced but never sent takes little of it.
+/// Step in which budget is reserved while a body arrives, so that a body that is announced but never sent takes little
+/// of it.
 const STEP_BYTES: u64 = 64 * 1024;
 /// A compressed body is decompressed in chunks of this size; the budget is checked after each. The size is small,
 /// because one byte can expand to a thousand bytes (deflate) or tens of thousands (Zstandard).
 const INFLATE_BYTES: usize = 64;
 /// Maximum decompressed bytes before other connections get their turn.
 const TURN_BYTES: usize = 64 * 1024;
-/// Maximum compressed bytes before other connections get their turn: they may hold nothing but stream headers and
-/// trailers, which take time too.
+/// Maximum compressed bytes before other connections get their turn: stream headers and trailers take time without
+/// producing output.
 const TURN_COMPRESSED_BYTES: usize = 4 * 1024;
 /// Capacity above which a buffer is not kept for the next request, in bytes.
 const KEPT_BYTES: usize = 256 * 1024;
@@ -43,7 +44,7 @@ pub(crate) struct IncomingRequest<'a> {
     /// The content encoding of the body, for messages.
     pub coding: &'static str,
     pub idempotency_key: Option<String>,
-    /// The query string, where it may hold the records.
+    /// The query string, if it may contain the records.
     pub query: String,
     /// A JSON object of members that every record gets.
     pub extra_members: String,

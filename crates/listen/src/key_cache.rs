@@ -7,7 +7,7 @@ use segments::{Key, KeyError, Store};
 /// Maximum number of cached tags. Tags come from clients, so their number must be bounded.
 const MAX_TAGS: usize = 4096;
 
-/// The segments of tags, as one thread knows them.
+/// One thread's segment keys, by tag.
 #[derive(Debug)]
 pub(crate) struct KeyCache {
     known: HashMap<Box<str>, Arc<Key>>,
@@ -16,7 +16,7 @@ pub(crate) struct KeyCache {
     last: Option<LastKey>,
 }
 
-/// The last key of a path template with members, and what it was made from.
+/// The last key of a path template with members, and the values it was made from.
 #[derive(Debug)]
 struct LastKey {
     tag: Box<str>,
@@ -60,8 +60,8 @@ impl KeyCache {
         Ok(key)
     }
 
-    /// A known key that fits. With members, that is at most the last one: making a key takes most of the time of a small event, and
-    /// the events of a body often have the same file.
+    /// A cached key that is valid for the event. With members, only the last key is cached: creating a key takes most
+    /// of the time of a small event, and events of one body often share a file.
     fn fitting<'r>(
         &self,
         tag: &str,

@@ -30,7 +30,8 @@ pub(crate) struct Pending<'a> {
     pub receipts: Vec<Receipt>,
     /// Number of receipts that belong to an earlier request.
     pub earlier: usize,
-    /// Numbers of the stored parts, if parts are tracked: a repeat with the same idempotency key must know them if others fail.
+    /// Numbers of the stored parts, if parts are tracked: if other parts fail, a repeat with the same idempotency key
+    /// stores only those.
     pub stored: Vec<usize>,
     /// The inputs that a repeat needs to render the same lines.
     pub inputs: Option<Box<RenderInputs>>,

@@ -27,7 +27,8 @@ const AUTHORIZATION: &str = "Authorization";
 #[derive(Default)]
 struct Headers<'h> {
     hosts: u32,
-    /// A header that must not be repeated, but is: another program that reads the request may use the other value.
+    /// A header that occurs twice but must be unique, because another program that reads the request may use the other
+    /// value.
     repeated: Option<&'static str>,
     authorization: Option<&'h [u8]>,
     content_type: Option<&'h [u8]>,
@@ -79,7 +80,7 @@ fn check_head<'a>(
         incoming.context.close = true;
         return refused(Refusal::Host);
     }
-    // Fluentd takes the last one; it checks no credentials.
+    // Fluentd uses the last value. It checks no credentials, so `Authorization` must be unique even in its dialect.
     if let Some(name) = headers.repeated.filter(|&name| strict || name == AUTHORIZATION) {
         return refused(Refusal::Repeated(name));
     }
@@ -316,7 +317,7 @@ fn set_media_type(
     }
     let Some(coding) = headers.content_encoding else { return Ok(()) };
     let refused = || Refusal::ContentEncoding(text(coding));
-    // Several codings are one on another; `identity` is none.
+    // Several codings are applied one after another; `identity` changes nothing.
     let mut codings = http1::list(coding).filter(|coding| !coding.eq_ignore_ascii_case(b"identity"));
     let only = match (mode, codings.next(), codings.next()) {
         (Mode::Strict, Some(_), Some(_)) => return Err(refused()),

@@ -50,7 +50,7 @@ impl Server {
     /// sockets, which must be listening already.
     ///
     /// # Errors
-    /// See [`Error`]; no address is listened on then.
+    /// See [`Error`]. After an error, no address is listened on.
     pub fn bind(mut config: Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
         config.check(handed.len()).map_err(Error::Config)?;
         check_processors(&config.cpus)?;

@@ -95,7 +95,7 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     state: AtomicU8,
-    /// Becomes readable when the listener is to stop, and is never read: that wakes all threads.
+    /// Becomes readable when the listener must stop. No thread reads it, so it wakes all threads.
     wake: OwnedFd,
 }
 

@@ -44,8 +44,8 @@ impl StallDetector {
     /// Whether parts are pending and none has completed for longer than `timeout`, or a client ran into the timeout
     /// less than `timeout` ago.
     ///
-    /// A stall ends even if the storage is never idle: `timeout` after the last client gave up, every part of that time
-    /// has completed, or another client has given up.
+    /// A stall also ends if the storage is never idle: `timeout` after a client's timeout, either every part that was
+    /// pending then has completed, or another client has timed out.
     pub(crate) fn is_stalled(&self, now_ns: u64, timeout: Duration) -> bool {
         let age = |at_ns: u64| u128::from(now_ns.saturating_sub(at_ns));
         let timeout_ns = timeout.as_nanos();

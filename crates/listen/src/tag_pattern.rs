@@ -32,7 +32,7 @@ impl TagPattern {
     /// Parses patterns separated by blanks.
     ///
     /// # Errors
-    /// The unsupported syntax, and the supported one.
+    /// Names the unsupported syntax and the supported syntax.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut alternatives = Vec::new();
         for pattern in text.split_whitespace() {
@@ -114,7 +114,7 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Tracks which positions of the tag each piece can reach: the time is pattern × tag for every pattern.
+/// Tracks which positions of the tag each piece can reach, so the time is proportional to pattern length × tag length.
 fn is_match(pieces: &[Piece], tag: &[char]) -> bool {
     let mut reached = vec![false; tag.len() + 1];
     reached[0] = true;

@@ -8,8 +8,8 @@ use crate::Timeouts;
 
 /// Tells when each connection must be checked next.
 ///
-/// A connection is checked at the latest one shortest timeout after its last check. A deadline is always at least
-/// that far ahead, so none is missed, although moving a deadline does not touch the heap.
+/// A connection is checked at least once per shortest timeout. A new deadline is at least that far ahead, so no
+/// deadline is missed, although moving a deadline does not change the heap.
 #[derive(Debug)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(u64, Token)>>,

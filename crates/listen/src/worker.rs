@@ -25,7 +25,7 @@ use crate::{
 const EVENTS: usize = 256;
 /// Maximum delay of a timer, so that many timers are handled together.
 const SLACK_NS: u64 = 10_000_000;
-/// After this time, a round leaves the remaining queued connections to the next one, so that new events come first.
+/// Time after which a round leaves the remaining queued connections to the next round, so that new events come first.
 const TURN_NS: u64 = 1_000_000;
 /// Maximum number of open connections that are only answered 503; further ones are closed at once.
 const MAX_REFUSED_OPEN: usize = 64;
@@ -146,7 +146,7 @@ impl<'a> Worker<'a> {
 
     /// How long to wait for events at most; None if there is no deadline.
     fn sleep(&self) -> Option<Timespec> {
-        // Answering a submitted request may have let its connection's next request in.
+        // Answering a submitted request may have started its connection's next request.
         if self.connections.waiting() > 0 || self.engine.has_lines() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }

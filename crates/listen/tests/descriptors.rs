@@ -1,4 +1,4 @@
-//! A listener whose clients take all descriptors they can get. In a process of its own, for it lowers the limit.
+//! Tests a listener whose clients take all available descriptors. Runs in its own process, because it lowers the limit.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use listen::{Config, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testing::http::{Client, post_json};
 
-/// Of this process, the clients included.
+/// Descriptor limit of this process, which includes the clients.
 const LIMIT: u64 = 400;
-/// More files than that would leave room for: fewer are open at once.
+/// More files than the limit allows, so that the listener keeps fewer open.
 const FILES: usize = 1_000;
 
 #[test]
@@ -17,7 +17,7 @@ fn clients_leave_the_storage_its_descriptors() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), maximum: limit.maximum }).unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
-    // However slow this machine is.
+    // Long enough for any slow machine.
     let long = Duration::from_secs(3_600);
     let store =
         segments::Config { max_open: FILES, descriptor_wait: long, ..segments::Config::new(template) };
@@ -29,7 +29,7 @@ fn clients_leave_the_storage_its_descriptors() {
     let mut clients = Vec::new();
     let refused_open = loop {
         let mut client = Client::connect(address).unwrap();
-        // One that is turned away may be closed already.
+        // The listener may have closed a refused connection already.
         let answer = client.ask(&post_json("/first", "", b"{}")).unwrap();
         if answer.status != 204 {
             break answer;
@@ -39,7 +39,7 @@ fn clients_leave_the_storage_its_descriptors() {
     };
     assert_eq!(refused_open.status, 503, "{refused_open:?}");
     assert!(clients.len() >= 50, "{}", clients.len());
-    // Those that are in can still have events stored in files of their own.
+    // Accepted clients can still have events stored in new files.
     for number in 0..300 {
         let answer = clients[0].post(&format!("/later{number}"), "{}");
         assert_eq!(answer.status, 204, "{number}: {answer:?}");

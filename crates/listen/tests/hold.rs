@@ -1,4 +1,4 @@
-//! What connections cost that do nothing. In a process of its own, since memory is the whole process's.
+//! Measures the memory of idle connections. Runs in its own process, because memory is measured for the whole process.
 
 use std::{
     io::{Read, Write},
@@ -23,12 +23,12 @@ fn an_idle_connection_holds_little_memory() {
     let folder = tempfile::TempDir::new().unwrap();
     let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
     let mut config = Config::new(segments::Config::new(template));
-    // However slow this machine is.
+    // Long enough for any slow machine.
     config.timeouts.idle = Duration::from_secs(3_600);
     let server = Server::bind(config, Vec::new()).unwrap();
     let (address, handle) = (server.local_addrs()[0], server.handle());
     let running = std::thread::spawn(move || server.run());
-    // The client's side is in this process too: a descriptor, and nothing beside it.
+    // The client's side is in this process too, but takes only a descriptor.
     let connect = |_| {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.write_all(REQUEST).unwrap();
@@ -37,7 +37,7 @@ fn an_idle_connection_holds_little_memory() {
         assert!(answer[..received].starts_with(b"HTTP/1.1 204"));
         socket
     };
-    // Buffers of the thread that are there for all.
+    // Lets the thread allocate its shared buffers before the measurement.
     drop((0..16).map(connect).collect::<Vec<_>>());
     let before = resident_bytes();
     let held: Vec<_> = (0..COUNT).map(connect).collect();

@@ -4,44 +4,45 @@
 //! received the answer. Sending late does: all requests that became due during the absence leave in a burst, wait for
 //! connections, and may queue in the target.
 //!
-//! Queueing theory gives the bound for queues that take requests in order (Lindley 1952): arrivals that are delayed by at most *d*
-//! leave at most *d* later. So absences of *d* in all make no request more than *d* longer, and the effect ends once as few
-//! requests are in flight as before. In an open load the target sees only when requests left, so *d* is also at most the longest
-//! time by which one left late. That is less than the sum where the target kept working during the absences.
+//! Queueing theory gives the bound for a first-in, first-out queue (Lindley 1952): if each arrival is delayed by at most *d*, each
+//! departure is delayed by at most *d*. So absences with a sum of *d* lengthen no time by more than *d*. Their effect ends when as
+//! few requests are in flight as before them. In an open load the target sees only when requests were sent, so *d* is also at most
+//! the largest lateness of a request. That is less than the sum if the target kept working during the absences.
 
 use record::Away;
 
-/// Shorter gaps are the noise of a virtual processor, in nanoseconds.
+/// The shortest gap that counts as an absence, in nanoseconds: shorter ones are scheduling noise of a virtual processor.
 pub(crate) const MIN_ABSENCE_NS: u64 = 250_000;
-/// Absences shorter than this, in nanoseconds, delay only the requests that were due during them. A loop without absences
-/// takes as long to process answers that arrive together.
+/// Absences shorter than this, in nanoseconds, delay only the requests that were due during them: a loop without absences also
+/// takes that long to process answers that arrive together.
 pub(crate) const MIN_DISTURBING_NS: u64 = 1_000_000;
-/// Time without absences, in nanoseconds, after which the mean number of requests in flight is known.
+/// The mean number of requests in flight is known after this time without absences, in nanoseconds.
 const MIN_BASELINE_NS: u64 = 20_000_000;
 /// The mean covers at least this many requests, once there have been that many.
 const RECENT_REQUESTS: u64 = 512;
-/// At most this many requests and one more tell together whether as few are in flight as usual.
+/// The number of requests in flight is compared with the usual one over blocks of at most one request more than this.
 const MAX_BLOCK: u64 = 8;
-/// Rounds of requests in a row that leave no fewer in flight than any round before: nothing of the absence is left to be worked off.
+/// The queue of an absence counts as worked off after this number of rounds in a row that end with no fewer requests in flight than an
+/// earlier round.
 const ROUNDS_IN_A_ROW: u64 = 6;
 
 /// The absences of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Absences {
     away: Away,
-    /// Start and end of the last counted absence, and the end of the one before.
+    /// Start and end of the last counted absence, and the end of the absence before it.
     counted_from_ns: u64,
     counted_until_ns: u64,
     free_from_ns: u64,
-    /// By how much requests that are sent now may be delayed: the sum of the absences since the load was last as usual.
+    /// Upper bound of the delay of requests that are sent now: the sum of the absences since the load was last back to normal.
     delay_ns: u64,
-    /// The length of the last of these absences, with those just before it, and the longest such length.
+    /// Length of the last absence together with the absences shortly before it, and the longest such length.
     run_ns: u64,
     longest_run_ns: u64,
-    /// The largest lateness of a request since then, and that of the last one.
+    /// Largest lateness of a request since the load was last back to normal, and the lateness of the last request.
     max_lateness_ns: u64,
     last_lateness_ns: u64,
-    /// The most by which any request may have been delayed.
+    /// The largest delay of any request so far, as an upper bound.
     max_delay_ns: u64,
     baseline: Baseline,
     recovery: Recovery,
@@ -49,27 +50,28 @@ pub(crate) struct Absences {
     may_grow: bool,
 }
 
-/// How many requests were in flight when another one began, while nothing was delayed. Recent ones count more: a load may grow.
+/// Requests in flight at the beginning of a request, averaged over undelayed times. Recent requests weigh more, because a load may
+/// grow.
 #[derive(Debug, Default)]
 struct Baseline {
     in_flight: u64,
     requests: u64,
-    /// Start of the current undelayed period, and the length of the others.
+    /// Start of the current undelayed period, and the sum of the lengths of the earlier ones.
     since_ns: u64,
     lasted_ns: u64,
 }
 
-/// What shows that the effect of absences is over.
+/// Shows when the effect of absences is over.
 #[derive(Debug, Default)]
 struct Recovery {
-    /// Requests that had been begun at the last check; none after an absence.
+    /// Requests begun until the last check; `None` after an absence.
     begun: Option<u64>,
-    /// The requests of a block, and how many were in flight when each of them began, added up.
+    /// Number of requests in the current block, and the sum of the requests in flight when each of them began.
     block: u64,
     in_flight: u64,
-    /// Requests that had been begun when the current round began: it is over when all of these have ended.
+    /// Requests begun when the current round started. The round is over when all of them have ended.
     round: u64,
-    /// The fewest requests in flight at the end of a round, and the rounds since then.
+    /// The fewest requests in flight at the end of a round, and the number of rounds since then.
     fewest: u64,
     rounds: u64,
 }
@@ -97,13 +99,13 @@ impl Absences {
         }
     }
 
-    /// Restarts the baseline at the first answer: before it, the load is not yet in its steady state.
+    /// Restarts the baseline at the first answer, because the load is not in its steady state before it.
     pub(crate) fn first_answered(&mut self, now_ns: u64) {
         self.baseline = Baseline { since_ns: now_ns, ..Baseline::default() };
         self.recovery = Recovery::default();
     }
 
-    /// Notes how many requests are in flight when another one begins, while nothing is delayed.
+    /// Adds the requests in flight at the beginning of another request to the baseline, unless requests are delayed.
     #[inline]
     pub(crate) fn note_in_flight(&mut self, in_flight: u64) {
         self.baseline.in_flight += in_flight;
@@ -114,9 +116,9 @@ impl Absences {
         }
     }
 
-    /// Records an absence of `by_ns` that ends now. Time that was counted before is not counted again: false if all of it was.
+    /// Records an absence of `by_ns` that ends now. Time that was already counted is not counted again; false if nothing was left.
     pub(crate) fn record(&mut self, now_ns: u64, by_ns: u64) -> bool {
-        // An absence may be noticed in parts, the last part first.
+        // An absence may be noticed in parts, the last one first.
         let from_ns = now_ns.saturating_sub(by_ns).max(self.free_from_ns);
         let fresh_ns = now_ns.saturating_sub(from_ns.max(self.counted_until_ns))
             + self.counted_from_ns.saturating_sub(from_ns);
@@ -141,7 +143,7 @@ impl Absences {
         self.delay_ns += fresh_ns;
         self.run_ns = if is_apart { by_ns } else { by_ns.max(self.run_ns + fresh_ns) };
         self.longest_run_ns = self.longest_run_ns.max(self.run_ns);
-        // The last request may not have left before the absence.
+        // The last request may have left only after the absence, so its lateness may include it.
         self.max_lateness_ns = self.max_lateness_ns.max(self.last_lateness_ns + fresh_ns);
         // Requests that leave right after the absence are late themselves.
         self.recovery = Recovery::default();
@@ -160,14 +162,14 @@ impl Absences {
         self.delay_ns
     }
 
-    /// The longest time of absences in a row that may still delay requests, in nanoseconds.
+    /// Length of the longest run of absences that may still delay requests, in nanoseconds.
     #[inline]
     pub(crate) fn longest_run_ns(&self) -> u64 {
         self.longest_run_ns
     }
 
-    /// Upper bound of the delay of a request that begins now, `late_ns` after it was due, in nanoseconds. To be called for each, in
-    /// order. Of arrivals, which nothing but the schedule makes due, or of others.
+    /// Upper bound of the delay of a request that begins now, `late_ns` after it was due, in nanoseconds. Call it for each request,
+    /// in order. `are_arrivals`: only the schedule makes requests due.
     pub(crate) fn note_begun(&mut self, late_ns: u64, are_arrivals: bool) -> u64 {
         self.last_lateness_ns = late_ns;
         self.max_lateness_ns = self.max_lateness_ns.max(late_ns);
@@ -176,21 +178,22 @@ impl Absences {
         delay_ns
     }
 
-    /// The same bound, without a request that begins.
+    /// As [`Self::note_begun`], without recording a request.
     pub(crate) fn delay_ns_of(&self, are_arrivals: bool) -> u64 {
         if are_arrivals { self.delay_ns.min(self.max_lateness_ns) } else { self.delay_ns }
     }
 
-    /// Whether the number of requests that are usually in flight is known.
+    /// Whether the usual number of requests in flight is known.
     pub(crate) fn has_baseline(&self) -> bool {
         self.baseline.mean().is_some()
     }
 
-    /// Ends the delay if no more requests are in flight than usual. To be called when every due request has been sent.
+    /// Ends the delay if no more requests are in flight than usual. Call it when every due request has been sent.
     ///
-    /// Just after an answer, the last request of a queue is in flight alone. So requests that have just begun tell how many there
-    /// were, beside themselves; several together, since what came together is answered together, and leaves gaps. Where the usual is
-    /// not known, or the load grows, the queue of the absence has been worked off when rounds of requests leave no fewer in flight.
+    /// Just after an answer, the last request of a queue is alone in flight. So the others in flight are counted when a request
+    /// begins, and averaged over several requests, because requests that arrive together are answered together and then leave gaps.
+    /// If the usual number is unknown or the load grows, the queue of the absence counts as worked off once several rounds of
+    /// requests end with no fewer in flight.
     pub(crate) fn caught_up(&mut self, now_ns: u64, LoadState { in_flight, begun }: LoadState) {
         let recovery = &mut self.recovery;
         let fresh = begun - recovery.begun.replace(begun).unwrap_or(begun);
@@ -273,7 +276,7 @@ mod tests {
             assert_eq!(absences.note_begun(0, true), 20 * MS, "it queues behind others");
         }
         assert_eq!((absences.delay_ns(), absences.longest_run_ns()), (60 * MS, 20 * MS));
-        // Requests that wait for connections are later each time.
+        // Each request that waits for a connection is later than the one before.
         assert_eq!(absences.note_begun(50 * MS, true), 50 * MS);
         absences.record(1_300 * MS, 5 * MS);
         assert_eq!(absences.note_begun(50 * MS, true), 55 * MS);
@@ -292,7 +295,7 @@ mod tests {
     fn an_absence_that_is_recorded_twice_counts_once() {
         let mut absences = Absences::new(0, false);
         absences.record(1_000 * MS, 100 * MS);
-        // A second answer that lay unread meanwhile.
+        // A second answer was unread for the whole of the absence.
         absences.record(1_002 * MS, 101 * MS);
         assert_eq!(absences.delay_ns(), 102 * MS);
         let away = &absences.away;
@@ -305,7 +308,7 @@ mod tests {
     fn an_absence_that_is_noticed_in_parts_counts_whole() {
         let mut absences = Absences::new(0, false);
         absences.record(500 * MS, 10 * MS);
-        // A wait that ended a little late, and then an answer that lay unread during all of it.
+        // A wait ended slightly late, then an answer was found that had been unread for all of it.
         absences.record(1_000 * MS, MS);
         absences.record(1_000 * MS, 600 * MS);
         absences.record(1_000 * MS, 600 * MS);

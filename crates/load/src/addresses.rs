@@ -1,4 +1,4 @@
-//! Which addresses of a name the connections lead to: those that accept a connection before the load begins.
+//! Chooses the addresses of a name that connections lead to: those that accept a connection before the load begins.
 
 use std::{
     io,
@@ -16,9 +16,9 @@ use rustix::{
 
 use crate::failure::connect_failure;
 
-/// Time between the beginnings of two tries (RFC 8305, section 5).
+/// Time from the start of one attempt to the start of the next (RFC 8305, section 5).
 const APART: Duration = Duration::from_millis(250);
-/// Longest time for the tries of a name.
+/// Longest time for all attempts at a name.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The addresses of a host and a port, as the system's resolver gives them.
@@ -32,9 +32,9 @@ pub(crate) fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-/// Has a plan's connections lead to the addresses of its names that accept one: to those in `known`, or to those that it
-/// finds, which it adds there. Returns a note for each name. If none accepts, the plan keeps the first address, at which the
-/// trial will fail. Every connection that is made here is reset.
+/// Sets a plan's targets to the addresses of each name that accept a connection: those in `known`, or those found now, which
+/// are added to `known`. Returns a note for each name. If no address accepts, the plan keeps the first one, at which the trial
+/// will fail. Every connection made here is reset.
 pub fn choose(plan: &mut HttpPlan, known: &mut Vec<NamePlan>) -> Vec<String> {
     let source = plan.sources.first().copied();
     let mut notes = Vec::new();
@@ -57,7 +57,7 @@ pub fn choose(plan: &mut HttpPlan, known: &mut Vec<NamePlan>) -> Vec<String> {
     notes
 }
 
-/// Tries the addresses of a name; the next try begins while slow addresses have not answered.
+/// Tries the addresses of a name; the next attempt begins while slow addresses have not answered.
 fn try_addresses(name: &mut NamePlan, source: Option<IpAddr>) {
     let until = Instant::now() + PATIENCE;
     let mut waiting = alternating(&name.addresses).into_iter().peekable();
@@ -99,7 +99,7 @@ fn try_addresses(name: &mut NamePlan, source: Option<IpAddr>) {
     }
 }
 
-/// The addresses, alternating between the families (RFC 8305, section 4), so that a family that is down delays little.
+/// The addresses, alternating between IPv4 and IPv6 (RFC 8305, section 4), so that an unreachable family delays little.
 fn alternating(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let (six, four): (Vec<_>, Vec<_>) =
         addresses.iter().enumerate().partition(|(_, address)| address.is_ipv6());
@@ -109,7 +109,7 @@ fn alternating(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     ranked.into_iter().map(|(_, (_, address))| *address).collect()
 }
 
-/// Begins a connection that ends with a reset.
+/// Begins a connection that is reset when it is closed.
 fn begin(address: SocketAddr, source: Option<IpAddr>) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -124,12 +124,12 @@ fn begin(address: SocketAddr, source: Option<IpAddr>) -> Result<OwnedFd, Errno> 
     }
 }
 
-/// Waits until a try has ended; returns which ones have.
+/// Waits until an attempt has ended; returns for each whether it has.
 fn wait(open: &[(SocketAddr, OwnedFd)], longest: Duration) -> Vec<bool> {
     let mut polled: Vec<PollFd<'_>> =
         open.iter().map(|(_, socket)| PollFd::new(socket, PollFlags::OUT)).collect();
     let longest = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
-    // A signal may end it early.
+    // A signal may end the wait early.
     let _ = poll(&mut polled, Some(&longest));
     polled.iter().map(|polled| !polled.revents().is_empty()).collect()
 }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    /// A plan for a name with these addresses, and what was found.
+    /// The plan for a name with these addresses after the choice.
     fn chosen(addresses: &[SocketAddr], all: bool) -> HttpPlan {
         let name =
             NamePlan { name: "web:80".to_owned(), addresses: addresses.to_vec(), all, ..NamePlan::default() };
@@ -170,7 +170,7 @@ mod tests {
         (listener, address)
     }
 
-    /// Nothing listens there: its listener is gone.
+    /// An address without a listener.
     fn closed() -> SocketAddr {
         listener().1
     }

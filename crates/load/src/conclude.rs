@@ -16,13 +16,13 @@ use crate::{
     worker_result::WorkerResult,
 };
 
-/// Absences for a larger share of the time cause a warning.
+/// A larger share of the time spent in absences causes a warning.
 const MAX_SILENT_AWAY_SHARE: f64 = 0.001;
 
-/// The code of the warning of a trial that the target's own refusals decide.
+/// The code of the warning that the target's own refusals decided the trial.
 pub const DECIDED_BY_REFUSALS: &str = "decided_by_refusals";
 
-/// The code of the line that says how far the figures of a disturbed trial are to be trusted.
+/// The code of the warning that says how far the figures of a disturbed trial can be trusted.
 pub const GENERATOR_AWAY: &str = "generator_away";
 
 /// The name of response times in [`OwnPercentile::times`].
@@ -58,7 +58,7 @@ pub fn conclude(plan: HttpPlan, result: WorkerResult, context: TrialContext) -> 
     let mut warnings = warnings(&plan, &result, &own_percentiles);
     let throughput_per_s = if measured_s > 0.0 { completed as f64 / measured_s } else { 0.0 };
     if is_pool_limited {
-        // The reason why the trial is void says the same.
+        // The reason why the trial is void already says it.
         warnings.retain(|warning| warning.code != "connections_busy");
     }
     let (elapsed_s, interrupted) = (result.elapsed_ns as f64 / 1e9, result.interrupted);
@@ -135,7 +135,7 @@ fn own_percentiles(name: &str, times: &CensoredTimes) -> Vec<OwnPercentile> {
     percentiles.collect()
 }
 
-/// One line that says how far the figures are to be trusted, if the generator was away for long or a figure is an interval.
+/// A line that says how far the figures can be trusted, if the generator was away for long or a figure is an interval.
 fn away_warning(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercentile]) -> Option<Warning> {
     let share = result.http.away.total_s
         / (result.elapsed_ns.max(1) as f64 / 1e9)
@@ -255,7 +255,7 @@ fn warnings(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercentile
     warnings
 }
 
-/// The kernel retransmits a SYN, which a full accept queue drops, after a second. Other connections open faster.
+/// A full accept queue drops a SYN, and the kernel retransmits it after a second. Connections that open faster met no full queue.
 const SYN_RETRY_NS: u64 = 1_000_000_000;
 
 /// Says how many requests waited for a connection, and why.

@@ -41,19 +41,19 @@ struct Client {
     attempts: u8,
     /// Retries of the current request.
     retries: u8,
-    /// The outcome of the failed attempts: `Unknown` takes precedence over `Refused`. `None` if no attempt was sent.
+    /// The combined outcome of the failed attempts: `Unknown` takes precedence over `Refused`. `None` if no attempt was sent.
     outcome_so_far: Option<EventOutcome>,
     /// The fields of the answer that is being read.
     answer: AnswerFields,
     pending_retry: Option<PendingRetry>,
 }
 
-/// What the head of an answer says about events.
+/// The parts of an answer's head that concern events.
 #[derive(Debug, Clone, Copy, Default)]
 struct AnswerFields {
     level: Option<AckLevel>,
     retry_after_s: Option<u32>,
-    /// The answer is no success, but the events may be stored nevertheless.
+    /// The answer is no success, but the receiver may have stored the events.
     may_be_stored: bool,
 }
 
@@ -132,7 +132,7 @@ impl Events {
         self.clients[slot as usize].pending_retry.take()
     }
 
-    /// Ends the events of a slot's request that has no answer when the trial ends.
+    /// Ends the events of a slot's request that is unanswered when the trial ends.
     pub(crate) fn trial_ended(&mut self, slot: SlotId, was_sent: bool) {
         let client = &mut self.clients[slot as usize];
         client.add_failure(was_sent, false);
@@ -178,7 +178,7 @@ impl Client {
     }
 }
 
-/// Reads what the head of an answer says about events.
+/// Reads the parts of an answer's head that concern events.
 #[derive(Debug)]
 pub(crate) struct EventHeadSink<'a> {
     events: &'a mut Events,
@@ -203,14 +203,14 @@ impl ResponseSink for EventHeadSink<'_> {
 }
 
 impl Events {
-    /// Adds the location of the current events, as the receiver gives it, to the sample if it is selected.
+    /// Adds the location of the current events that the receiver reports to the sample, if it is selected.
     fn sample_location(&mut self, slot: SlotId, receipt: &[u8]) {
         let (client, number) = self.current(slot);
         let Some(sample) = &mut self.sample else { return };
         if !sample.select_next() {
             return;
         }
-        // With several receipts, it is unknown which event each stands for.
+        // With several receipts, it is unknown which receipt belongs to which event.
         let [receipt] = &mut AnswerReceipt::parse_all(receipt)[..] else { return };
         let (segment, offset, bytes) = (receipt.segment.take(), receipt.offset, receipt.bytes);
         if let (Some(segment), Some(offset), Some(bytes)) = (segment, offset, bytes) {
@@ -219,11 +219,11 @@ impl Events {
     }
 }
 
-/// Checks that the folder for receipts holds none of another run. If `share` is not the whole plan, it may hold those of
-/// other processes of this run.
+/// Checks that the folder for receipts has no receipts of another run. If `share` is a part of the plan, other processes of
+/// this run may have written some already.
 ///
 /// # Errors
-/// When the folder holds receipts of another run, or cannot be read.
+/// When the folder has receipts of another run, or cannot be read.
 pub(crate) fn check_receipt_folder(plan: &EventPlan, share: Share) -> io::Result<()> {
     let Some(receipts) = &plan.receipts else { return Ok(()) };
     check_folder(&receipts.folder, (share.of > 1).then_some(plan.run))

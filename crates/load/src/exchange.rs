@@ -62,14 +62,14 @@ pub enum Judgement {
     Good,
     /// The request failed.
     Failed(ErrorClass),
-    /// The request has not ended: it is sent again at that time.
+    /// The request has not ended: it is sent again at this time, in nanoseconds.
     Retried(u64),
 }
 
-/// The continuation after a request has ended.
+/// What follows after a request has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// A further request of the same iteration, after this pause; none for the load's think time.
+    /// Another request of the same iteration, after this pause in nanoseconds; `None` for the load's think time.
     Step(Option<u64>),
     /// The iteration has ended, and the pause that follows.
     End(Option<u64>),
@@ -80,11 +80,11 @@ pub enum Next {
 pub struct Concluded {
     pub(crate) ledger: Option<Ledger>,
     pub(crate) script: Option<ScriptResult>,
-    /// The cause of the first failure of each class, where more is known.
+    /// The cause of the first failure of each class, if more than the class is known.
     pub(crate) causes: BTreeMap<ErrorClass, String>,
 }
 
-/// The requests of one worker, and their answers. A slot has its requests one after the other, unless they are all alike.
+/// The requests of one worker, and their answers. A slot has one request at a time, unless all requests are the same.
 pub trait Exchange: Sized {
     /// Whether iterations can have several requests.
     const HAS_STEPS: bool = false;
@@ -104,14 +104,14 @@ pub trait Exchange: Sized {
         let _ = (slot, now_ns);
     }
 
-    /// Bytes of a slot's unsent requests, as many of the requests as one system call should send. `sent`: bytes of the first
-    /// one that have been sent.
+    /// Bytes of a slot's unsent requests: as many requests as one system call should send. `sent`: bytes of the first request
+    /// that were already sent.
     fn bytes(&mut self, slot: SlotId, unsent: usize, sent: usize) -> &[u8];
 
     /// Length in bytes of a slot's first unsent request.
     fn length(&self, slot: SlotId) -> usize;
 
-    /// Whether a slot's request is sent again.
+    /// Whether a slot's current request is a retry.
     #[inline]
     fn is_retry(&self, slot: SlotId) -> bool {
         let _ = slot;
@@ -121,7 +121,7 @@ pub trait Exchange: Sized {
     /// Feeds received bytes to the reader of a slot's answers.
     ///
     /// # Errors
-    /// When the answer is no HTTP.
+    /// When the answer is not HTTP.
     fn feed(
         &mut self,
         slot: SlotId,
@@ -145,40 +145,40 @@ pub trait Exchange: Sized {
         time: ReceiveTime,
     ) -> Judgement;
 
-    /// A slot's request failed without an answer. Returns when it is sent again, if it is.
+    /// Handles a slot's request that failed without an answer. Returns when it is sent again, or `None`.
     #[inline]
     fn failed(&mut self, slot: SlotId, request: &InFlight, class: ErrorClass, now_ns: u64) -> Option<u64> {
         let _ = (slot, request, class, now_ns);
         None
     }
 
-    /// The continuation after a slot's request has ended.
+    /// What follows after a slot's request has ended.
     #[inline]
     fn next(&mut self, slot: SlotId) -> Next {
         let _ = slot;
         Next::End(None)
     }
 
-    /// Takes the request of a slot that waits to be sent again.
+    /// Takes the pending retry of a slot.
     #[inline]
     fn take_pending_retry(&mut self, slot: SlotId) -> Option<PendingRetry> {
         let _ = slot;
         None
     }
 
-    /// A slot's request is not sent again.
+    /// Handles a slot's request that is not sent again.
     #[inline]
     fn given_up(&mut self, slot: SlotId) {
         let _ = slot;
     }
 
-    /// A slot has an open connection.
+    /// Handles a slot's opened connection.
     #[inline]
     fn connected<W: Wire>(&mut self, slot: SlotId, wire: &W) {
         let _ = (slot, wire);
     }
 
-    /// The trial ends before a slot's request has its answer.
+    /// Handles a slot's request that is unanswered when the trial ends.
     #[inline]
     fn trial_ended(&mut self, slot: SlotId, request: &InFlight) {
         let _ = (slot, request);

@@ -47,7 +47,7 @@ pub(crate) fn handshake_failure(error: ConnectionError) -> ErrorClass {
     }
 }
 
-/// The cause of a handshake's error, where more than its class is known.
+/// The cause of a handshake error, if more than its class is known.
 pub(crate) fn handshake_cause(error: ConnectionError) -> Option<&'static str> {
     if let ConnectionError::Tls(failure) = error { failure.cause() } else { None }
 }
@@ -94,7 +94,7 @@ pub(crate) fn parse_failure(error: &Error) -> ErrorClass {
 const OTHERS: [(&[u8], &str); 3] =
     [(b"\x15\x03", "TLS: https://?"), (b"\x16\x03", "TLS: https://?"), (b"SSH-", "SSH")];
 
-/// The fault of an answer whose `bytes` gave this error.
+/// The cause of this error in an answer that began with `bytes`.
 pub(crate) fn parse_cause(error: &Error, bytes: &[u8]) -> String {
     let other = OTHERS.into_iter().find(|(start, _)| bytes.starts_with(start));
     match (error, other) {

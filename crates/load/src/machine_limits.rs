@@ -12,12 +12,12 @@ use rustix::{
     thread::{CapabilitySet, capabilities},
 };
 
-/// Resident and mapped memory of this process when limits were first read, in bytes. Memory that a trial has added since is
-/// available to the next trial.
+/// Resident and mapped memory of this process when limits were first read, in bytes. Memory that trials have added since then
+/// is reused by the next trial, so it counts as available.
 static INITIAL_MEMORY: OnceLock<(u64, u64)> = OnceLock::new();
 
-/// Memory that this process maps besides its connections after limits were read: stacks of threads, buffers of the observers of the
-/// kernel.
+/// Memory that this process maps after limits were read, besides its connections, in bytes: thread stacks and buffers of the kernel
+/// observers.
 const OTHER_MAPPED_BYTES: u64 = 10 * 1024 * 1024;
 
 /// Limits of this machine and process that a plan may run into.
@@ -31,7 +31,7 @@ pub struct MachineLimits {
     pub available_memory_bytes: u64,
     /// Processors on which this process may run.
     pub cpus: u32,
-    /// Processes and threads that this user and cgroup may still start.
+    /// Number of processes and threads that this user and cgroup may still start.
     pub tasks: u64,
 }
 
@@ -136,7 +136,7 @@ fn min_of_cgroups(controller: &str, available: impl Fn(&Path) -> Option<u64>) ->
         };
         Some(mounts.into_iter().map(move |mount| (mount.join(path.trim_start_matches('/')), mount)))
     });
-    // In a container the path may be that on the host: the mount itself is then the process's group.
+    // In a container the path may be the one on the host: the mount itself is then the process's group.
     let groups = folders.flatten().flat_map(|(group, mount)| {
         let within = |folder: &&Path| folder.starts_with(&mount);
         group.ancestors().take_while(within).filter_map(&available).collect::<Vec<_>>()

@@ -3,7 +3,7 @@
 use record::{HttpPlan, Request, StepAction, StepPlan, Text, TextRequest, Trial};
 use secrets::{mask, reference};
 
-/// Members whose texts all come from proofload itself.
+/// Members whose texts are all written by proofload, so they hold no secret.
 const OWN: [&str; 5] = ["schema", "proofload_version", "code", "times", "percentile"];
 
 /// Masks the learned secrets in all texts of a trial, and its command.
@@ -12,7 +12,7 @@ pub(crate) fn masked_trial(mut trial: Trial) -> Trial {
     mask::mask_record(trial, &OWN)
 }
 
-/// Masks the secrets of a plan that have names, and those in texts that may not be kept as texts.
+/// Masks the secrets of a plan that have names, and those in texts that must not be stored in clear.
 pub(crate) fn masked(plan: HttpPlan) -> HttpPlan {
     let url = secrets::mask_url(&plan.url);
     let is_public = url == plan.url && !reference::has_reference(&url);
@@ -53,7 +53,7 @@ fn mask_steps(steps: &mut [StepPlan]) {
     }
 }
 
-/// Masks a text. Of a text that changes, only the masked words are left.
+/// Masks a text. If that changes it, only the masked words are kept.
 fn mask_text(text: &mut Text, masked: impl Fn(&str) -> String) {
     let shown = text.shown();
     let masked = masked(&shown);
@@ -62,7 +62,7 @@ fn mask_text(text: &mut Text, masked: impl Fn(&str) -> String) {
     }
 }
 
-/// Path and query of a URL. It may be masked or name variables, so that a URL parser would refuse it.
+/// Path and query of a URL that may be masked or contain variables, which a URL parser would refuse.
 fn target_of(url: &str) -> String {
     let rest = &url[mask::authority(url)..];
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);

@@ -1,4 +1,4 @@
-//! Connections that an open load opens on demand: how many it may need, and what follows if all were busy.
+//! The connections that an open load opens on demand: how many it may need, and whether a full pool makes the trial void.
 
 use record::{HttpPlan, Interval, LoadModel, Origin, VoidRule, units::show_count};
 
@@ -6,16 +6,16 @@ use crate::worker_result::WorkerResult;
 
 /// Most connections that an open load opens if the user gives no number.
 pub(crate) const MAX_ON_DEMAND: u64 = 10_000;
-/// Without goals, worker processes are started for answers of up to this time, in nanoseconds.
+/// Without goals, worker processes are planned for answer times up to this one, in nanoseconds.
 const PLANNED_ANSWER_NS: u64 = 1_000_000_000;
 /// A smaller share of requests that wait for a connection changes no printed figure.
 const MAX_WAITING_SHARE: f64 = 1e-3;
-/// A queue in the target: requests in flight grow by at least this factor, ...
+/// The target is queueing if the requests in flight grow by at least this factor, ...
 const MIN_IN_FLIGHT_GROWTH: f64 = 1.5;
 /// ... while completions grow by at most this factor.
 const MAX_COMPLETION_GROWTH: f64 = 1.1;
 
-/// Number of connections from which on the target is responsible for a full pool; 0 if none are opened on demand.
+/// Number of connections at which a full pool is the target's fault; 0 if none are opened on demand.
 ///
 /// A target that meets the goals has at most as many requests in flight as arrive during the longest time that a goal
 /// allows, plus those that the goals allow to be lost. Without goals, the timeout bounds the requests in flight.
@@ -60,7 +60,7 @@ pub(crate) fn is_short(plan: &HttpPlan, result: &WorkerResult) -> bool {
     (unsent + sent) as f64 > max_share * scheduled || (unsent > 0 && allowed_loss == Some(0.0))
 }
 
-/// Validity rule: the pool was full and smaller than the load may need, though the user did not set its size. With more
+/// Validity rule: the pool was full and smaller than the load may need, and the user did not set its size. With more
 /// connections the target might have carried more, unless it was at its limit.
 pub(crate) fn pool_limited(
     plan: &HttpPlan,
@@ -119,7 +119,7 @@ fn is_saturated(plan: &HttpPlan, series: &[Interval]) -> bool {
             && intervals.iter().all(|interval| interval.completed as f64 <= max_completed)
             && first.completed > 0
     };
-    // The first interval may lack completions of answers that were still on their way.
+    // The first interval may count too few completions, because its last answers were still on their way.
     is_steady && (grows(&sending) || sending.get(1..).is_some_and(grows))
 }
 
@@ -220,7 +220,7 @@ mod tests {
             ([(100, 1_000), (110, 1_000), (120, 1_101), (130, 1_000), (150, 900)], false),
             ([(100, 1_000), (110, 1_000), (120, 1_000), (130, 1_000), (149, 1_000)], false),
             ([(100, 1_000), (110, 1_000), (109, 1_000), (130, 1_000), (150, 1_000)], false),
-            // The first interval lacks completions.
+            // The first interval has too few completions.
             ([(100, 500), (100, 1_000), (120, 1_000), (130, 1_000), (150, 1_000)], true),
         ] {
             assert_eq!(is_saturated(&plan, &intervals(each)), is_full, "{each:?}");

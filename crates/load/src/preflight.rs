@@ -19,23 +19,24 @@ use rustix::{
 
 use crate::{FieldMistake, MachineLimits, pool, workload::FixedByUser};
 
-/// Descriptors a worker process needs beside its connections: standard streams, epoll instances, files.
+/// Descriptors that a worker process needs besides its connections: standard streams, epoll instances, files.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// Memory of one open connection, ours and the kernel's, without data in its buffers; measured 2 to 3 KiB.
+/// Memory of one open connection in this process and in the kernel, without data in its buffers, in bytes; measured 2 to 3 KiB.
 const CONNECTION_MEMORY_BYTES: u64 = 4 * 1024;
-/// As above, with TLS and its session tickets.
+/// As [`CONNECTION_MEMORY_BYTES`], with TLS and its session tickets.
 const TLS_CONNECTION_MEMORY_BYTES: u64 = 24 * 1024;
 /// Memory of a process with one worker thread, and of each further one: mostly histograms; measured 10 and 3 MiB.
 const PROCESS_MEMORY_BYTES: u64 = 12 << 20;
 const THREAD_MEMORY_BYTES: u64 = 4 << 20;
-/// More connections than any processor opens in a second: each takes nine calls of the kernel, some 20 us.
+/// More connections than one processor can open in a second: each takes nine system calls, about 20 us.
 const OPENED_PER_S: u64 = 50_000;
 /// Most worker processes and source addresses that the check adds by itself.
 const MAX_PROCESSES: u64 = 4_096;
 const MAX_SOURCES: u64 = 60_000;
 
-/// Fits a plan to the machine, and returns a note for each change. A pool that is opened on demand is cut to what this machine
-/// can carry. Such a plan is refused only if the user wants too many processes, or memory is too small for one connection.
+/// Fits a plan to the machine, and returns a note for each change. A pool that is opened on demand is reduced to the size that
+/// this machine can carry. Such a plan is refused only if the user wants too many processes, or memory is too small for one
+/// connection.
 ///
 /// # Errors
 /// Everything that does not fit, each with the numbers and a remedy.
@@ -84,7 +85,7 @@ pub fn fit(
     let room = descriptor_room(plan, limits).min(port_room(plan, limits)).min(memory_room);
     let can_shrink = plan.is_on_demand() && memory_room > 0;
     if let (true, LoadModel::Open { connections, .. }) = (can_shrink, &mut plan.load) {
-        // Without room, one connection is tried anyway: the kernel's error then says what is missing.
+        // Even without room, one connection is attempted: the kernel's error then says what is missing.
         connections.most = connections.most.min(room.max(1));
         plan.pool_limit = (!refusals.is_empty()).then(|| refusals.join("; "));
         refusals.clear();
@@ -125,15 +126,15 @@ fn max_connections(plan: &HttpPlan, limits: &MachineLimits, fixed: FixedByUser) 
         Some(_) if !fixed.sources => limits.ports / 2 * MAX_SOURCES * plan.targets.len() as u64,
         _ => port_room(&plan, limits),
     };
-    // An eighth less, because available memory varies.
+    // Reduced by an eighth, because available memory varies.
     let memory = memory_room(&plan, limits);
     let max =
         descriptor_room(&plan, limits).min(ports).min(memory - memory / 8).min(time_room(&plan, limits));
     (1..plan.connections()).contains(&max).then_some(max)
 }
 
-/// Whether a trial that opened `opened` connections must reset them. After an orderly close the kernel keeps local ports for
-/// a minute, and the next trial might run out of them; those of earlier trials that it still keeps count as well. On loopback it
+/// Whether a trial that opened `opened` connections must reset them. After an orderly close the kernel keeps local ports for a
+/// minute, and the next trial might run out of ports; ports still kept from earlier trials count as well. On loopback the kernel
 /// frees them within a second.
 pub(crate) fn must_reset_connections(plan: &HttpPlan, opened: u64) -> bool {
     let is_far = plan.targets.iter().any(|target| !target.ip().is_loopback());
@@ -224,7 +225,7 @@ fn fit_sources(
     }
 }
 
-/// Descriptors that a worker process has for connections.
+/// Number of descriptors that a worker process has left for connections.
 fn descriptors_for_connections(limits: &MachineLimits) -> u64 {
     limits.hard_descriptors - OTHER_DESCRIPTORS.min(limits.hard_descriptors / 2)
 }
@@ -244,7 +245,7 @@ fn memory_room(plan: &HttpPlan, limits: &MachineLimits) -> u64 {
     limits.available_memory_bytes.saturating_sub(base_memory_bytes(plan)) / connection_memory_bytes(plan)
 }
 
-/// How many users can have connected when the load ends, each by a connection of its own.
+/// Number of users that can have connected when the load ends, each with its own connection.
 fn time_room(plan: &HttpPlan, limits: &MachineLimits) -> u64 {
     match (&plan.load, plan.sending_ns()) {
         (LoadModel::Closed { .. }, Some(sending_ns)) => {
@@ -297,8 +298,8 @@ fn remove_idle_workers(plan: &mut HttpPlan) -> Option<String> {
     ))
 }
 
-/// Checks that this machine has a plan's source addresses and processors. Only for a load from this machine itself: hosts
-/// of a lab have addresses of their own.
+/// Checks that this machine has a plan's source addresses and processors. Only for a load from this machine: hosts of a lab
+/// have other addresses.
 pub fn missing_here(plan: &HttpPlan) -> Vec<FieldMistake> {
     let addresses: Vec<IpAddr> = plan.sources.iter().copied().filter(|source| !is_local(*source)).collect();
     let processors = missing_processors(&plan.cpus);
@@ -341,18 +342,18 @@ fn unreachable_socket(path: &Path) -> Option<FieldMistake> {
     Some(FieldMistake { field: "unix_socket", message })
 }
 
-/// Whether this machine has an address. Binding UDP shows it without keeping a port.
+/// Whether this machine has an address. Binding a UDP socket shows it without occupying a TCP port.
 fn is_local(address: IpAddr) -> bool {
     let bound = UdpSocket::bind((address, 0));
     !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
-/// Processors that no worker thread could be pinned to.
+/// The processors to which no worker thread could be pinned.
 fn missing_processors(cpus: &[u32]) -> Vec<u32> {
     if cpus.is_empty() {
         return Vec::new();
     }
-    // In a thread of its own, because it stays pinned.
+    // In its own thread, because the thread stays pinned.
     thread::scope(|scope| {
         let find = || cpus.iter().copied().filter(|&cpu| !pin_to(cpu)).collect::<Vec<u32>>();
         let thread = thread::Builder::new().spawn_scoped(scope, find);

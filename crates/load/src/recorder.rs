@@ -20,7 +20,7 @@ use missed::Loss;
 pub use times::{InFlight, PendingRetry, ReceiveTime};
 use windows::Windows;
 
-/// Builds a worker's [`WorkerResult`] and sends a [`Tick`] for each interval. All times are of the wire's clock.
+/// Builds a worker's [`WorkerResult`] and sends a [`Tick`] for each interval. All times are on the wire's clock.
 pub struct Recorder {
     result: WorkerResult,
     worker: u32,
@@ -28,7 +28,7 @@ pub struct Recorder {
     /// Histograms of earlier ticks, cleared and returned, so that a tick allocates nothing.
     spare_histograms: mpsc::Receiver<Box<Histogram>>,
     interval: Box<Histogram>,
-    /// The longest time to an answer that was no success.
+    /// The longest time to an answer that was not a success.
     longest_failed_ns: u64,
     usual_status_count: u64,
     usual_status: u16,
@@ -46,7 +46,7 @@ pub struct Recorder {
     since_fault: u64,
     windows: Windows,
     loss: Loss,
-    /// Whether answers are noted for one of these.
+    /// Whether the sound windows or the goals need each answer.
     is_watched: bool,
 }
 
@@ -117,7 +117,7 @@ impl Recorder {
         let _ = self.ticks.send(tick);
     }
 
-    /// Records an assignment. `own_lateness_ns`: how long after the request was due and a connection was free.
+    /// Records an assignment. `own_lateness_ns`: time since the request was due and a connection was free.
     #[inline]
     pub(crate) fn assigned(&mut self, own_lateness_ns: u64) {
         // In a closed load without pauses every request is on time: a counter is cheaper than the histogram.
@@ -143,7 +143,7 @@ impl Recorder {
         self.in_flight += 1;
     }
 
-    /// Counts bytes that the kernel took.
+    /// Counts bytes that the kernel accepted for sending.
     #[inline]
     pub(crate) fn sent_bytes(&mut self, bytes: usize) {
         self.result.http.counts.sent_bytes += bytes as u64;
@@ -155,7 +155,7 @@ impl Recorder {
         self.result.http.counts.received_bytes += bytes as u64;
     }
 
-    /// Records a complete answer. `failure`: why it is no success.
+    /// Records a complete answer. `failure`: the class if it is not a success.
     #[inline]
     pub(crate) fn answered(
         &mut self,
@@ -197,7 +197,7 @@ impl Recorder {
         }
     }
 
-    /// Notes an answer for the sound windows and for what the goals allow to be lost.
+    /// Records an answer for the sound windows and for the loss that the goals allow.
     #[inline(never)]
     fn note_answer(&mut self, request: &InFlight, time: ReceiveTime) {
         let response_ns = time.received_ns.saturating_sub(request.intended_ns);
@@ -205,7 +205,7 @@ impl Recorder {
         self.loss.answered(response_ns, request.own_ns + request.own_service_ns + time.uncertainty_ns);
     }
 
-    /// Records a failed request. An unsent request that fails through this machine counts as never sent.
+    /// Records a failed request. An unsent request that fails because of this machine counts as never sent.
     pub(crate) fn failed(&mut self, request: &InFlight, class: ErrorClass, now_ns: u64) {
         self.windows.ended(request.intended_ns, None);
         let sent = request.sent_ns != 0;
@@ -250,7 +250,7 @@ impl Recorder {
         }
     }
 
-    /// Records a retry. `own_lateness_ns`: how long after the retry was due and the connection was free.
+    /// Records a retry. `own_lateness_ns`: time since the retry was due and the connection was free.
     pub(crate) fn retried(&mut self, retry: &PendingRetry, own_lateness_ns: u64) {
         self.result.http.retried_errors.add(retry.class, 1);
         self.result.http.counts.retried += 1;
@@ -258,8 +258,8 @@ impl Recorder {
         self.assigned(own_lateness_ns);
     }
 
-    /// Records an attempt that was not answered because of an earlier one on its connection: the request is sent again, if it
-    /// was sent at all.
+    /// Records an attempt that was not answered because an earlier request ended its connection. It counts as a retry only if
+    /// it was sent.
     pub(crate) fn repeated(&mut self, request: &InFlight, class: ErrorClass, now_ns: u64) {
         if request.sent_ns != 0 {
             self.attempt_failed(request, now_ns);
@@ -268,7 +268,7 @@ impl Recorder {
         }
     }
 
-    /// Counts a kept connection that the target closed while nothing was asked of it.
+    /// Counts a kept connection that the target closed while no request was on it.
     pub(crate) fn closed_idle(&mut self) {
         self.result.http.counts.closed_idle += 1;
     }
@@ -298,25 +298,25 @@ impl Recorder {
         self.result.http.causes.entry(class).or_insert_with(cause);
     }
 
-    /// Adds the time by which the generator began a user's next request late.
+    /// Adds the time by which the generator delayed a user's next request.
     #[inline]
     pub(crate) fn user_delayed(&mut self, by_ns: u64) {
         self.result.users_delayed_ns += by_ns as f64;
     }
 
-    /// Records the end of sending. `delay_ns`: by how much absences may delay requests sent at that time.
+    /// Records the end of sending. `delay_ns`: upper bound of the delay by absences of requests sent at that time.
     pub(crate) fn sending_ended(&mut self, now_ns: u64, delay_ns: u64) {
         self.result.delay_at_end_ns = delay_ns;
         self.result.sending_ns = now_ns - self.t0_ns;
         self.result.completed_in_time = self.result.http.counts.completed;
     }
 
-    /// Counts the address at which requests or a connection failed.
+    /// Counts failures by the address of the connection.
     pub(crate) fn failed_at(&mut self, address: SocketAddr, class: ErrorClass, n: u64) {
         self.result.http.failed_at.entry(address).or_default().add(class, n);
     }
 
-    /// The longest time from sending a request to its answer so far, whatever the answer was worth.
+    /// The longest time from sending a request to its answer so far, including answers that are failures.
     pub(crate) fn longest_service_ns(&self) -> u64 {
         self.result.http.service_time.observed.max_ns().max(self.longest_failed_ns)
     }
@@ -367,7 +367,7 @@ impl Recorder {
     #[inline]
     fn count_answer(&mut self, response: &Response) {
         self.result.http.counts.received_body_bytes += response.body_bytes;
-        // Nearly all answers have the same status: a counter is cheaper than the map.
+        // Nearly all answers have the same status, and a counter is cheaper than the map.
         if response.status == self.usual_status {
             self.usual_status_count += 1;
         } else {

@@ -2,12 +2,12 @@
 
 use record::{EventPlan, HttpPlan, Request, receipt::Numbering};
 
-/// Length of an event's number, from the client to the fingerprint.
+/// Length in bytes of an event's number, from the client to the fingerprint.
 const NUMBER_BYTES: usize = 24;
-/// Length of the part of a number that is also in the idempotency key: client and number.
+/// Length in bytes of the client and the number, the part that is also in the idempotency key.
 const KEY_BYTES: usize = 15;
 
-/// A request as it is sent, repeated as often as it may be pipelined, so that one system call can send several.
+/// A request's bytes, repeated as often as the request may be pipelined, so that one system call can send several.
 #[derive(Debug, Clone)]
 pub struct RequestBytes {
     bytes: Box<[u8]>,
@@ -69,7 +69,7 @@ impl RequestBytes {
         self.length
     }
 
-    /// The rest of `count` requests of which `sent` bytes were sent.
+    /// The unsent bytes of `count` requests of which `sent` bytes were sent.
     #[inline]
     pub(crate) fn rest(&self, count: usize, sent: usize) -> &[u8] {
         &self.bytes[sent..count * self.length]

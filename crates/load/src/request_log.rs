@@ -1,4 +1,4 @@
-//! The log of requests: lines of JSON, written by a thread of their own.
+//! The log of requests: lines of JSON, written by a separate thread.
 
 use std::{
     io::{self, Write},
@@ -11,7 +11,7 @@ use std::{
 use record::{ErrorClass, LogPlan};
 use serde::Serialize;
 
-/// Entries that may wait for the disk. Further ones are dropped and counted: a measurement does not wait for its log.
+/// Most entries that wait for the disk. Further ones are dropped and counted, so that logging never delays the measurement.
 const MAX_WAITING: usize = 65_536;
 
 /// The log entry of a request. Times are in nanoseconds since 1970.
@@ -20,15 +20,15 @@ pub(crate) struct LogEntry {
     pub(crate) step: usize,
     pub(crate) user: u64,
     pub(crate) iteration: u64,
-    /// The target, in the form that may be shown.
+    /// The target with its secrets masked.
     pub(crate) target: Box<[u8]>,
     pub(crate) trace: Box<[u8]>,
-    /// This side's address of the connection, if it was sent on one that has addresses.
+    /// The local address of the connection, if the request was sent on a connection with addresses.
     pub(crate) connection: Option<SocketAddr>,
     pub(crate) due_ns: i128,
-    /// None if no byte was sent.
+    /// `None` if no byte was sent.
     pub(crate) sent_ns: Option<i128>,
-    /// None if the trial ended before.
+    /// `None` if the trial ended before the request.
     pub(crate) ended_ns: Option<i128>,
     pub(crate) status: Option<u16>,
     pub(crate) error: Option<ErrorClass>,
@@ -50,7 +50,7 @@ struct Line<'a> {
     traceparent: &'a str,
 }
 
-/// Gives entries to the log.
+/// Sends entries to the thread that writes the log.
 #[derive(Debug, Clone)]
 pub(crate) struct LogSender {
     sender: SyncSender<LogEntry>,
@@ -59,19 +59,19 @@ pub(crate) struct LogSender {
 }
 
 impl LogSender {
-    /// Gives an entry. Returns false if it was dropped, because too many wait for the disk.
+    /// Sends an entry. Returns false if the entry was dropped because too many wait for the disk.
     pub(crate) fn send(&self, entry: LogEntry) -> bool {
         self.sender.try_send(entry).is_ok()
     }
 }
 
-/// The thread that writes.
+/// The thread that writes the log.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     thread: thread::JoinHandle<io::Result<()>>,
 }
 
-/// Opens the log, to which lines are added. `steps`: the names of the steps.
+/// Opens the log for appending. `steps`: the names of the steps.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -79,7 +79,7 @@ pub(crate) fn open(plan: &LogPlan, steps: Vec<String>) -> io::Result<(LogSender,
     let fails = |error: io::Error| {
         io::Error::new(error.kind(), format!("cannot write the log {}: {error}", plan.file))
     };
-    // Only its owner may read it: targets of requests may say who did what.
+    // Only its owner may read the file, because request targets may contain personal data.
     let file = files::written("--log", Path::new(&plan.file), true, 0o600).map_err(fails)?;
     let (sender, entries) = sync_channel(MAX_WAITING);
     let name = plan.file.clone();
@@ -89,7 +89,7 @@ pub(crate) fn open(plan: &LogPlan, steps: Vec<String>) -> io::Result<(LogSender,
 }
 
 impl LogWriter {
-    /// Waits until every line is in the file. All senders must be gone.
+    /// Waits until every line is in the file. All senders must have been dropped.
     ///
     /// # Errors
     /// When the file could not be written.
@@ -98,7 +98,7 @@ impl LogWriter {
     }
 }
 
-/// Writes all entries. Those that the file does not take are lost, and counted.
+/// Writes all entries. Entries that cannot be written are lost and counted.
 fn write(mut file: impl Write, name: &str, steps: &[String], entries: &Receiver<LogEntry>) -> io::Result<()> {
     let (mut lines, mut lost, mut why) = (Vec::new(), 0_u64, None);
     while let Ok(first) = entries.recv() {
@@ -108,7 +108,7 @@ fn write(mut file: impl Write, name: &str, steps: &[String], entries: &Receiver<
             push_line(&entry, steps, &mut lines)?;
             number += 1;
         }
-        // One call writes whole lines: other processes add lines to the same file, and no line may split another.
+        // Each call writes whole lines, because other processes append to the same file and must not split a line.
         if let Err(error) = file.write_all(&lines) {
             lost += number;
             why.get_or_insert(error);

@@ -54,7 +54,7 @@ pub enum RunError {
         "cannot pin a worker thread to processor {cpu}: {source}; choose from the processors of `taskset -p $$`"
     )]
     Pin {
-        /// The processor asked for.
+        /// The requested processor.
         cpu: u32,
         /// The kernel's reason.
         source: io::Error,
@@ -62,7 +62,7 @@ pub enum RunError {
     /// TLS could not be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
-    /// The script's files could not be read any more.
+    /// The script's files could no longer be read.
     #[error("{0}")]
     Script(String),
     /// Receipts of events could not be written.
@@ -78,9 +78,9 @@ pub enum RunError {
 
 /// Runs a share of a plan in this process, on `plan.threads` threads.
 ///
-/// `start` is called when every initial connection is open or has failed. It returns the time at which all workers of the
-/// trial start (nanoseconds of CLOCK_MONOTONIC), or `None` to cancel the trial. `on_tick` gets every complete interval.
-/// Setting `stop` ends the trial early; the result then has what was measured so far.
+/// Calls `start` when every initial connection is open or has failed. `start` returns the time at which all workers of the
+/// trial start (nanoseconds of CLOCK_MONOTONIC), or `None` to cancel the trial. Calls `on_tick` with every complete interval.
+/// Setting `stop` ends the trial early; the result then covers the time until then.
 ///
 /// # Errors
 /// When the threads cannot be set up, receipts cannot be written, or `start` cancels the trial.
@@ -136,9 +136,9 @@ pub fn run(
                 }
             }
         }
-        // The log ends when its last sender is gone.
+        // The log's thread ends when the last sender is dropped.
         drop((ready_sender, tick_sender, script));
-        // A thread that fails drops its sender, which ends this early.
+        // A thread that fails drops its sender, which ends this wait early.
         let all_ready = (0..threads).all(|_| ready.recv() == Ok(()));
         if all_ready && let Some(t0_ns) = start() {
             for starter in &starters {
@@ -146,7 +146,7 @@ pub fn run(
                 let _ = starter.send(t0_ns);
             }
         } else {
-            // Stops threads that still open connections.
+            // Stops threads that are still opening connections.
             cancelled = !stop.swap(true, Ordering::Relaxed);
         }
         drop(starters);
@@ -166,7 +166,7 @@ pub fn run(
                     Some(merged) => merged.merge(&result),
                     None => merged = Some(result),
                 },
-                // A thread that cannot be set up cancels all others: its error is the cause.
+                // A thread that cannot be set up cancels all others, so its error takes precedence over theirs.
                 Err(error) if matches!(failed, None | Some(RunError::Cancelled)) => failed = Some(error),
                 Err(_) => {}
             }
@@ -177,7 +177,7 @@ pub fn run(
         let mut result = merged.unwrap_or_default();
         result.http.response_time.observed = response_time;
         if let Some(error) = log.map(LogWriter::finish).and_then(Result::err) {
-            // The wait for a reader was interrupted.
+            // The user interrupted the wait for a reader of the log.
             result.interrupted |= error.kind() == io::ErrorKind::TimedOut;
             result.lost_log = Some(error.to_string());
         }
@@ -188,7 +188,7 @@ pub fn run(
         Ok(result)
     });
     if cancelled {
-        // The user did not ask to stop: later trials must run.
+        // The user did not ask for a stop, so later trials must still run.
         stop.store(false, Ordering::Relaxed);
     }
     result
@@ -208,7 +208,7 @@ fn compiled(plan: &HttpPlan) -> Result<(Option<RunningScript>, Option<LogWriter>
     Ok((Some(RunningScript { log: sender, ..RunningScript::new(script) }), writer))
 }
 
-/// What a worker thread needs.
+/// The inputs of a worker thread.
 struct ThreadContext {
     plan: Arc<HttpPlan>,
     tls: Option<TlsConfig>,
@@ -281,13 +281,13 @@ impl ThreadContext {
             spin_s: used.spun_ns as f64 / 1e9,
             busiest_thread_ratio: used.cpu_ns.saturating_sub(used.spun_ns) as f64 / elapsed_ns as f64,
             busiest_loop_ratio: 1.0 - used.waited_ns.min(elapsed_ns) as f64 / elapsed_ns as f64,
-            // The thread is counted from before the start, and a trial may be shorter than that.
+            // The kernel's count also covers the time before the start, which can exceed a short trial.
             runqueue_wait_s: used.runqueue_ns.map(|ns| ns.min(elapsed_ns) as f64 / 1e9),
             threads: 1,
             ..CpuUse::default()
         };
         if let (Some(file), Some(ledger)) = (receipts, ledger) {
-            // The trial stays valid; an audit reports that it knows nothing about these events.
+            // The trial stays valid; an audit reports that these events are unknown.
             result.lost_receipts.extend(file.finish(&ledger).err().map(|error| error.to_string()));
         }
         Ok(result)
@@ -297,7 +297,7 @@ impl ThreadContext {
         if self.plan.cpus.is_empty() {
             return Ok(());
         }
-        // Threads of all processes take the processors in turn.
+        // The threads of all processes take the processors in turn.
         let turn = self.share.index as usize % self.plan.cpus.len();
         let cpu = self.plan.cpus[turn];
         debug_assert!(self.index < self.plan.threads.max(1));
@@ -311,12 +311,12 @@ impl ThreadContext {
     }
 }
 
-/// How a plan's connections are made.
+/// The connect options of a plan.
 fn connect_options_of(plan: &HttpPlan) -> io::Result<ConnectOptions> {
     let path = plan.connection.unix_socket.as_ref();
     let preface = Preface::of(&plan.connection);
     Ok(ConnectOptions {
-        // The end of a preface and the first request leave one after the other.
+        // The end of a preface and the first request are sent separately, so Nagle's algorithm would delay the request.
         nodelay: preface.is_some() || wants_nodelay(plan),
         unix_socket: path.map(SocketAddrUnix::new).transpose()?,
         preface,
@@ -329,7 +329,7 @@ fn wants_nodelay(plan: &HttpPlan) -> bool {
     let body_bytes = plan.events.as_ref().map_or(plan.request.body.len(), |events| {
         events.numbering().event_bytes().saturating_mul(events.per_request as usize)
     });
-    // The end of TLS's handshake and the first request leave one after the other.
+    // The end of the TLS handshake and the first request are sent separately.
     plan.tls.is_some() || plan.script.is_some() || plan.keepalive || plan.pipeline > 1 || body_bytes > 1_000
 }
 

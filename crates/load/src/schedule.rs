@@ -1,8 +1,8 @@
 //! The schedule of an open load: when its requests are due. Pure arithmetic on the plan, without a clock.
 //!
 //! A trial has one schedule. Each worker takes its share: some arrivals of a constant schedule, or a part of the rate of a
-//! Poisson process. The sum over all workers is always the plan. Times come from a closed form, so that rounding errors do
-//! not accumulate.
+//! Poisson process. The shares of all workers add up to the plan. Times come from a closed form, so that rounding errors do not
+//! accumulate.
 
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
@@ -28,8 +28,8 @@ pub(crate) struct Schedule {
 pub(crate) struct Bounds {
     /// Number of arrivals in the whole trial.
     pub requests: Option<u64>,
-    /// Whether the end of the stages ends the schedule. If not, a Poisson process continues at the last rate until it has
-    /// its requests, which takes a random time.
+    /// Whether the end of the stages ends the schedule. Otherwise a Poisson process continues at the last rate until it has
+    /// produced its requests, which takes a random time.
     pub timed: bool,
 }
 
@@ -111,7 +111,7 @@ impl Schedule {
         self.issued
     }
 
-    /// Number of arrivals of this worker in all, if it is known beforehand.
+    /// Total number of arrivals of this worker, if it is known beforehand.
     pub(crate) fn planned(&self) -> Option<u64> {
         self.planned
     }
@@ -146,7 +146,7 @@ impl Schedule {
 
 impl Poisson {
     fn new(seed: u64, share: ArrivalShare) -> Self {
-        // Every worker has a random stream of its own, the same in every run.
+        // Every worker has its own random stream, which is the same in every run.
         let stream = seed.wrapping_add(share.worker().wrapping_mul(0x9e37_79b9));
         Self {
             expected: 0.0,
@@ -165,7 +165,7 @@ impl Poisson {
     }
 }
 
-/// Drawing more requests beforehand would take seconds: each worker then ends with its own last request.
+/// Most requests whose times are drawn beforehand: more would take seconds. Above this, each worker ends with its own last request.
 const MAX_DRAWN: u64 = 10_000_000;
 
 /// When the last of `n` requests of a Poisson process is due, in nanoseconds after the start; `None` if the stages end
@@ -189,7 +189,7 @@ fn last_of_poisson(curve: &RateCurve, n: u64, seed: u64, share: ArrivalShare) ->
 #[derive(Debug, Clone)]
 struct RateCurve {
     pieces: Vec<Piece>,
-    /// Expected arrivals in all.
+    /// Expected number of arrivals of the whole curve.
     total: f64,
 }
 
@@ -197,7 +197,7 @@ struct RateCurve {
 struct Piece {
     starts_s: f64,
     duration_s: f64,
-    /// Expected arrivals before this piece.
+    /// Expected number of arrivals before this piece.
     before: f64,
     from_per_s: f64,
     to_per_s: f64,
@@ -230,8 +230,8 @@ impl RateCurve {
         (self.total * (1.0 - 1e-12)).ceil() as u64
     }
 
-    /// When `expected` arrivals are expected to have come, in nanoseconds. A piece of slope a that starts at rate r has
-    /// x = r·t + a·t²/2 arrivals; the solution for t is in the form without cancellation.
+    /// The time by which `expected` arrivals have come on average, in nanoseconds. A piece of slope a that starts at rate r has
+    /// x = r·t + a·t²/2 arrivals; t is computed by the form of the solution without cancellation.
     fn time_ns(&self, expected: f64) -> u64 {
         let index = self.pieces.partition_point(|piece| piece.before <= expected).saturating_sub(1);
         let piece = &self.pieces[index];

@@ -29,8 +29,8 @@ impl Share {
         start..start + self.part_of(n)
     }
 
-    /// How many of `n` items belong to this worker if they are divided in proportion to `weights`, which
-    /// [`Self::range_of`] divides. The parts of all workers add up to `n`.
+    /// How many of `n` items belong to this worker if they are divided in proportion to its part of `weights`, which
+    /// [`Self::range_of`] gives. The parts of all workers add up to `n`.
     pub(crate) fn part_in_proportion(self, n: u64, weights: u64) -> u64 {
         let weights = weights.max(1);
         let range = self.range_of(weights);
@@ -44,10 +44,10 @@ impl Share {
     }
 }
 
-/// Which of a trial's arrivals belong to a worker. Its share is in proportion to its connections, so that all connections
-/// carry the same load.
+/// The arrivals of a trial that belong to a worker. A worker's share is proportional to its connections, so that all
+/// connections carry the same load.
 ///
-/// Each `connections` consecutive arrivals are a cycle, in which every connection of the trial takes one. The workers take
+/// Each `connections` consecutive arrivals form a cycle, in which every connection of the trial takes one. The workers take
 /// arrivals in turn until each has taken one for each of its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ArrivalShare {
@@ -92,7 +92,7 @@ impl ArrivalShare {
     /// Position in the cycle of this worker's `n`-th arrival (from 0); `n` is below [`Self::own`].
     #[inline]
     pub(crate) fn position(self, n: u64) -> u64 {
-        // The workers with one connection more come first, so that the rule also holds for the last, partial round.
+        // The workers with one more connection come first, so that the rule also holds for the last, partial round.
         n * self.share.of + self.share.index
     }
 

@@ -1,4 +1,4 @@
-//! A slot holds at most one connection: that of a user of a closed load, or one of an open load's pool.
+//! A slot holds at most one connection: of a user of a closed load, or of an open load's pool.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use record::{ConnectionPlan, HttpPlan};
 
 use crate::recorder::InFlight;
 
-/// How long a user waits after the first failed connection attempt, and at most, in nanoseconds.
+/// First and longest pause of a user after a failed connection attempt, in nanoseconds.
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MAX_PAUSE_NS: u64 = 100_000_000;
 
@@ -19,11 +19,11 @@ pub(crate) enum Phase {
     Vacant,
     /// The connection is being opened.
     Connecting,
-    /// The connection is established, and its preface is not done: see [`Wire::has_preface`].
+    /// The connection is established, and its preface is not complete: see [`Wire::has_preface`].
     ///
     /// [`Wire::has_preface`]: crate::wire::Wire::has_preface
     Preface,
-    /// The connection is established, and its own handshake is not done: see `Wire::HAS_HANDSHAKE`.
+    /// The connection is established, and its own handshake is not complete: see `Wire::HAS_HANDSHAKE`.
     Handshaking,
     /// The connection is open.
     Open,
@@ -31,25 +31,25 @@ pub(crate) enum Phase {
     Retired,
 }
 
-/// Time in complete cycles (request, answer, pause) of a user that thinks. With pipelining, a user has several cycles at a
-/// time, and this is their sum.
+/// Time in complete cycles (request, answer, pause) of a user with think time. With pipelining, cycles overlap, and this is
+/// their sum.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UserCycles {
     /// Time up to the end of the pause after the last answer.
     answered_ns: u64,
-    /// Time since then, in requests that failed.
+    /// Time in failed requests since then.
     failed_ns: u64,
 }
 
 impl UserCycles {
-    /// Adds an answered request. `took_ns`: from the time it was due to the answer.
+    /// Adds an answered request. `took_ns`: time from when it was due to the answer.
     #[inline]
     pub(crate) fn answered(&mut self, took_ns: u64) {
         self.answered_ns = self.answered_ns.saturating_add(self.failed_ns).saturating_add(took_ns);
         self.failed_ns = 0;
     }
 
-    /// Adds a failed request. `took_ns`: from the time it was due to the failure.
+    /// Adds a failed request. `took_ns`: time from when it was due to the failure.
     pub(crate) fn failed(&mut self, took_ns: u64) {
         self.failed_ns = self.failed_ns.saturating_add(took_ns);
     }
@@ -60,7 +60,7 @@ impl UserCycles {
         *sum = sum.saturating_add(pause_ns);
     }
 
-    /// The sum of the cycles, those of failed requests included; 0 if there was no answer.
+    /// The sum of the cycles, including those of failed requests; 0 if there was no answer.
     pub(crate) fn sum_ns(&self) -> u64 {
         if self.answered_ns == 0 { 0 } else { self.answered_ns.saturating_add(self.failed_ns) }
     }
@@ -90,14 +90,14 @@ impl Lifetime {
     }
 }
 
-/// How long parts of a request may take, in nanoseconds; `u64::MAX` if only the whole is limited.
+/// Timeouts for the parts of a request, in nanoseconds; `u64::MAX` if only the whole is limited.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeouts {
-    /// The whole request, its connection included.
+    /// The whole request, including its connection.
     pub whole_ns: u64,
-    /// TCP's handshake.
+    /// The TCP handshake.
     pub connect_ns: u64,
-    /// TLS's handshake.
+    /// The TLS handshake.
     pub handshake_ns: u64,
     /// From sending to the end of the answer.
     pub answer_ns: u64,
@@ -121,7 +121,7 @@ impl Timeouts {
 pub(crate) struct Slot {
     /// State of the connection.
     pub phase: Phase,
-    /// Tells the connection from earlier ones of the same slot.
+    /// Distinguishes the connection from earlier ones of the same slot.
     pub generation: u32,
     /// Requests assigned to the connection, oldest first. The last `unsent` of them are not completely sent.
     pub requests: VecDeque<InFlight>,
@@ -135,29 +135,29 @@ pub(crate) struct Slot {
     pub connecting_since_ns: u64,
     /// When the connection's own handshake began.
     pub handshake_since_ns: u64,
-    /// For how long bytes of the handshake were unread, in nanoseconds.
+    /// Time for which handshake bytes were unread, in nanoseconds.
     pub handshake_unread_ns: u64,
     /// The attempt began while requests might be delayed by an absence.
     pub connects_delayed: bool,
-    /// Since when the slot could have taken a request.
+    /// Time from which the slot could have taken a request.
     pub free_since_ns: u64,
     /// When the first byte of the current answer arrived.
     pub first_byte_ns: u64,
     /// When the last answer arrived.
     pub last_answer_ns: u64,
-    /// The earliest moment at which that answer may have arrived, from which on the user could continue.
+    /// The earliest time at which that answer may have arrived, so that the user was ready for its next request.
     pub ready_ns: u64,
-    /// When the last failure without an answer came.
+    /// When a request last failed without an answer.
     pub last_failure_ns: u64,
-    /// Complete cycles of the user, if it thinks.
+    /// Complete cycles of the user, if it has a think time.
     pub cycles: UserCycles,
     /// Requests that the user may still begin.
     pub loops_left: u64,
-    /// The slot had a connection before, which had answered and which this side has not ended by itself.
+    /// The slot had a connection before, which had answered and which this side did not close.
     pub was_open: bool,
-    /// Connection attempts that failed one after the other.
+    /// Consecutive failed connection attempts.
     pub refusals: u32,
-    /// The connection closes after the current answer.
+    /// The connection is closed after the current answer.
     pub closes: bool,
     /// When the connection began to take requests.
     pub opened_ns: u64,
@@ -165,9 +165,9 @@ pub(crate) struct Slot {
     pub answers: u64,
     /// A lost connection is opened again at once, without waiting for a request.
     pub reopens: bool,
-    /// When the timers check this slot's deadline; 0 if they do not.
+    /// When a timer checks this slot's deadline; 0 if no timer does.
     pub deadline_armed_ns: u64,
-    /// A later time at which they would have checked it; 0 if there is none.
+    /// Time of a later deadline timer that an earlier one replaced; 0 if there is none.
     pub deadline_later_ns: u64,
     /// The loop waits until the connection is writable.
     pub awaits_writable: bool,
@@ -201,8 +201,8 @@ impl Slot {
         self.free_since_ns = now_ns;
     }
 
-    /// How long the slot's user waits after attempts that failed one after the other, in nanoseconds: a millisecond at first, and
-    /// twice as long after each further one.
+    /// Pause of the slot's user after consecutive failed attempts, in nanoseconds: one millisecond at first, doubled after each
+    /// further failure.
     pub(crate) fn refused_pause_ns(&self) -> u64 {
         let doubled = self.refusals.saturating_sub(1).min(16);
         if self.refusals == 0 { 0 } else { (FIRST_PAUSE_NS << doubled).min(MAX_PAUSE_NS) }
@@ -213,12 +213,12 @@ impl Slot {
         self.phase == Phase::Open && self.requests.is_empty() && self.last_answer_ns < self.free_since_ns
     }
 
-    /// Whether the connection takes another request. `depth`: most requests in flight.
+    /// Whether the connection takes another request. `depth`: largest number of requests in flight.
     pub(crate) fn has_room(&self, depth: usize) -> bool {
         self.phase == Phase::Open && !self.awaits_retry && self.requests.len() < depth
     }
 
-    /// When the connection attempt or the oldest request in flight has taken too long, if there is one.
+    /// When the connection attempt or the oldest request in flight times out, if there is one.
     #[inline]
     pub(crate) fn deadline_ns(&self, timeouts: &Timeouts) -> Option<u64> {
         let whole_ns = |since_ns: u64| since_ns.saturating_add(timeouts.whole_ns);
@@ -228,7 +228,7 @@ impl Slot {
         match self.phase {
             Phase::Connecting => of_attempt_ns(self.connecting_since_ns, timeouts.connect_ns),
             Phase::Preface => of_attempt_ns(self.connecting_since_ns, u64::MAX),
-            // While its bytes lay unread, the handshake waited for this machine.
+            // The deadline excludes the time for which handshake bytes were unread, because this machine caused it.
             Phase::Handshaking => {
                 of_attempt_ns(self.handshake_since_ns + self.handshake_unread_ns, timeouts.handshake_ns)
             }

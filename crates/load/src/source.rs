@@ -35,7 +35,7 @@ pub(crate) struct Users {
     pub thinks: bool,
     /// The random numbers for pauses.
     pub rng: Pcg64Mcg,
-    /// Start of the first user and step to each further one, in nanoseconds after the start of the trial.
+    /// Start of the first user, and distance to each further one, in nanoseconds after the start of the trial.
     pub ramp: (f64, f64),
     /// Requests that all users together may still begin.
     pub quota: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Users {
     users: u64,
     /// Requests of each user.
     loops: u64,
-    /// Requests of the plan, if loops or requests bound it.
+    /// Total number of requests, if loops or requests bound it.
     planned: Option<u64>,
     /// The plan has a duration, which may end it before all its requests have begun.
     timed: bool,
@@ -64,10 +64,10 @@ impl RequestSource {
                 let slots = range.end - range.start;
                 let step = if *users > 0 { *ramp_up_ns as f64 / *users as f64 } else { 0.0 };
                 let by_loops = loops.map(|n| n * slots);
-                // In proportion to the users, so that users of all workers get the same number.
+                // In proportion to the users, so that each user gets the same number, whichever worker has it.
                 let by_requests = plan.requests.map(|n| share.part_in_proportion(n, *users));
                 let planned = match (by_loops, by_requests) {
-                    // Rows that are used only once may end the load before.
+                    // Rows that are used only once may end the load earlier.
                     _ if plan.script.as_ref().is_some_and(ScriptPlan::may_run_out) => None,
                     (Some(a), Some(b)) => Some(a.min(b)),
                     (a, b) => a.or(b),
@@ -115,7 +115,7 @@ impl RequestSource {
     }
 }
 
-/// What a slot does once requests have ended on it.
+/// The continuation of a slot after requests have ended on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterRequests {
     /// It returns to the pool.
@@ -151,7 +151,7 @@ impl RequestSource {
         }
     }
 
-    /// Number of slots that are opened before the start.
+    /// Number of slots that open their connections before the start.
     pub(crate) fn initial(&self) -> SlotId {
         match self {
             Self::Closed(_) => 0,
@@ -165,7 +165,7 @@ impl RequestSource {
         matches!(self, Self::Closed(users) if users.thinks)
     }
 
-    /// Whether the next request of a user is due as soon as its last answer is there.
+    /// Whether a user's next request is due as soon as its last answer has arrived.
     #[inline]
     pub(crate) fn follows_answers(&self) -> bool {
         matches!(self, Self::Closed(users) if !users.thinks)
@@ -180,7 +180,7 @@ impl RequestSource {
         }
     }
 
-    /// Whether a slot takes the next arrival, or the arrival is lost. `slots`: number of slots.
+    /// Whether a slot can take the next arrival, or the arrival is lost. `slots`: number of slots.
     #[inline]
     pub(crate) fn can_assign(&self, slots: usize) -> bool {
         match self {
@@ -195,7 +195,7 @@ impl RequestSource {
         }
     }
 
-    /// Whether the next arrival waits for a connection that gets free, see [`Pool::hold`].
+    /// Whether the next arrival waits for a busy connection to become free, see [`Pool::hold`].
     pub(crate) fn holds(&self) -> bool {
         matches!(self, Self::Open(pool) if pool.holds)
     }
@@ -216,7 +216,7 @@ impl RequestSource {
         }
     }
 
-    /// As [`Self::end_ns`], once this worker has sent all its arrivals.
+    /// As [`Self::end_ns`], but only once this worker has sent all its arrivals.
     #[inline]
     pub(crate) fn end_of_sent_ns(&self) -> Option<u64> {
         match self {
@@ -225,19 +225,19 @@ impl RequestSource {
         }
     }
 
-    /// Whether no request can begin any more. `has_duration`: the plan's duration ends the load.
+    /// Whether no further request can begin. `has_duration`: the plan's duration ends the load.
     pub(crate) fn is_exhausted(&self, since_start_ns: u64, has_duration: bool) -> bool {
         match self {
             Self::Closed(users) => users.active == 0 || users.quota == 0,
             Self::Open(pool) => match self.end_of_sent_ns() {
                 Some(end_ns) => since_start_ns >= end_ns,
-                // Without a known end: the duration ends sending or, without a duration, this worker's last arrival.
+                // Without a known end, the duration ends sending or, without a duration, this worker's last arrival does.
                 None => !has_duration && pool.schedule.peek_ns().is_none(),
             },
         }
     }
 
-    /// What a slot does once requests have ended on it.
+    /// The continuation of a slot after requests have ended on it.
     #[inline]
     pub(crate) fn after_requests(&self) -> AfterRequests {
         match self {
@@ -258,8 +258,8 @@ impl RequestSource {
         }
     }
 
-    /// The source's part of the trial's counts. `unsent` gets the due time of each arrival before `since_start_ns` that waits
-    /// for a connection.
+    /// Adds up the source's requests for the trial's counts. Calls `unsent` with the due time of each arrival before
+    /// `since_start_ns` that waits for a connection.
     pub(crate) fn conclude(
         &mut self,
         interrupted: bool,
@@ -295,7 +295,7 @@ impl Users {
         self.think_time.sample_ns(&mut self.rng)
     }
 
-    /// Counts a request of a user that may begin `loops_left` requests, this one included.
+    /// Counts a request of a user that may begin `loops_left` requests, including this one.
     #[inline]
     pub(crate) fn begin_request(&mut self, loops_left: u64) {
         self.started += u64::from(loops_left == self.loops);
@@ -309,8 +309,7 @@ impl Users {
         self.planned.filter(|_| !self.timed && !interrupted)
     }
 
-    /// Requests of the plan that should have begun and did not. With a duration, these are only the requests of users that
-    /// never started.
+    /// Requests of the plan that should have begun but did not. With a duration, only the requests of users that never started.
     pub(crate) fn left_out(&self, interrupted: bool) -> u64 {
         let Some(planned) = self.planned.filter(|_| !interrupted) else { return 0 };
         let not_begun = planned.saturating_sub(self.begun);

@@ -1,4 +1,4 @@
-//! The time series of a trial, merged from its workers. An interval lasts a second; in a short trial, a tenth.
+//! The time series of a trial, merged from its workers. An interval lasts one second, or a tenth of a second in a short trial.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Tick {
     /// The interval in the form of the result folder.
     pub fn interval(&self) -> Interval {
         let times = &self.response_time;
-        // An empty histogram says 0, which would be a time.
+        // An empty histogram reports 0, which would look like a time.
         let us = |ns: u64| (!times.is_empty()).then_some(ns as f64 / 1e3);
         Interval {
             end_s: self.end_ns as f64 / 1e9,
@@ -83,7 +83,7 @@ impl TickMerger {
         self.take_complete()
     }
 
-    /// Says that a worker has sent its last tick; returns the intervals that are complete now, in order.
+    /// Notes that a worker has sent its last tick; returns the intervals that are complete now, in order.
     pub fn worker_ended(&mut self) -> Vec<Tick> {
         self.running = self.running.saturating_sub(1);
         self.take_complete()

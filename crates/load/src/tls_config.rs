@@ -1,4 +1,4 @@
-//! The configuration of TLS that a plan asks for.
+//! The TLS configuration of a plan.
 
 use std::{
     env,
@@ -12,7 +12,7 @@ use tls::{AnyCertificate, ConfigError, Identity, Offer, certificate_fault, ident
 
 use crate::FieldMistake;
 
-/// Files in which systems keep the authorities that they trust: of Debian and Alpine, Fedora, openSUSE, the BSDs.
+/// Files of trusted authorities on common systems: Debian and Alpine, Fedora, openSUSE, the BSDs.
 const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -20,7 +20,7 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The configuration that the connections of a trial share.
+/// The TLS configuration that all connections of a trial share.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsConfig {
     /// The client's configuration, without resumption.
@@ -32,7 +32,7 @@ pub(crate) struct TlsConfig {
 }
 
 impl TlsConfig {
-    /// The configuration that a plan asks for.
+    /// The TLS configuration of a plan.
     ///
     /// # Errors
     /// The field that cannot be used, and why.
@@ -58,7 +58,7 @@ impl TlsConfig {
         };
         let mut client = match (&plan.certificate, &plan.key) {
             (Some(certificate), key) => {
-                // A file may have both.
+                // One file may hold both the certificate and the key.
                 let key = key.as_ref().unwrap_or(certificate);
                 let identity = Identity::read(certificate, key).map_err(|error| {
                     let is_of_key =

@@ -10,22 +10,22 @@ use record::{
 
 use crate::worker_result::WorkerResult;
 
-/// A percentile with fewer times beyond it is random.
+/// With fewer times beyond it, a percentile is too random to judge.
 const MIN_BEYOND: f64 = 10.0;
-/// A median of fewer times is random.
+/// A median of fewer times is too random to judge.
 const MIN_TIMES: u64 = 20;
 /// Share of the planned requests that may be unsent in a trial without goals.
 const MAX_UNSENT_SHARE: f64 = 0.01;
-/// Requests that leave later than this after their user's answer, in nanoseconds, contain work of a busy loop that no share
+/// If the 99th percentile of lateness is above this, in nanoseconds, requests were delayed by work of a busy loop that no share
 /// accounts for.
 const MAX_UNRECORDED_NS: u64 = 200_000;
-/// Absences that add up to a smaller share of the time for which threads waited for a processor do not explain it.
+/// If the absences add up to less than this share of the threads' waiting time, they do not explain the waiting.
 const MIN_EXPLAINED_WAIT: f64 = 0.5;
 /// Threads that wait for a processor for more than this share of the time cause a warning.
 pub(crate) const MAX_SILENT_WAIT_SHARE: f64 = 0.05;
 /// Threads that wait for a processor for more than this share of the time make a trial's times meaningless.
 const MAX_WAIT_SHARE: f64 = 0.25;
-/// Shorter trials, in nanoseconds, say nothing about processor use or lateness: the first wake-up dominates.
+/// Shorter trials, in nanoseconds, cannot be judged by processor use or lateness, because the first wake-up dominates.
 const MIN_TRIAL_NS: u64 = 200_000_000;
 /// Largest relative difference of the two sides of Little's law.
 const MAX_LITTLES_LAW_DIFFERENCE: f64 = 0.02;
@@ -60,17 +60,17 @@ pub(crate) fn littles_law_sides(result: &WorkerResult) -> (f64, f64) {
     let times_ns = sum(&result.http.service_time.observed)
         + sum(&result.http.service_time.censored)
         + result.failed_in_flight_ns;
-    // For the loop, a request is in flight until its answer is read.
+    // The loop counts a request as in flight until its answer is read.
     (result.in_flight_integral_ns / elapsed_ns, (times_ns + result.unread_ns) / elapsed_ns)
 }
 
-/// Share of the time (0 to 1) for which the generator's threads waited for a processor, if the kernel counts it.
+/// Share of the time (0 to 1) for which the generator's threads waited for a processor, if the kernel reports it.
 pub(crate) fn processor_wait_share(result: &WorkerResult) -> Option<f64> {
     let elapsed_s = result.elapsed_ns.max(1) as f64 / 1e9;
     Some(result.http.cpu.runqueue_wait_s? / elapsed_s / f64::from(result.http.cpu.threads.max(1)))
 }
 
-/// Upper bound of the ratio of the throughput without the generator's absences to the measured one.
+/// Upper bound of the ratio of the throughput without absences of the generator to the measured throughput.
 ///
 /// In a closed load, a user that begins its next request late sends fewer requests. In an open load, the delay of requests
 /// at the end of sending also delays their answers.
@@ -105,20 +105,20 @@ pub(crate) fn is_decided_by_refusals(plan: &HttpPlan, result: &WorkerResult) -> 
     }
 }
 
-/// In words, the share of the time in which the generator was present, and its longest absence: `sound for 93 % of 10 s (longest stall
+/// The share of the time in which the generator was present, and its longest absence, in words: `sound for 93 % of 10 s (longest stall
 /// 38.0 ms)`.
 pub fn soundness_in_words(http: &HttpTrial, elapsed_s: f64) -> String {
     let share = http.away.total_s / elapsed_s.max(1e-9) / f64::from(http.cpu.threads.max(1));
     let percent = 100.0 * (1.0 - share.min(1.0));
-    // The share of a generator that was away must not be rounded up to 100 %.
+    // A trial with absences must not be rounded up to 100 %.
     let percent = if percent >= 99.0 { (percent * 10.0).floor() / 10.0 } else { percent.floor() };
     let elapsed = show_nominal_time_ns((elapsed_s * 10.0).round() as u64 * 100_000_000);
     let longest = show_time_ns((http.away.longest_s * 1e9) as u64);
     format!("sound for {percent} % of {elapsed} (longest stall {longest})")
 }
 
-/// In words, what the sound windows of a trial show: `; in the 81 % of the time that no stall touched, p50 0.41 ms, p99 1.10 ms`. None
-/// if they have too few times.
+/// The result of a trial's sound windows, in words: `; in the 81 % of the time that no stall touched, p50 0.41 ms, p99 1.10 ms`.
+/// `None` if the windows have too few times.
 pub fn sound_time_in_words(sound: &SoundTime, elapsed_s: f64) -> Option<String> {
     let count = sound.response_time.count() as f64;
     let known = percentile::usual().filter(|known| count * (1.0 - known.quantile) >= MIN_BEYOND);
@@ -131,7 +131,7 @@ pub fn sound_time_in_words(sound: &SoundTime, elapsed_s: f64) -> Option<String> 
         .then(|| format!("; in the {percent} % of the time that no stall touched, {}", known.join(", ")))
 }
 
-/// The generator's absences leave even the median of the response time open.
+/// Because of the generator's absences, even the median of the response time is uncertain.
 fn late(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     let times = &result.http.response_time;
     let median = times.percentile(0.5);
@@ -148,7 +148,7 @@ fn late(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     })
 }
 
-/// In words, how many planned requests the generator itself did not send; none if it sent all.
+/// The number of planned requests that the generator did not send, in words; `None` if it sent all.
 pub(crate) fn unsent_in_words(result: &WorkerResult) -> Option<String> {
     let (unsent, scheduled) = (result.http.counts.never_sent_own(), result.http.counts.scheduled);
     (unsent > 0).then(|| {
@@ -156,7 +156,7 @@ pub(crate) fn unsent_in_words(result: &WorkerResult) -> Option<String> {
     })
 }
 
-/// More requests were not sent than the goals allow to be lost, or than a hundredth without goals. Fewer are counted and reported.
+/// More requests were unsent than the goals allow to lose, or more than 1 % without goals. Fewer are only counted and reported.
 pub(crate) fn rate_not_reached(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     let counts = &result.http.counts;
     let allowed =
@@ -165,10 +165,10 @@ pub(crate) fn rate_not_reached(plan: &HttpPlan, result: &WorkerResult) -> Option
     Some((VoidRule::RateNotReached, evidence))
 }
 
-/// Whether a generator without processor time left shortened what it measured, and changed nothing else: users whose requests
-/// left as soon as their answers were read. Such a loop sends evenly, one answer's work apart, so no burst of its own queues in
-/// the target. Arrivals of an open load that a busy loop holds up for less than a millisecond each are in no share, though
-/// they queue in bursts; nor is the delay of a request behind others that are read with it (`--pipeline`).
+/// Whether a lack of processor time only lengthened times: requests of users left as soon as their answers were read. Such a
+/// loop sends evenly, at intervals of the work for one answer, so it causes no burst that queues in the target. This does not
+/// hold for an open load: a busy loop delays its arrivals by less than a millisecond each, which no share accounts for, and
+/// sends them in bursts. Nor does it hold with `--pipeline`, where a request is delayed by others that are read with it.
 pub(crate) fn is_only_slowed(plan: &HttpPlan, result: &WorkerResult) -> bool {
     let is_closed = matches!(plan.load, LoadModel::Closed { .. }) && plan.pipeline <= 1;
     is_closed && result.http.lateness.quantile_ns(0.99) <= MAX_UNRECORDED_NS
@@ -179,7 +179,7 @@ fn cpu_exhausted(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, St
     exhausted_in_words(plan, result).filter(|_| is_judged).map(|evidence| (VoidRule::CpuExhausted, evidence))
 }
 
-/// In words, that the generator had no processor time left; none if it had.
+/// Reports in words that the generator had no processor time left; `None` if it had.
 pub(crate) fn exhausted_in_words(plan: &HttpPlan, result: &WorkerResult) -> Option<String> {
     let cpu = &result.http.cpu;
     (cpu.is_used_up() && result.elapsed_ns >= MIN_TRIAL_NS).then(|| {
@@ -194,9 +194,9 @@ pub(crate) fn exhausted_in_words(plan: &HttpPlan, result: &WorkerResult) -> Opti
     })
 }
 
-/// The generator's threads waited too long for a processor, and the absences that the loop noticed do not explain it, so that no
-/// share bounds the effect of the waiting. The rule judges only trials with goals: of open loads, and of closed loads whose goals
-/// bound a time. `study::judge` revokes it if every goal was met.
+/// The generator's threads waited too long for a processor, and the absences that the loop noticed do not explain the waiting, so
+/// no share bounds its effect. The rule judges only trials with goals, and of closed loads only those with a goal that bounds a
+/// time. `study::judge` revokes it if every goal was met.
 fn processor_shared(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     let decision = plan.decides?;
     let is_open = matches!(plan.load, LoadModel::Open { .. });
@@ -261,7 +261,7 @@ fn accounting(_: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)>
         ("completed", c.completed, "response times recorded", result.http.response_time.observed.count()),
         ("completed", c.completed, "service times recorded", result.http.service_time.observed.count()),
     ];
-    // A lost worker process takes its figures along; `worker_lost` reports that.
+    // The figures of a lost worker process are missing; `worker_lost` reports that.
     let broken: Vec<String> = checks
         .iter()
         .filter(|(_, left, _, right)| left != right && result.lost_workers == 0)

@@ -39,13 +39,13 @@ pub struct Route {
 pub struct Event {
     /// The connection's slot.
     pub slot: SlotId,
-    /// The generation given to [`Wire::watch`]. An older generation belongs to a connection that was closed since.
+    /// The generation given to [`Wire::watch`]. An older generation belongs to a connection that has been closed since then.
     pub generation: u32,
     /// The connection has bytes, an end of stream or an error to read.
     pub readable: bool,
     /// The connection takes bytes, or its connection attempt has ended.
     pub writable: bool,
-    /// The peer has closed its side, or the connection is broken.
+    /// The peer has closed its side, or the connection has failed.
     pub closed: bool,
 }
 
@@ -56,14 +56,14 @@ pub enum ConnectionError {
     Kernel(Errno),
     /// TLS ended the connection.
     Tls(tls::Failure),
-    /// The peer ended the stream in a way that an attacker could imitate: bytes may be missing.
+    /// The peer ended the stream without TLS's end alert, as an attacker could: bytes may be missing.
     CutOff,
-    /// The proxy opened no tunnel. It answered with this status, with 0 if its answer was no HTTP; none if it closed.
+    /// The proxy opened no tunnel. The status of its answer; 0 if the answer was not HTTP, `None` if it closed the connection.
     Proxy(Option<u16>),
 }
 
 impl ConnectionError {
-    /// The call would have to wait.
+    /// The operation would block.
     pub const AGAIN: Self = Self::Kernel(Errno::AGAIN);
 }
 
@@ -90,7 +90,7 @@ pub struct Agreed {
 pub struct PrefaceStep {
     /// Whether it is complete.
     pub is_done: bool,
-    /// As [`HandshakeStep::unread_ns`].
+    /// See [`HandshakeStep::unread_ns`].
     pub unread_ns: Option<u64>,
 }
 
@@ -99,9 +99,9 @@ pub struct PrefaceStep {
 pub struct HandshakeStep {
     /// What was agreed, once the handshake is done.
     pub agreed: Option<Agreed>,
-    /// For how long the bytes that this step read had been unread, in nanoseconds, the longest of them; `None` if unknown.
+    /// The longest time for which a byte that this step read had been unread, in nanoseconds; `None` if unknown.
     pub unread_ns: Option<u64>,
-    /// Whether bytes may be there that no further event reports.
+    /// Whether unread bytes may remain for which no further event comes.
     pub may_have_more: bool,
 }
 
@@ -110,10 +110,10 @@ pub struct HandshakeStep {
 pub struct Received {
     /// Number of bytes; 0 at the end of the stream.
     pub bytes: usize,
-    /// Whether bytes may be left that no further event reports. The end of the stream may be left in any case.
+    /// Whether unread bytes may remain for which no further event comes. The end of the stream may be unread in any case.
     pub may_have_more: bool,
-    /// When this machine received the last of these bytes, on the wire's clock, if known. After a loss on the way the bytes
-    /// became readable later: see [`Wire::readable_for_ns`].
+    /// When this machine received the last of these bytes, on the wire's clock, if known. After packet loss, the bytes became
+    /// readable later: see [`Wire::readable_for_ns`].
     pub received_ns: Option<u64>,
 }
 
@@ -124,7 +124,7 @@ pub enum Wake {
     Loosely,
     /// At the first event, or at the given time to the microsecond, which needs polling.
     Exactly,
-    /// At the first event or at about the given time, but at the earliest after this number of nanoseconds, so that several
+    /// At the first event or at about the given time, but not before this number of nanoseconds has passed, so that several
     /// events are handled together.
     Batched(u64),
 }
@@ -142,28 +142,28 @@ pub struct Waited {
 
 /// A clock and the connections of one worker.
 pub trait Wire {
-    /// Whether a connection needs a handshake of its own after TCP's, before it takes requests.
+    /// Whether a connection needs its own handshake after TCP's before it takes requests.
     const HAS_HANDSHAKE: bool = false;
-    /// Whether [`Self::receive`] drops bytes at less cost than it receives them.
+    /// Whether [`Self::receive`] can drop bytes at a lower cost than receiving them.
     const DISCARDS: bool = true;
 
-    /// Nanoseconds of a monotonic clock.
+    /// The time on a monotonic clock, in nanoseconds.
     fn now_ns(&self) -> u64;
 
-    /// Starts a connection attempt in an empty slot, without waiting for its end.
+    /// Starts a connection attempt in an empty slot, without waiting for its result.
     ///
     /// # Errors
-    /// The kernel's error if the attempt fails at once; [`Self::connect_result`] gives a later one.
+    /// The kernel's error if the attempt fails at once; [`Self::connect_result`] returns a later error.
     fn connect(&mut self, slot: SlotId, route: &Route) -> Result<(), Errno>;
 
-    /// Asks for events of a slot: input, end and errors always, and `writable` if wanted. Events are edge-triggered: read
-    /// until [`ConnectionError::AGAIN`], or until [`Received`] says that no more is there.
+    /// Asks for events of a slot: input, end of stream and errors always, `writable` if requested. Events are edge-triggered:
+    /// read until [`ConnectionError::AGAIN`], or until [`Received`] says that nothing is left.
     ///
     /// # Errors
     /// When the kernel has no memory for it.
     fn watch(&mut self, slot: SlotId, generation: u32, writable: bool) -> Result<(), Errno>;
 
-    /// The result of a connection attempt. To be called once the slot is writable or closed.
+    /// The result of a connection attempt. Call it once the slot is writable or closed.
     ///
     /// # Errors
     /// Why the attempt failed.
@@ -177,7 +177,7 @@ pub trait Wire {
     /// Advances the preface of an established connection as far as possible without waiting.
     ///
     /// # Errors
-    /// Why the connection is of no use.
+    /// Why the connection cannot be used.
     fn preface(&mut self, slot: SlotId) -> Result<PrefaceStep> {
         let _ = slot;
         Ok(PrefaceStep { is_done: true, unread_ns: Some(0) })
@@ -186,17 +186,17 @@ pub trait Wire {
     /// Advances the handshake of an established connection as far as possible without waiting.
     ///
     /// # Errors
-    /// Why there is no session.
+    /// Why the handshake failed.
     fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep> {
         let _ = slot;
         Ok(HandshakeStep { agreed: None, unread_ns: None, may_have_more: false })
     }
 
-    /// Sends as many bytes as the kernel takes, and returns their number.
+    /// Sends as many bytes as the kernel accepts, and returns their number.
     ///
     /// # Errors
-    /// [`ConnectionError::AGAIN`] when the kernel takes none, or the connection is not open yet: the next call must begin
-    /// with the same bytes.
+    /// [`ConnectionError::AGAIN`] if the kernel accepts none, or the connection is not open yet: the next call must begin with
+    /// the same bytes.
     fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize>;
 
     /// Receives bytes into `buffer`. With `discard`, drops up to `buffer.len()` bytes instead; the content of the buffer is
@@ -206,17 +206,17 @@ pub trait Wire {
     /// [`ConnectionError::AGAIN`] when no bytes have arrived.
     fn receive(&mut self, slot: SlotId, buffer: &mut [u8], discard: bool) -> Result<Received>;
 
-    /// For how long the last bytes have been readable: lower and upper bound in nanoseconds. Only for a connection that has
-    /// received bytes out of sequence: there, received bytes may have waited for a retransmission of earlier ones.
+    /// How long the last bytes have been readable: lower and upper bound in nanoseconds. `None` unless the connection has
+    /// received bytes out of sequence: only then may received bytes have waited for a retransmission of earlier ones.
     fn readable_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>>;
 
     /// How long TCP's handshake of an established connection took, in nanoseconds, if known.
     fn round_trip_ns(&self, slot: SlotId) -> Option<u64>;
 
-    /// For how long a connection has been open that has not received bytes yet: lower and upper bound in nanoseconds, if known.
+    /// How long a connection that has not received any bytes yet has been open: lower and upper bound in nanoseconds, if known.
     fn open_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>>;
 
-    /// This side's address of an open connection, if it has one.
+    /// The local address of an open connection, if it has one.
     fn local_address(&self, slot: SlotId) -> Option<SocketAddr> {
         let _ = slot;
         None
@@ -225,7 +225,7 @@ pub trait Wire {
     /// Closes a slot's connection and empties the slot.
     fn close(&mut self, slot: SlotId);
 
-    /// Waits for events until a time, or without one. A wait ends after some 50 milliseconds in any case, so that the caller
+    /// Waits for events until a time, or without a time limit. Every wait ends after about 50 milliseconds, so that the caller
     /// can check whether to stop.
     fn wait(&mut self, until_ns: Option<u64>, wake: Wake, events: &mut Vec<Event>) -> Waited;
 
@@ -234,8 +234,8 @@ pub trait Wire {
         0
     }
 
-    /// Time spent inside [`Self::wait`], asleep or polling, in nanoseconds. For the rest of the time the loop was at work, or
-    /// waited for a processor.
+    /// Time spent inside [`Self::wait`], asleep or polling, in nanoseconds. In the remaining time the loop was working, or
+    /// waiting for a processor.
     fn waited_ns(&self) -> u64;
 
     /// Time spent polling inside [`Self::wait`] for a precise wake-up, in nanoseconds.

@@ -35,8 +35,8 @@ use crate::{
     worker_result::WorkerResult,
 };
 
-/// Most connection attempts at a time before the start. It is below every usual accept queue (nginx 511, old kernels 128):
-/// an overflow would cost a second per lost SYN.
+/// Most concurrent connection attempts before the start. The limit is below every usual accept queue (nginx 511, old kernels
+/// 128), because an overflow would cost a second per lost SYN.
 const MAX_CONNECTING: usize = 100;
 /// Size of the receive buffer, which all connections of a worker share.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -51,14 +51,14 @@ pub struct Worker<W: Wire, X: Exchange> {
     /// Index of this worker's first slot among those of all workers, to spread the routes.
     first_slot: u64,
     absences: Absences,
-    /// The largest delay by absences since the planned end of sending.
+    /// The largest delay by absences after the planned end of sending.
     delay_at_end_ns: u64,
-    /// When the clock was read last.
+    /// The last reading of the clock.
     clock_read_ns: u64,
     /// When the last wait began. Earlier waits have reported everything that had happened by then.
     wait_began_ns: u64,
     has_answers: bool,
-    /// The slot that sent something since the clock was read.
+    /// The slot that has sent something since the clock was last read.
     just_sent: Option<SlotId>,
     /// Whether the kernel gave the receive time of the last bytes.
     has_receive_stamp: bool,
@@ -67,7 +67,7 @@ pub struct Worker<W: Wire, X: Exchange> {
     /// Exponentially weighted mean of the service time, in nanoseconds.
     mean_service_ns: u64,
     timers: BinaryHeap<Reverse<(u64, SlotId, Timer)>>,
-    /// Slots whose next step is deferred to the next pass, so that immediate failures cannot recurse.
+    /// Slots whose next step is deferred to the next pass, because immediate failures would otherwise recurse.
     deferred: Vec<(SlotId, Deferred)>,
     recorder: Recorder,
     buffer: Vec<u8>,
@@ -75,26 +75,26 @@ pub struct Worker<W: Wire, X: Exchange> {
     sending: bool,
     timeouts: Timeouts,
     lifetime: Option<Lifetime>,
-    /// A connection takes requests as soon as TCP has made it: nothing comes before them.
+    /// A connection takes requests as soon as TCP is established, without a preface or handshake.
     sends_at_once: bool,
-    /// Requests assigned to slots that have not ended.
+    /// Number of requests in slots that have not ended.
     assigned: u64,
-    /// Requests that are not the first of their iteration.
+    /// Number of requests that are not the first of their iteration.
     continued: u64,
-    /// Iterations that pause before their next request.
+    /// Number of iterations that pause before their next request.
     paused: u64,
     connecting: usize,
     has_long_bodies: bool,
-    /// Requests may be sent again.
+    /// Requests may be repeated, because their method is idempotent.
     is_idempotent: bool,
     early_send_failures: u32,
-    /// A user is reconnecting: another immediate failure must not recurse.
+    /// A user is reconnecting; another immediate failure is deferred so that it cannot recurse.
     reconnecting: bool,
     t0_ns: u64,
     fault_counter: u64,
 }
 
-/// What a worker returns at the end.
+/// The results of a worker.
 pub struct Finished<W> {
     /// What the worker measured.
     pub result: WorkerResult,
@@ -106,7 +106,7 @@ pub struct Finished<W> {
     pub(crate) wire: W,
 }
 
-/// What a slot does in the next pass.
+/// The deferred step of a slot.
 #[derive(Debug, Clone, Copy)]
 enum Deferred {
     /// It begins its user's next request.
@@ -121,17 +121,17 @@ enum Timer {
     Begin,
     /// A user goes on with the next request of its iteration.
     Step,
-    /// The deadline of a slot is to be checked.
+    /// The deadline of a slot must be checked.
     Deadline,
     /// A slot retries its request.
     Retry,
 }
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
-    /// A worker for a share of the plan, with its script if it has one. `wire` makes the wire for a number of slots.
+    /// A worker for a share of the plan, with the plan's script if any. `wire` creates the wire for a number of slots.
     ///
     /// # Errors
-    /// Whatever `wire` fails with.
+    /// The errors of `wire`.
     pub fn new<E>(
         plan: Arc<HttpPlan>,
         share: Share,
@@ -287,7 +287,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let just_sent = self.just_sent.take();
         if gap_ns >= MIN_ABSENCE_NS {
             self.record_absence(now_ns, gap_ns);
-            // Whether the absence came before or after the last send is unknown: its requests may have waited for it.
+            // The absence may have come before or after the last send, so the requests of that send may have waited for it.
             if let Some(slot) = just_sent.map(|id| &mut self.slots[id as usize]) {
                 let last_ns = slot.requests.back().map_or(0, |request| request.sent_ns);
                 let along = slot.requests.iter_mut().rev().take_while(|request| request.sent_ns == last_ns);
@@ -299,15 +299,15 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Ends the delay by absences if every due request has been sent.
     fn check_caught_up(&mut self) {
         let now_ns = self.clock();
-        // Requests that left together are answered together: the next ones find connections only when none has waited for the time
-        // of an answer.
+        // Requests that left together are answered together. A held arrival shows that this is still so: the load counts as
+        // recovered only if none was held during the last mean service time.
         let mean_service_ns = self.mean_service_ns;
         let pool = self.source.pool();
         let are_apart = pool.is_none_or(|pool| {
             pool.held_at.is_none() || now_ns.saturating_sub(pool.last_held_ns) > mean_service_ns
         });
         if are_apart && self.next_arrival_ns().is_none_or(|due_ns| due_ns > now_ns) {
-            // Users without pauses are all at the target again as soon as they have sent.
+            // Users without pauses all have a request at the target again as soon as they have sent.
             match self.source.follows_answers() {
                 true => self.absences.end_delay(now_ns),
                 false => self.absences.caught_up(now_ns, self.load_state()),
@@ -321,14 +321,14 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// The load state; requests whose connections are still being opened count as in flight.
+    /// The state of the load; requests whose connections are still being opened count as in flight.
     #[inline]
     fn load_state(&self) -> LoadState {
         LoadState { in_flight: self.assigned, begun: self.recorder.ended() + self.assigned }
     }
 
     fn start_users(&mut self) {
-        // A user that thinks pauses after each request: each of its pipelined requests has a timer of its own.
+        // A user with think time pauses after each request, so each of its pipelined requests has its own timer.
         let timers = if self.source.pauses() { self.plan.pipeline } else { 1 };
         for index in 0..self.slots.len() {
             let Some(start_ns) = self.source.user_starts_ns(index) else { return };
@@ -359,7 +359,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 Phase::Connecting => {
                     if event.writable || event.closed {
                         self.connect_ended(event.slot);
-                        // Bytes that came with the peer's last handshake packet have no event of their own.
+                        // Bytes that arrived with the peer's last handshake packet cause no further event.
                         if event.readable && self.slots[event.slot as usize].phase == Phase::Open {
                             self.read(event.slot, event.closed);
                         }

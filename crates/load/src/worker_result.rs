@@ -11,8 +11,8 @@ pub struct WorkerResult {
     pub http: HttpTrial,
     /// Requests completed before sending ended.
     pub completed_in_time: u64,
-    /// Sum over users of the time from their start to their last answer; for users that think, to the time at which the
-    /// request after that answer was due.
+    /// Sum over users of the time from their start to their last answer; with think time, to the time at which the next request
+    /// was due.
     pub users_span_ns: f64,
     /// Users of a closed load that had an answer.
     pub users: u64,
@@ -26,30 +26,30 @@ pub struct WorkerResult {
     pub in_flight_integral_ns: f64,
     /// Time in flight of requests that failed after they were sent.
     pub failed_in_flight_ns: f64,
-    /// Requests that the plan has by closed form, if that number is known and the trial ran to its end.
+    /// Number of requests in the plan by closed form, if it is known and the trial ran to its end.
     pub planned: Option<u64>,
-    /// Stopped early by the user.
+    /// The user stopped the trial early.
     pub interrupted: bool,
-    /// Worker processes lost.
+    /// Number of lost worker processes.
     pub lost_workers: u64,
     /// Sum over answered requests of the time between an answer's arrival and its reading, in nanoseconds.
     pub unread_ns: f64,
-    /// Sum over the requests of a closed load of the time by which the generator began them late. Delays below
+    /// Sum over the requests of a closed load of the time by which the generator began them late, in nanoseconds. Delays below
     /// `MIN_ABSENCE_NS` are left out.
     pub users_delayed_ns: f64,
-    /// By how much requests may have been delayed when sending ended, in nanoseconds.
+    /// Largest possible delay of requests when sending ended, in nanoseconds.
     pub delay_at_end_ns: u64,
     /// Every goal was missed before the end: no further connections were opened.
     #[serde(default)]
     pub opened_no_more: bool,
-    /// For each worker that could not write its receipts of events: why.
+    /// The error of each worker that could not write its receipts of events.
     pub lost_receipts: Vec<String>,
     /// Why the log of requests could not be written.
     #[serde(default)]
     pub lost_log: Option<String>,
 }
 
-/// Requests of a source: scheduled, to be reached if known, left out.
+/// Requests of a source: scheduled, required (if known) and left out.
 pub(crate) struct SourceTotals {
     pub scheduled: u64,
     pub planned: Option<u64>,

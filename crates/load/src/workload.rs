@@ -35,12 +35,12 @@ const TLS: &str = "TLS, with an https:// URL";
 const CONNECTIONS: &str = "Connections";
 const MACHINE: &str = "Machine";
 
-/// Requests per second that one worker thread is expected to carry, for the default number of threads.
+/// Requests per second that one worker thread is expected to handle, for the default number of threads.
 const RATE_PER_THREAD: f64 = 50_000.0;
-/// Default of the longest polling before a send, in nanoseconds.
+/// Default of the longest time of polling before a send, in nanoseconds.
 const DEFAULT_SPIN_NS: u64 = 500_000;
 
-/// The settings that the user has fixed, so that the pre-flight check must not change them.
+/// The settings that the user has fixed and the pre-flight check must not change.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FixedByUser {
     /// The number of worker processes.
@@ -290,8 +290,8 @@ impl HttpWorkload {
         mistakes.into_result(plan)
     }
 
-    /// The statuses that count as success by default. A redirected event is not stored, and a redirect that should have been
-    /// followed was not, so that 3xx is no success there.
+    /// The default statuses of success. 3xx is no success for events or if redirects are followed: a redirected event is not
+    /// stored, and a redirect that remains was not followed.
     fn default_expect(&self) -> StatusSet {
         match self.events.is_some() || self.redirects.is_some() {
             true => StatusSet::acknowledged(),

@@ -1,8 +1,8 @@
-//! Worker processes on this machine: copies of this program that exchange JSON messages, one a line, over their standard
-//! input and output.
+//! Worker processes on this machine: copies of this program that exchange JSON messages with it, one per line, over
+//! standard input and output.
 //!
-//! A worker never outlives its parent: the kernel kills it when the parent ends in any way. A closed standard input asks it
-//! to stop.
+//! A worker never outlives its parent: the kernel kills it when the parent ends in any way. Closing a worker's standard
+//! input asks it to stop.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -32,7 +32,7 @@ pub struct Processes<M> {
 pub enum Output<M> {
     /// A message.
     Message(M),
-    /// The end of the output, or a line that is no message: the worker is lost.
+    /// The end of the output, or a line that is not a message: the worker is lost.
     Ended,
 }
 
@@ -71,7 +71,7 @@ impl<M: DeserializeOwned + Send + 'static> Processes<M> {
             let output = child.stdout.take();
             group.workers.push(WorkerProcess { child, input });
             let sender = sender.clone();
-            // Not by thread::spawn, which panics if no thread can be started.
+            // thread::spawn would panic if no thread can be started.
             thread::Builder::new().spawn(move || {
                 let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
                 for line in lines.map_while(Result::ok) {
@@ -108,7 +108,7 @@ impl<M: DeserializeOwned + Send + 'static> Processes<M> {
     /// Sends a message to all workers. Those that have ended are skipped.
     pub fn send_all(&mut self, message: &impl Serialize) {
         for index in 0..self.workers.len() {
-            // The output of a worker that has ended says so.
+            // `receive` reports a worker that has ended.
             let _ = self.send(index, message);
         }
     }
@@ -130,7 +130,7 @@ impl<M> Drop for Processes<M> {
     fn drop(&mut self) {
         for worker in &mut self.workers {
             worker.input = None;
-            // A child that was not waited for keeps its process id, so that this cannot kill another process.
+            // A child that was not waited for keeps its process ID, so this cannot kill another process.
             let _ = worker.child.kill();
         }
         for worker in &mut self.workers {
@@ -153,7 +153,7 @@ where
     let (sender, messages) = mpsc::channel();
     thread::Builder::new().spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
-            // Reads on even if the receiver was dropped, to see the end of the input.
+            // Reads on even if the receiver was dropped, to detect the end of the input.
             match serde_json::from_str(&line) {
                 Ok(message) => drop(sender.send(message)),
                 Err(_) => break,

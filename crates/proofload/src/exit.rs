@@ -11,9 +11,9 @@ pub enum Exit {
     GoalsNotMet,
     /// Wrong use, a plan that does not fit the machine, or an operation that failed.
     WrongUse,
-    /// Nothing may be concluded: the instrument may have been the limit.
+    /// Nothing can be concluded: the instrument may have been the limit.
     Void,
-    /// Interrupted; what was measured so far is written and marked as interrupted.
+    /// Interrupted; the results so far are written and marked as interrupted.
     Interrupted,
     /// The reader of standard output has closed it; the status is that of a program killed by SIGPIPE.
     StdoutClosed,

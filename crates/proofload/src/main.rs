@@ -32,7 +32,7 @@ struct Cli {
     command: Command,
 }
 
-// Commands are described at their `Args` types: a doc comment here would replace the long help there.
+// Commands are described at their `Args` types: a doc comment here would replace the long help of those types.
 #[derive(Debug, Subcommand)]
 enum Command {
     Http(Box<commands::http_args::HttpArgs>),
@@ -94,7 +94,7 @@ fn main() -> std::process::ExitCode {
             return status;
         }
     };
-    // A file beyond the size limit (`ulimit -f`) gives a write error then, and does not kill the process.
+    // With a handler, a file beyond the size limit (`ulimit -f`) causes a write error instead of killing the process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
     let exit = match cli.command {
         Command::Http(arguments) => commands::http::run(&arguments),
@@ -130,7 +130,7 @@ fn run_programs() -> Result<exit::Exit, exit::Refusal> {
     command::supervisor::run().map(|()| exit::Exit::GoalsMet).map_err(exit::Refusal::one)
 }
 
-/// Prints the mistake in the command line, with its secrets masked, or the help that was asked for.
+/// Prints the mistake in the command line, with its secrets masked, or the requested help.
 fn print_error(error: &clap::Error) -> std::process::ExitCode {
     // A word may have bytes that are not UTF-8.
     std::env::args_os().for_each(|word| secrets::mask::learn_argument(&word.to_string_lossy()));
@@ -155,7 +155,7 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
         }
     }
-    // The words after -- are a line of curl, not a value that begins with a hyphen.
+    // The words after -- are a line of curl, so the tip about values that begin with a hyphen is wrong.
     if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
         tips.retain(|tip| !tip.to_string().contains("as a value"));
         if !tips.is_empty() {

@@ -12,7 +12,7 @@ mod wrap;
 
 use record::Span;
 
-/// A time in words as a column shows it, with its `≥` close to it.
+/// A time in words for a column, with its `≥` directly before it.
 fn marked(time: Span, show: impl Fn(u64) -> String) -> String {
     time.in_words(|ns| show(ns as u64)).replace("≥ ", "≥")
 }

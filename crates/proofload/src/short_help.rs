@@ -7,7 +7,7 @@ const PROGRAM: &str = "proofload";
 /// Width that help is made for, in characters.
 const MAX_WIDTH: usize = 100;
 
-/// The commands by what they are for.
+/// The commands by purpose.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Measure", &["http", "limit", "run", "report", "compare", "serve"]),
     ("Network", &["lab", "link"]),
@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("This machine", &["host", "clean"]),
 ];
 
-/// Commands that take the lines of other programs.
+/// Commands that accept command lines of other programs.
 const OF_OTHERS: [&str; 3] = ["wrk", "wrk2", "ab"];
 
 /// The parts of a command's short help besides its arguments.
@@ -42,7 +42,8 @@ fn short_helps() -> impl Iterator<Item = ShortHelp> {
     })
 }
 
-/// The short help, if these words of a command line ask for one. `cli` is made only then: most starts are not for help.
+/// The short help, if these words of a command line request one. `cli` is called only then, because most starts need no
+/// help.
 pub(crate) fn requested_help(cli: impl FnOnce() -> Command, words: &[String]) -> Option<String> {
     let before_others = words.iter().skip(1).take_while(|word| *word != "--");
     if !before_others.clone().any(|word| word == "-h") {
@@ -116,7 +117,7 @@ fn first_clause(help: &str) -> &str {
     help[..ends.min().unwrap_or(help.len())].trim_end_matches('.')
 }
 
-/// The text up to its last comma that fits.
+/// The text if it fits, otherwise its part before the last comma that fits.
 fn cut(text: &str, width: usize) -> &str {
     if text.chars().count() <= width {
         return text;
@@ -170,7 +171,7 @@ mod tests {
             if words[0] == "proofload" {
                 let read =
                     crate::Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{example}: {error}"));
-                // The other examples name files and hosts of the reader.
+                // The other examples name files and hosts that only the reader has.
                 if matches!(read.command, crate::Command::Limit(_)) {
                     crate::readme_tests::plan(&read.command, &load::MachineLimits::EXAMPLE)
                         .unwrap_or_else(|mistakes| panic!("{example}: {mistakes}"));

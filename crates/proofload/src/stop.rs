@@ -12,8 +12,9 @@ use signal_hook::{
 
 use crate::exit::{Refusal, Result};
 
-/// The flag of [`files::stop`], which the first SIGINT, SIGTERM or SIGHUP sets, so that the command ends cleanly. A second SIGINT ends the program at
-/// once with status 130; a second SIGTERM does not, because timeout(1) sends it twice.
+/// The flag of [`files::stop`], which the first SIGINT, SIGTERM or SIGHUP sets, so that the command ends cleanly. A
+/// second SIGINT ends the program at once with status 130. A second SIGTERM does not, because timeout(1) sends it
+/// twice.
 pub(crate) fn on_signal() -> Result<Arc<AtomicBool>> {
     let stop = files::stop();
     let failed = |signal, e| Refusal::one(format_args!("cannot handle signal {signal}: {e}"));

@@ -1,4 +1,4 @@
-//! Tests that every option which takes a file of text reads it as all others do: `record::input` names another encoding.
+//! Tests that every option for a text file reads it in the same way: `record::input` reports another encoding.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -7,7 +7,8 @@ use load::MachineLimits;
 
 use super::{Cli, Command, commands, readme_tests::plan};
 
-/// Options that take a file of text, as `command --option` or `command <NAME>`, and a line that has it read. `limit` has those of `http`.
+/// Options for a text file, as `command --option` or `command <NAME>`, each with a line that reads it. `limit` has
+/// those of `http`.
 const TEXTS: &[(&str, &str)] = &[
     ("http --header", "http http://127.0.0.1:1 -H @FILE"),
     ("http --events", "http http://127.0.0.1:1 --events=@FILE"),
@@ -29,7 +30,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("host check <files>", "host check FILE"),
 ];
 
-/// Options of any command that take another file: an output, bytes, a certificate, a folder, or a file of another program's.
+/// Options of any command for other files: an output, bytes, a certificate, a folder, or another program's file.
 const OTHERS: &[&str] = &[
     "--json",
     "--hlog",
@@ -70,7 +71,7 @@ const OTHERS: &[&str] = &[
     "--tls-key",
 ];
 
-/// The options of the program that take a file, as its help says.
+/// The options of the program that take a file, according to its help.
 fn options() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut cli = Cli::command();
@@ -139,7 +140,7 @@ fn every_file_of_text_is_read_alike() {
             let refused = read(&words).expect_err(option);
             assert!(refused.contains(why), "{option}: {refused}");
         }
-        // A text that starts nothing has the same mistakes with a byte order mark and the line ends of Windows.
+        // A text that begins no valid file has the same mistakes with a byte order mark and Windows line ends.
         let [plain, dressed] = ["# one\n?? x\n", "\u{feff}# one\r\n?? x\r\n"].map(|text| {
             fs::write(&file, text).unwrap();
             read(&words)

@@ -1,5 +1,6 @@
-//! Tests that `tests/data/values.txt` has every option of every command and every key of a study. It says which of them are texts
-//! of a request, so that `${NAME}` in them is a variable: a test from outside sends hostile values through each of these.
+//! Tests that `tests/data/values.txt` lists every option of every command and every key of a study. It marks those that
+//! are texts of a request, in which `${NAME}` is a variable: an external test sends hostile values through each of
+//! these.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,7 +85,7 @@ fn every_option_and_key_says_whether_it_is_a_text_of_a_request() {
         }
     }
     assert!(wrong.is_empty(), "tests/data/values.txt lacks, if these are no texts of a request:\n{wrong}");
-    // The table of a workload's options says it too: what it marks is read as a text.
+    // The table of a workload's options must agree: an option marked as text there is a text here.
     for option in load::OPTIONS.iter().filter(|option| option.is_text) {
         for name in
             [format!("http {}", option.spec.flag()), format!("study workload.http.{}", option.spec.key)]

@@ -1,4 +1,4 @@
-//! Advice on the settings of hosts that a study varies: the gain of each, and the lines to change.
+//! Advice on the host settings that a study varies: the gain of each change, and the lines to change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use crate::{
     setting, text,
 };
 
-/// Least gain that is worth a change.
+/// Minimum gain (a ratio) that is worth a change.
 const LEAST_GAIN: f64 = 1.1;
-/// Share of the largest value that counts as equally good: a smaller change that reaches it is advised.
+/// Share of the largest value that counts as equally good: the advice prefers a smaller change that reaches it.
 const AS_GOOD: f64 = 0.95;
 
 /// A setting with its main figure.
@@ -24,8 +24,8 @@ struct Measured<'a> {
     value: f64,
 }
 
-/// Advice for every group of settings that differ in host settings alone, and then on the gain from other levels. Empty if the
-/// study does not vary settings of hosts.
+/// Advice for every group of settings that differ only in host settings, and then on the gain from other levels. Empty
+/// if the study does not vary host settings.
 pub(crate) fn sentences(results: &Results, readings: &[Reading]) -> Vec<String> {
     let all = &results.plan.settings;
     let quantities = results.quantities();
@@ -62,7 +62,7 @@ pub(crate) fn sentences(results: &Results, readings: &[Reading]) -> Vec<String> 
     sentences
 }
 
-/// Whether a factor changes settings of hosts where nothing else changes.
+/// Whether a factor changes host settings while all other levels stay the same.
 fn changes_hosts(settings: &[Setting], factor: &Factor) -> bool {
     let mut seen: BTreeMap<String, &Setting> = BTreeMap::new();
     settings.iter().any(|setting| {

@@ -28,7 +28,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The outcome of its search for its goal; `None` for a setting that is not searched.
+    /// The outcome of the answer's search for its goal; `None` for a setting that is not searched.
     pub(crate) fn outcome<'a>(&self, results: &'a Results) -> Option<&'a GoalOutcome> {
         let mut searches = results.searches_of(self.setting).iter();
         searches.find(|search| self.block.is_none_or(|block| search.block == block))?.goals.get(self.goal)
@@ -53,7 +53,7 @@ pub fn answers(results: &Results) -> Vec<Answer> {
     answers_with(results, &readings(results))
 }
 
-/// As [`answers`], for trials that are already read.
+/// Like [`answers`], for trials that were already read.
 pub(crate) fn answers_with(results: &Results, readings: &[Reading]) -> Vec<Answer> {
     let settings = results.plan.settings.iter().enumerate();
     settings

@@ -1,4 +1,4 @@
-//! What bounded the trials of each setting.
+//! The cause that bounded the trials of each setting.
 
 use std::iter::once;
 
@@ -6,26 +6,27 @@ use record::Bounding;
 
 use crate::{Results, text};
 
-/// What bounded most trials of a setting.
+/// The cause that bounded most trials of a setting.
 pub(crate) struct Bounded<'a> {
     pub setting: usize,
     pub bounding: Bounding<'a>,
 }
 
-/// The column heads of [`Bounded::row`].
+/// Column titles of [`Bounded::row`].
 pub(crate) const HEADER: [&str; 4] = ["bound by", "of", "evidence", "trials"];
 
-/// What bounded the trials of each setting; without settings that were not observed.
+/// The cause that bounded the trials of each setting; omits settings that were not observed.
 pub(crate) fn bounded(results: &Results) -> Vec<Bounded<'_>> {
     let bounding =
         |setting| Some(Bounded { setting, bounding: Bounding::of(&results.plan, setting, &results.trials)? });
     (0..results.plan.settings.len()).filter_map(bounding).collect()
 }
 
-/// The column heads and rows of a table.
+/// Column titles and rows of a table.
 pub(crate) type SettingTable = (Vec<&'static str>, Vec<Vec<String>>);
 
-/// What bounded the settings without a search; `None` if it was not observed. For searches, the first sentences say it.
+/// The causes that bounded the settings without a search; `None` if none was observed. For searches, the first
+/// sentences name the cause.
 pub(crate) fn table(results: &Results) -> Option<SettingTable> {
     let unsearched =
         bounded(results).into_iter().filter(|bounded| !results.plan.settings[bounded.setting].searched);

@@ -3,7 +3,7 @@
 /// Options of the formats.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Use colours. The caller honours NO_COLOR.
+    /// Whether to use colours. The caller honours NO_COLOR.
     pub colour: bool,
     /// Width of the terminal; `None` does not wrap lines.
     pub width_columns: Option<u16>,

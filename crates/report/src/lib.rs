@@ -1,7 +1,7 @@
 //! Renders a result for people and for other tools, with one file per output format.
 //!
-//! This crate judges nothing: the results say whether a goal is met. `docs/report.md` describes what it computes for
-//! figures, such as the path of a search or merged histograms.
+//! This crate judges nothing: the results already say whether a goal is met. `docs/report.md` describes the figures
+//! that the crate computes, such as the path of a search or merged histograms.
 
 mod advice;
 mod answer;

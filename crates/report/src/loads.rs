@@ -67,7 +67,7 @@ fn searched(results: &Results, readings: &[Reading]) -> Vec<Curve> {
                 loads.entry(load.to_bits()).or_default().push(reading);
             }
         }
-        // Short trials are left out if possible: a queue may not have had time to grow.
+        // Leaves out short trials if possible, because their queue may not have had time to grow.
         let full = loads.iter().map(|(bits, trials)| {
             (f64::from_bits(*bits), trials.iter().copied().filter(|trial| !trial.short).collect::<Vec<_>>())
         });

@@ -1,10 +1,10 @@
-//! The results of raising the limits that verdicts named.
+//! Proofs: the results of raising the limits that verdicts name.
 
 use record::{Proof, ProofFigure, Proven, quantity::quantities};
 
 use crate::{Results, text};
 
-/// A sentence for each limit that was to be raised.
+/// A sentence for each proof, including those of limits that were not raised.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     results.result.iter().flat_map(|result| &result.proofs).map(|proof| sentence(results, proof)).collect()
 }
@@ -30,7 +30,8 @@ fn sentence(results: &Results, proof: &Proof) -> String {
 
 fn figures(results: &Results, proof: &Proof) -> String {
     let known = quantities(&results.plan);
-    // If a figure shows that the limit moved, figures that do not are only in the JSON.
+    // If some figure shows that the limit moved, the figures that do not show it appear only in the
+    // JSON.
     let tells = |figure: &&ProofFigure| figure.is_shown || proof.proven != Proven::Moved;
     let shown = proof.figures.iter().filter(tells).map(|figure| {
         let words = known.iter().find(|quantity| quantity.name == figure.quantity);

@@ -23,7 +23,7 @@ pub(crate) struct Reading {
     pub load: Option<f64>,
     /// Whether the trial is void.
     pub void: bool,
-    /// Whether it is shorter than a full trial of its search.
+    /// Whether the trial is shorter than a full trial of its search.
     pub short: bool,
     /// The offered load: users, requests per second, or programs at the same time.
     pub offered: f64,
@@ -33,11 +33,12 @@ pub(crate) struct Reading {
     pub lateness_p99_ns: Option<u64>,
     /// 99th percentile of the instrument's own lateness, in nanoseconds.
     pub own_lateness_p99_ns: Option<u64>,
-    /// Whether the trial met each goal of the plan; `None` if it decided nothing about that goal.
+    /// Whether the trial met each goal of the plan; `None` if it decided nothing about the goal.
     pub met: Vec<Option<bool>>,
-    /// Whether it is valid and leaves a goal undecided.
+    /// Whether the trial is valid but leaves a goal undecided.
     pub undecided: bool,
-    /// Response time grew steadily, so the load is not carried even if goals are met.
+    /// Whether response time grew steadily, so that the load is not carried even if the goals are
+    /// met.
     pub response_time_grows: bool,
     /// Duration of the trial, in seconds.
     pub elapsed_s: f64,
@@ -79,13 +80,13 @@ impl Reading {
         self.figures.iter().find(|(known, _)| known == name)?.1
     }
 
-    /// Whether it is a valid repeat of its setting.
+    /// Whether the trial is a valid repeat of its setting.
     pub(crate) fn is_valid_repeat(&self) -> bool {
         !self.void && self.purpose == Purpose::Repeat
     }
 }
 
-/// Whether a trial counts: it is valid and no warm-up.
+/// Whether a trial counts: it is valid and not a warm-up.
 pub(crate) fn is_decisive(entry: &TrialEntry) -> bool {
     !entry.trial.validity.is_void() && entry.purpose != Purpose::WarmUp
 }

@@ -49,7 +49,7 @@ impl SearchAnswer<'_> {
                     self.bound_at(lower.load)
                 ),
             ),
-            // A study that failed says nothing about the load that its last trial could not decide.
+            // If the study failed, its last trial proves nothing about the load that it left undecided.
             (BoundKind::Below | BoundKind::Regular, None, Some(upper)) if failure(self.results).is_none() => {
                 (
                     Status::NotMet,
@@ -126,8 +126,8 @@ impl SearchAnswer<'_> {
         }
     }
 
-    /// What bounded the trials at a load, if it is determined, after a semicolon: at the smallest that is not carried, or at the
-    /// largest that was asked for.
+    /// The cause that bounded the trials at a load, if determined, after a semicolon: at the smallest load that is not
+    /// carried, or at the largest tested one.
     fn bound_at(&self, load: f64) -> String {
         let verdicts = self.decisive(load).filter_map(|entry| entry.trial.verdict.as_ref());
         let told = verdicts.filter(|verdict| {

@@ -42,10 +42,10 @@ pub(crate) fn figures(results: &Results, readings: &[Reading], number: usize) ->
         let median = Span::median(valid.iter().filter_map(|reading| reading.figure(&quantity.name)));
         let at_least = median.is_some_and(|median| median.at_least);
         let summary = outcome.and_then(|outcome| summary(outcome, &quantity.name));
-        // Rounded to 13 digits, against the errors of binary fractions.
+        // Rounded to 13 digits, to remove errors of binary fractions.
         let rounded = |value: f64| format!("{value:.12e}").parse().unwrap_or(value);
         let computed = || median.map(|median| median.map(rounded));
-        // Values that were cut off beyond the middle do not move the median.
+        // Censored values above the middle do not move the median.
         let median = summary.map(|summary| Span { at_least, ..summary.span() }).or_else(computed);
         let median = median.filter(|median| median.value.is_finite());
         let shown = match summary {

@@ -7,11 +7,12 @@ pub enum Status {
     Met,
     /// The goal is not met: at the workload's own load or, in a search, at any load.
     NotMet,
-    /// A search found a load that meets the goal, and no limit: this machine could not test more.
+    /// A search found a load that meets the goal but no limit, because this machine could not test
+    /// more.
     Unfound,
-    /// Nothing may be concluded: the trials are void or undecided.
+    /// Nothing can be concluded: the trials are void or undecided.
     Void,
-    /// The trials for the goal were not run, or not all of them.
+    /// Some or all trials for the goal were not run.
     Unfinished,
 }
 

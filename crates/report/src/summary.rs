@@ -101,7 +101,7 @@ pub(crate) fn search_row(answer: &Answer) -> Vec<String> {
     }
 }
 
-/// `✓ met` if all goals are met, otherwise the goals that are not.
+/// `✓ met` if all goals are met, otherwise the unmet goals.
 pub(crate) fn goals_cell(answers: &[Answer], setting: usize) -> String {
     let own_answers: Vec<&Answer> = answers.iter().filter(|answer| answer.setting == setting).collect();
     if own_answers.is_empty() {

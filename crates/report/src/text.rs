@@ -7,7 +7,7 @@ use record::{
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
-/// As [`visible`], shortened to `max_chars` characters with an ellipsis.
+/// Like [`visible`], but shortened to `max_chars` characters with an ellipsis.
 pub(crate) fn clipped(text: &str, max_chars: usize) -> String {
     let shown = printable(text);
     if shown.chars().count() <= max_chars {
@@ -47,7 +47,7 @@ pub fn quantity(name: &str, value: f64) -> String {
     if value < 0.0 {
         return format!("−{}", quantity(name, -value));
     }
-    // Larger numbers are no longer whole, and no unit helps to read them.
+    // Larger values are beyond exact whole numbers, and no unit makes them readable.
     if value >= 1e18 {
         return format!("{value:.3e}");
     }

@@ -15,7 +15,7 @@ pub fn trial_answer(trial: &Trial, http: &HttpTrial) -> (Status, String) {
     let never_sent = counts.never_sent - counts.never_sent_own();
     let is_met =
         counts.failed + never_sent + counts.in_flight == 0 && http.connection_errors.total() == unused;
-    // Requests that the generator did not send decide nothing about the target.
+    // Requests that the generator did not send prove nothing about the target.
     let status = if trial.validity.is_void() || is_met && counts.never_sent > 0 {
         Status::Void
     } else if is_met {
@@ -61,7 +61,7 @@ fn load(trial: &Trial, http: &HttpTrial) -> String {
 }
 
 fn times(http: &HttpTrial) -> String {
-    // With few requests, or many absences, a higher percentile may say too little.
+    // With few requests, or many missing times, a higher percentile may be too vague.
     let told = |known: Percentile| (known.name, http.response_time.percentile(known.quantile));
     let clear = usual().rev().map(told).find(|(_, time)| !time.is_vague());
     let (name, time) = clear.unwrap_or_else(|| told(PERCENTILES[0]));

@@ -1,4 +1,4 @@
-//! All warnings of a study, each of them once.
+//! All warnings of a study, without duplicates.
 
 use record::{Warning, units::show_count};
 

@@ -38,7 +38,7 @@ fn skeleton(page: &str) -> String {
                 inside = false;
                 tags.push('\n');
             }
-            // Numbers of a picture change with the room that a name takes.
+            // Numbers in a chart change with the width of a name, so values are skipped.
             c if inside && !quoted => tags.push(c),
             _ => {}
         }
@@ -75,7 +75,7 @@ proptest! {
 
     #[test]
     fn foreign_text_changes_no_markup(names in strange()) {
-        // Numbered, so that no two are the same and none is empty.
+        // Numbered, so that names are unique and not empty.
         let results = named(|number| format!("{number} {}", names[number]));
         let harmless = named(|number| format!("{number} name"));
         let of = |results: &Results, format| render(results, format, &Options::default());

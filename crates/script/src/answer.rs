@@ -9,7 +9,7 @@ use memchr::memmem;
 /// Most bytes of a body that are kept for JSON paths, regular expressions and whole bodies. Texts are looked for in bodies
 /// of any length.
 pub(crate) const MAX_KEPT_BYTES: usize = 1 << 20;
-/// Compressed bytes that are decoded at a time: they may become a thousand times as many.
+/// Number of compressed bytes decoded at a time; they may expand a thousandfold.
 const DECODED_AT_A_TIME: usize = 1_024;
 
 /// The parts of its answers that a step needs.
@@ -25,7 +25,7 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// The place of a header field among those needed.
+    /// The index of a header field among those needed.
     pub(crate) fn header(&mut self, name: &str) -> usize {
         match self.headers.iter().position(|known| known.eq_ignore_ascii_case(name)) {
             Some(place) => place,
@@ -56,10 +56,10 @@ pub(crate) struct Answer {
     pub(crate) body_bytes: u64,
     kept: Vec<u8>,
     is_too_long: bool,
-    /// The end of the searched bytes, because a text may continue in the next ones.
+    /// The end of the searched bytes, because a text may continue in the next bytes.
     tail: Vec<u8>,
     decoder: Option<Box<MultiGzDecoder<Vec<u8>>>>,
-    /// The body could not be decoded as its coding says, so nothing is known of it.
+    /// The body could not be decoded by its content coding, so its content is unknown.
     pub(crate) is_undecodable: bool,
 }
 
@@ -130,7 +130,7 @@ impl Answer {
     pub(crate) fn end(&mut self, needs: &Needs) {
         let decoder = self.decoder.take();
         if self.body_bytes == 0 {
-            // An answer without a body may still name its coding, as those to HEAD do.
+            // An answer without a body may still name a content coding, as answers to HEAD do.
             self.is_undecodable = false;
             return;
         }
@@ -151,7 +151,7 @@ impl Answer {
             }
         }
         let Some(longest) = needs.texts.iter().map(|text| text.needle().len()).max() else { return };
-        // A text may lie across the end of the last bytes and the beginning of these.
+        // A text may span the end of the last bytes and the beginning of these.
         let begin = &bytes[..bytes.len().min(longest.saturating_sub(1))];
         self.tail.extend_from_slice(begin);
         for (found, text) in self.found.iter_mut().zip(&needs.texts) {

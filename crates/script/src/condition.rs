@@ -31,7 +31,7 @@ enum Operand {
 
 #[derive(Debug, Clone)]
 enum Test {
-    /// There is a value, and it is neither empty nor `false`.
+    /// The value exists and is neither empty nor `false`.
     Present,
     Absent,
     Compared(Relation, Operand),
@@ -50,7 +50,7 @@ pub(crate) enum Relation {
     AtLeast,
 }
 
-/// Relations as they are written; of two that begin alike, the longer is first.
+/// Relations as they are written. Of two with the same beginning, the longer comes first.
 const RELATIONS: [(&str, Relation); 6] = [
     ("==", Relation::Equal),
     ("!=", Relation::Unequal),
@@ -59,7 +59,7 @@ const RELATIONS: [(&str, Relation); 6] = [
     ("<", Relation::Less),
     (">", Relation::Greater),
 ];
-/// Characters of relations; the character after a relation is none of them.
+/// Characters of relations. The character after a relation must be none of them.
 const OF_RELATIONS: [char; 5] = ['=', '!', '<', '>', '~'];
 
 /// A word of a condition.
@@ -152,7 +152,7 @@ impl Comparison {
         };
         let is_status = matches!(left, Operand::Status);
         let is_json = |word: &str| serde_json::from_str::<serde_json::Number>(word).is_ok();
-        // 600 is not a status, but may be the bound of a comparison.
+        // 600 is not a status, but may be a bound in a comparison.
         let statuses = 100..600 + u16::from(equality.is_none());
         let is_of_statuses = |word: &str| word.parse().is_ok_and(|n| n == 0 || statuses.contains(&n));
         let is_constant = |word: &str| ["true", "false", "null"].contains(&word);
@@ -223,7 +223,7 @@ impl Relation {
         let order = match (whole, (number(left_text), number(right_text))) {
             ((Some(left), Some(right)), _) => Some(left.cmp(&right)),
             (_, (Some(left), Some(right))) => left.partial_cmp(&right),
-            // A text that is not a number is neither more nor less than a number.
+            // A text that is not a number is neither larger nor smaller than a number.
             (_, (None, Some(_)) | (Some(_), None)) if !matches!(self, Self::Equal | Self::Unequal) => {
                 return false;
             }

@@ -6,7 +6,7 @@ use record::ScriptPlan;
 
 use crate::{ScriptMistake, feeder::Feeder};
 
-/// What templates give without a feeder and without an answer, with the words for it.
+/// The names of the built-in values of templates, which need neither a feeder nor an answer, in the words of messages.
 pub(crate) const BUILT_IN: [&str; 11] = [
     "counter",
     "user",
@@ -24,7 +24,7 @@ pub(crate) const BUILT_IN: [&str; 11] = [
 /// The words of a message about an unknown name.
 pub(crate) const UNKNOWN: &str = "nothing has the name";
 
-/// Where a named value is.
+/// The source of a named value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A column of a feeder.
@@ -117,7 +117,7 @@ impl Names {
     }
 }
 
-/// Whether templates or conditions have a meaning for the name.
+/// Whether templates or conditions reserve the name.
 fn has_meaning(name: &str) -> bool {
     BUILT_IN.contains(&name) || name == "status"
 }

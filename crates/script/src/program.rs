@@ -21,7 +21,7 @@ pub(crate) const MAX_RUNS: u32 = 1_000_000;
 pub(crate) struct Program {
     pub(crate) operations: Vec<Operation>,
     pub(crate) requests: Vec<Step>,
-    /// Where an iteration may begin and end, each with the sum of the weights up to it.
+    /// The possible starts and ends of an iteration, each with the sum of the weights up to it.
     pub(crate) choices: Vec<Choice>,
     /// Number of loops.
     pub(crate) loops: usize,
@@ -57,7 +57,7 @@ pub(crate) enum Times {
 }
 
 impl Times {
-    /// None if the value is no whole number, or too large.
+    /// `None` if the value is not a whole number, or is too large.
     pub(crate) fn count(&self, values: &Values) -> Option<u32> {
         match self {
             Self::Fixed(n) => Some(*n),
@@ -171,7 +171,7 @@ impl Program {
 }
 
 impl Compiler<'_> {
-    /// Refuses a first step that may send nothing: an iteration without a request would take no time.
+    /// Refuses a first step that may send nothing, because an iteration without a request would take no time.
     fn check_begin(&mut self, step: &StepPlan) {
         let may_be_left_out = step.only_if.is_some()
             || step.repeat.as_ref().is_some_and(|times| !matches!(times.parse(), Ok(1_u32..)));

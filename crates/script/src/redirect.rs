@@ -1,7 +1,7 @@
-//! Where a redirect leads.
+//! Resolves the targets of redirects.
 
-/// The target that a `Location` stands for, in an answer to `target`. None for what cannot be followed on the same
-/// connection: only URLs that begin with `origin` can.
+/// The target of a `Location` in an answer to `target`. `None` if it cannot be followed on the same connection: only URLs that
+/// begin with `origin` can.
 pub(crate) fn resolve(location: &[u8], target: &[u8], origin: &[u8]) -> Option<Vec<u8>> {
     let location = location.trim_ascii().split(|&byte| byte == b'#').next()?;
     let path = target.split(|&byte| byte == b'?').next()?;

@@ -33,7 +33,7 @@ pub struct User {
     turns: Box<[u32]>,
     cookies: Cookies,
     answer: Answer,
-    /// Where the last answer redirected to, and whether it must be asked for by GET.
+    /// The target of the last answer's redirect, and whether it must be requested by GET.
     redirect: Option<(Vec<u8>, bool)>,
     redirects_left: u32,
     /// The target of the current request, and the same with its secrets masked, if there is a log.
@@ -44,7 +44,7 @@ pub struct User {
     /// A value in the current request had a character that a header cannot carry.
     is_spoilt: bool,
     has_failed: bool,
-    /// Why the last answer failed, where more than its class is known.
+    /// The cause of the last answer's failure, if more than its class is known.
     cause: Option<String>,
 }
 
@@ -137,7 +137,7 @@ impl User {
         &self.trace
     }
 
-    /// Why the last answer failed, where more than its class is known.
+    /// The cause of the last answer's failure, if more than its class is known.
     pub fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
     }
@@ -276,7 +276,7 @@ impl User {
         outcome
     }
 
-    /// The current request failed without an answer.
+    /// Handles a request that failed without an answer.
     pub fn failed(&mut self, script: &Script) {
         self.values.status = 0;
         self.redirect = None;
@@ -327,7 +327,7 @@ impl User {
         Outcome::Failed(ErrorClass::Value)
     }
 
-    /// Notes where the answer redirects to, if that is on the same host.
+    /// Stores the target of the answer's redirect, if it is on the same host. Returns whether the redirect is followed.
     fn follows_redirect(&mut self, status: u16, step: &Step) -> bool {
         let by_get = match status {
             301 | 302 => &*step.request.method == "POST",

@@ -57,8 +57,8 @@ pub(crate) struct BoundRule {
     pub(crate) goal: SearchGoal,
 }
 
-/// Which loss ratio of a trial a rule reads. If a trial leaves a goal undecided, only the two ends of its loss ratio are known: a load
-/// is a lower bound if the worse end says so, and an upper bound if the better end does.
+/// The end of a trial's loss ratio that a rule reads. If a trial leaves a goal undecided, only the two ends are known: a load is a
+/// lower bound if the worse end says so, and an upper bound if the better end does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// Index of the goal in the plan.

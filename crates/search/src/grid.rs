@@ -2,7 +2,7 @@
 
 use crate::plan::Unit;
 
-/// Smallest share of a goal's width that whole steps make up.
+/// Smallest share of a goal's width that a whole number of steps makes up.
 const MIN_SHARE: f64 = 0.99;
 /// Largest such share: below 1, so that errors of rounding never make an interval wider than asked.
 const MAX_SHARE: f64 = 0.999_999;
@@ -199,7 +199,7 @@ fn common_steps(range: f64, widths: &[f64]) -> i64 {
         let mut all_fit = true;
         for width in widths {
             let exact = width / step;
-            // As many as `width` gives. With more than a hundred steps, a width always fits, so the loop ends.
+            // Takes as many steps as `width` allows. With more than a hundred steps a width always fits, so the loop ends.
             let whole = (exact * MAX_SHARE).floor();
             if whole < MIN_SHARE * exact {
                 all_fit = false;
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn any_widths_have_a_grid() {
-        // The first two have a ratio at which one of them was always too close to a whole number.
+        // In the first two cases, one of the widths was always too close to a whole number of steps.
         for widths in [[0.002, 0.503_938_742_688_015_9], [0.002, 0.5], [1e-4, 0.9]] {
             let grid = Grid::new(Unit::Continuous, 48.0, 49.0, widths.into_iter());
             for width in widths {

@@ -7,11 +7,11 @@ use record::{BoundKind, GoalOutcome};
 pub struct Outcome {
     /// The bounds of each goal, in the order of the plan.
     pub goals: Vec<GoalOutcome>,
-    /// Goals that loads above their upper bound met. Those loads are not part of the answer.
+    /// Goals that were met at loads above their upper bound. Those loads are not part of the answer.
     pub inversions: Vec<Inversion>,
-    /// Goals whose answer is the generator's limit although trials disagree well below that limit.
+    /// Goals whose answer is the generator's limit although trials disagree far below that limit.
     pub disputes: Vec<Dispute>,
-    /// Goals whose bounds lie farther apart because trials between them left the goal undecided.
+    /// Goals whose bounds are farther apart because trials between them left the goal undecided.
     pub undecided: Vec<UndecidedBetween>,
     /// How the search ended.
     pub ended: Ending,
@@ -86,7 +86,7 @@ pub(crate) fn combine(lower: GoalOutcome, upper: GoalOutcome) -> GoalOutcome {
 fn combine_kinds(lower: BoundKind, upper: BoundKind) -> BoundKind {
     match (lower, upper) {
         (BoundKind::Unfinished, _) | (_, BoundKind::Unfinished) => BoundKind::Unfinished,
-        // Losses just below the generator's limit may be the generator's or the target's.
+        // Losses just below the generator's limit may be caused by the generator or by the target.
         (_, BoundKind::GeneratorBound { at }) | (BoundKind::GeneratorBound { at }, _) => {
             BoundKind::GeneratorBound { at }
         }
@@ -113,7 +113,7 @@ mod tests {
             (Below, Below, Below),
             (limited, limited, limited),
             (Unfinished, Regular, Unfinished),
-            // Trials at the largest load disagree: that load is neither bound.
+            // Trials at the largest load disagree, so that load is neither bound.
             (Regular, AtLeast, Disputed),
             (Below, AtLeast, Disputed),
             (Below, Regular, Disputed),

@@ -23,13 +23,14 @@ pub struct SearchPlan {
     /// How the search treats void trials.
     pub void: VoidPolicy,
     /// Seed of the random gaps before trials, each up to half a trial long. Without gaps, trials at regular intervals would always
-    /// sample a service that changes by the clock at the same moments of its cycle.
+    /// sample a service with a periodic cycle at the same moments of its cycle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps_seed: Option<u64>,
-    /// Where a search that would begin at the smallest load begins instead.
+    /// The load at which a search begins instead of the smallest load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_load: Option<f64>,
-    /// How many times longer trials may become where the time decides instead of the load, see [`crate::Search::note`]; if none, never.
+    /// Largest factor by which trials may become longer if results depend on the time instead of the load, see [`crate::Search::note`];
+    /// `None` keeps their length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longer_max: Option<f64>,
 }
@@ -146,7 +147,7 @@ impl SearchPlan {
         }
     }
 
-    /// Attempts at a load that the generator has not made yet. Short trials, which only show where longer ones are worth their time,
+    /// Attempts at a load that the generator has not made yet. Short trials only show which loads are worth longer trials, so they
     /// get fewer attempts if the generator was exhausted.
     pub(crate) fn attempts(&self, duration_s: f64, is_exhausted: bool) -> u32 {
         let lengths = self.goals.iter().map(|goal| goal.final_trial_duration_s);

@@ -33,7 +33,7 @@ const MAX_SIMULATED_TRIALS: usize = 5_000;
 const MAX_VOID_FACTOR: f64 = 3.0;
 /// Simulated searches per estimate.
 const SIMULATIONS: u32 = 15;
-/// Simulated searches per estimate where each step is expensive.
+/// Simulated searches per estimate if each step is expensive.
 const SIMULATIONS_WITH_NOISE: u32 = 1;
 /// How far a target's limit may lie outside the provisional bounds, in the logarithm of the load.
 const MARGIN: f64 = 0.05;
@@ -61,7 +61,7 @@ impl Search {
     }
 
     /// As [`Search::outcome`]. If full-length trials have not given a bound of an unfinished goal, trials of any length give it: the
-    /// smallest load at which all missed the goal, and the largest load below that at which all met it.
+    /// smallest load that missed the goal in all trials, and the largest load below it that met the goal in all trials.
     pub fn so_far(&self) -> Outcome {
         let mut outcome = self.outcome();
         let rules = self.rules.chunk_by(|a, b| a.reading.goal_index == b.reading.goal_index);

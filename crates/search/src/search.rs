@@ -31,14 +31,14 @@ pub struct Search {
     void_in_a_row: u32,
     /// Void trials at loads that the generator has shown it can make.
     unlucky: u32,
-    /// The trials at the pending step that left a goal undecided.
+    /// The trials of the pending step that left a goal undecided.
     undecided: Vec<Trial>,
-    /// Whether undecided trials count, so that the bounds of each goal have rules of their own.
+    /// Whether undecided trials count, so that each bound of a goal has its own rule.
     reads_ends: bool,
     trial_seconds: f64,
-    /// The trials since the search began, or began again, one for each goal.
+    /// The trials since the search began or restarted, for each goal.
     timed: Vec<Vec<Timed>>,
-    /// How many times longer trials are than they were at first.
+    /// Ratio of the trials' length to their initial length.
     longer: f64,
     /// Why trials became longer, for each goal.
     longer_because: Vec<Option<Unsteady>>,
@@ -47,9 +47,9 @@ pub struct Search {
 /// The longest gap before a trial, relative to its length.
 const MAX_GAP_RATIO: f64 = 0.5;
 
-/// The smallest factor by which trials become longer where the time decides.
+/// The smallest factor by which trials become longer if results depend on the time.
 const MIN_LONGER: f64 = 6.0;
-/// A trial that is this many times longer than a cycle of the service is nearly the same whenever it runs.
+/// A trial that is longer than the service's cycle by this factor gives nearly the same result at any time.
 const CYCLES: f64 = 4.0;
 
 /// Number of attempts at a load that leave a goal undecided, after which they count at both ends: the first time, and later.
@@ -59,10 +59,10 @@ const LATER_UNDECIDED_ATTEMPTS: usize = 2;
 /// The smallest reported length of a valid trial, relative to its planned length.
 const MIN_DURATION_RATIO: f64 = 0.9;
 
-/// A goal is disputed where trials disagree at a load that is at least this many widths below the generator's limit.
+/// A goal is disputed if trials disagree at a load that is at least this many widths below the generator's limit.
 const MIN_DISPUTE_WIDTHS: f64 = 2.0;
 
-/// Grid steps per width where full-length trials are random samples.
+/// Grid steps per width if full-length trials are treated as random samples.
 const STEPS_PER_WIDTH: f64 = 4.0;
 
 /// A plan with more repeats per rate than this expects noise. Trials at a number of users or connections are seldom
@@ -192,8 +192,8 @@ impl Search {
         Ok(())
     }
 
-    /// Records, for each goal, how the valid trial that was reported last went. Where the time decides instead of the load, trials
-    /// become longer if the plan allows it, and the search begins again: the results of shorter trials do not count.
+    /// Records how the last reported valid trial went, for each goal. If results depend on the time instead of the load, trials
+    /// become longer if the plan allows it, and the search restarts: the results of shorter trials no longer count.
     pub fn note(&mut self, timed: Vec<Timed>) {
         self.timed.push(timed);
         let Some(left) = self.plan.longer_max.map(|max| max / self.longer).filter(|left| *left > 1.0) else {
@@ -210,13 +210,13 @@ impl Search {
         }
     }
 
-    /// How many times longer trials are than they were at first, because the time decided.
+    /// Ratio of the trials' length to their initial length, above 1 if results depended on the time.
     pub fn longer(&self) -> f64 {
         self.longer
     }
 
-    /// How the trials depend on the time, for the goal at this index of the plan; none if the load explains them. Until the search is
-    /// complete, the reason for longer trials still counts: a few longer trials do not refute it.
+    /// How the results depend on the time, for the goal at this index of the plan; `None` if the load explains them. Until the search
+    /// is complete, the reason for longer trials still counts, because a few longer trials do not refute it.
     pub fn unsteady(&self, goal_index: usize) -> Option<Unsteady> {
         let before = self.longer_because.get(goal_index).filter(|_| self.ended != Ending::Complete);
         self.unsteady_now(goal_index).or(before.copied().flatten())
@@ -254,7 +254,7 @@ impl Search {
         (self.pending, self.ended) = (None, Ending::Unfinished);
     }
 
-    /// The bounds of all goals, final or so far.
+    /// The bounds of all goals, final or current.
     pub fn outcome(&self) -> Outcome {
         let (mut goals, mut inversions, mut disputes) = (Vec::new(), Vec::new(), Vec::new());
         let mut undecided = Vec::new();
@@ -333,7 +333,7 @@ impl Search {
         let duration_s = candidate.duration_s;
         self.undecided.push(Trial::new([duration_s; 2], loss_ratios, undecided));
         self.void_in_a_row += 1;
-        // Once attempts have counted at both ends, a further undecided trial is less likely an accident.
+        // After attempts have counted at both ends, a further undecided trial is less likely to be due to chance.
         let attempts = if self.reads_ends { LATER_UNDECIDED_ATTEMPTS } else { UNDECIDED_ATTEMPTS };
         let attempts = attempts.min(self.plan.void.attempts as usize);
         if !candidate.is_warm_up && self.undecided.len() < attempts {
@@ -352,7 +352,7 @@ impl Search {
         }
     }
 
-    /// Keeps what earlier attempts at a load have decided about some goals, which is not tried again until it pleases.
+    /// Keeps the goals that earlier attempts at a load decided, because repeating until the result is favourable would bias it.
     fn keep_decided(&mut self, candidate: Candidate) {
         let has_decided = |trial: &Trial| trial.undecided.len() < self.plan.goals.len();
         for mut trial in std::mem::take(&mut self.undecided).into_iter().filter(has_decided) {
@@ -391,7 +391,7 @@ impl Search {
     }
 }
 
-/// A dispute about a goal, if trials disagree well below the generator's limit.
+/// A dispute about a goal, if trials disagree far below the generator's limit.
 fn dispute(lower: &GoalOutcome, upper: &GoalOutcome, width: f64) -> Option<Dispute> {
     let missed = lower.upper.as_ref()?.load;
     let BoundKind::GeneratorBound { at } = upper.kind else { return None };

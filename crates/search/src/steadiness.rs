@@ -1,8 +1,8 @@
-//! Whether the load decided the trials of a search, or the time at which they ran.
+//! Detects whether the results of a search's trials depended on the load or on the time.
 //!
 //! A service that pauses now and then, limits requests per period, has stored tokens, is still warming up or degrades fails some trials
-//! and not others, whatever their load. Three signs show this: a load was missed and a clearly larger one was met; a disturbance began
-//! and ended within a trial of a steady load; losses begin only late in a trial, although no queue had built up. An effect that recurs
+//! and not others, whatever their load. Three signs reveal this: a load was missed and a clearly larger one was met; a disturbance
+//! began and ended within a trial of a steady load; losses begin late in a trial although no queue had built up. An effect that recurs
 //! often enough within a trial is the same in every trial, so the load decides longer trials again.
 
 /// A valid trial of a search, for one goal.
@@ -14,9 +14,9 @@ pub struct Timed {
     pub load: f64,
     /// Its length, in seconds.
     pub duration_s: f64,
-    /// The share of requests that was lost to the goal.
+    /// Share of the requests that were lost to the goal.
     pub loss_ratio: f64,
-    /// Whether its answers became steadily slower.
+    /// Whether answers became steadily slower.
     pub grows: bool,
     /// The share of requests that the goal lets fail (0 to below 1).
     pub allowed: f64,
@@ -35,11 +35,11 @@ pub struct Part {
     pub failed: f64,
     /// Median response time, in seconds, if any request was completed.
     pub p50_s: Option<f64>,
-    /// The response time that the goal bounds, relative to its bound: 0 if the goal bounds none, none if no request was completed.
+    /// The bounded response time relative to its bound: 0 if the goal bounds none, `None` if no request was completed.
     pub slowness: Option<f64>,
 }
 
-/// How trials depend on the time.
+/// How the results of trials depend on the time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Unsteady {
     /// One trial missed a load, and another met a clearly larger one.
@@ -48,10 +48,10 @@ pub enum Unsteady {
         missed: f64,
         /// The largest load that was met.
         met: f64,
-        /// Whether all missed trials that a met one contradicts ran before all of those met trials: the service got better by itself.
+        /// Whether all missed trials that a met trial contradicts ran before these met trials: the service improved by itself.
         got_better: bool,
-        /// The longest time between two changes from missed to met or back, in seconds: a trial must be several times longer for its
-        /// outcome not to depend on when it runs.
+        /// The longest time between two changes from missed to met or back, in seconds. A trial must be several times longer for its
+        /// result not to depend on when it runs.
         cycle_s: f64,
     },
     /// Within a trial, requests were lost or late, or answers stopped, and then the service recovered; or many requests were
@@ -80,9 +80,9 @@ impl Unsteady {
     }
 }
 
-/// Loads that are further apart than this many widths, and than [`MIN_DISTANCE`], are clearly different.
+/// Loads are clearly different if they are further apart than this many widths and than [`MIN_DISTANCE`].
 const CLEAR_WIDTHS: f64 = 3.0;
-/// See [`CLEAR_WIDTHS`]: trials at loads that are nearer to each other may disagree because of random arrivals.
+/// See [`CLEAR_WIDTHS`]: trials at closer loads may disagree because of random arrivals.
 const MIN_DISTANCE: f64 = 0.2;
 /// A missed trial below full length contradicts a met one only if the met load is this many times larger.
 const SHORT_FACTOR: f64 = 2.0;
@@ -100,22 +100,22 @@ const LATE_SHARE: f64 = 0.2;
 const RECURS: usize = 4;
 /// In a quiet part, at most this share of the sent requests is unanswered, or one standard deviation of random arrivals if that is more.
 const MISSING_SHARE: f64 = 0.1;
-/// The service stood still in a part in which more than this many times that number of requests is unanswered.
+/// The service stood still in a part with more than this many times the unanswered requests that [`MISSING_SHARE`] allows.
 const CHANCE: f64 = 5.0;
-/// In a quiet part, response times are at most this share of the goal's bound: near a limit, noise comes and goes as well.
+/// In a quiet part, response times are at most this share of the goal's bound, because noise near a limit also comes and goes.
 const QUIET: f64 = 0.7;
-/// A backlog of more than this many standard deviations of random arrivals is not due to chance.
+/// A backlog of more than this many standard deviations of random arrivals is not a chance result.
 const BEHIND_CHANCE: f64 = 2.5;
-/// Response times that grow by more than this factor from one part to the next are not those of a queue that fills.
+/// Response times that grow by more than this factor from one part to the next do not come from a queue that fills.
 const JUMP: f64 = 8.0;
 /// Fewer requests than this may be due to chance.
 const MANY: f64 = 8.0;
 /// Response times that have grown by more than this factor since the first part show a queue.
 const MAX_SLOWER: f64 = 2.0;
 
-/// How these trials of a search, given in the order in which they ran, depend on the time; none if the load explains them. `width` is
-/// the requested relative distance of the bounds; trials of at least `full_s` seconds decide. With `hints`, effects that may be noise
-/// count too: they are reason enough to try longer trials, but not to leave bounds undecided where trials cannot become longer.
+/// How the results of these trials, given in the order in which they ran, depend on the time; `None` if the load explains them.
+/// `width`: requested relative distance of the bounds. Trials of at least `full_s` seconds decide. With `hints`, effects that may be
+/// noise count too: they justify longer trials, but not undecided bounds if trials cannot become longer.
 pub fn unsteady(
     trials: &[Timed],
     bounds: (Option<f64>, Option<f64>),
@@ -200,8 +200,8 @@ fn passing(trials: &[Timed], width: f64, full_s: f64) -> Option<Unsteady> {
     Some(Unsteady::Passes { load, cycle_s })
 }
 
-/// Trials that met the goal, but at whose end fewer requests had been answered than a load smaller by the width would have sent: the
-/// service does not work off the backlog of one pause before the next, although the backlog does not grow steadily.
+/// Finds trials that met the goal, but at whose end fewer requests had been answered than a load smaller by the width would have
+/// sent: the service does not work off the backlog of one pause before the next, although the backlog does not grow steadily.
 fn behind(trials: &[Timed], width: f64, full_s: f64) -> Option<Unsteady> {
     let is_behind = |trial: &&Timed| {
         // Slow answers leave requests open from the beginning, so the parts before the first answers do not count.
@@ -218,14 +218,14 @@ fn behind(trials: &[Timed], width: f64, full_s: f64) -> Option<Unsteady> {
         .map(|load| Unsteady::Passes { load, cycle_s: None })
 }
 
-/// Losses that begin late in trials and last to the end, without a backlog before, and that leave less than the lower bound.
+/// Finds losses that begin late in trials and last to the end, without an earlier backlog, and that leave less than the lower bound.
 fn late_losses(trials: &[Timed], lower: Option<f64>, width: f64, full_s: f64) -> Option<Unsteady> {
     let is_long = |trial: &&Timed| trial.duration_s > LONG_SHARE * full_s && trial.is_missed();
     let late = trials.iter().filter(is_long).filter_map(|trial| {
         let from = trial.fails_late_from()?;
         let bad = trial.parts.iter().filter(|part| trial.fails(part));
         let (failed, all) = bad.fold((0.0, 0.0), |sum, part| (sum.0 + part.failed, sum.1 + part.all()));
-        // If the load that is still carried is the lower bound, the store of tokens was small.
+        // If the load that is still carried equals the lower bound, the store of tokens was small.
         let is_less = trial.load * (1.0 - failed / all) < lower.unwrap_or(trial.load) * (1.0 - width);
         (is_less && failed >= MANY).then_some((trial, from))
     });
@@ -254,7 +254,7 @@ impl Timed {
         part.failed > self.allowed * part.all()
     }
 
-    /// The part from which on the trial loses requests, if that is late and no queue had built up.
+    /// The part in which the trial begins to lose requests, if it is late and no queue had built up.
     fn fails_late_from(&self) -> Option<usize> {
         let from = self.parts.iter().position(|part| self.fails(part))?;
         let is_late = from as f64 >= LATE_SHARE * self.parts.len() as f64;

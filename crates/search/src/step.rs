@@ -1,4 +1,4 @@
-//! The trials that a search asks for, and the outcomes that it is given.
+//! The trials that a search requests, and the outcomes that it receives.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,9 +22,9 @@ pub struct NextTrial {
     pub duration_s: f64,
     /// Whether it is a warm-up: its outcome must be reported too, but does not influence the bounds.
     pub is_warm_up: bool,
-    /// How many void trials preceded it at this step, in a row.
+    /// Number of consecutive void trials at this step before it.
     pub attempt: u32,
-    /// How long to wait before it, in seconds: up to half its length.
+    /// Time to wait before the trial, in seconds: up to half its length.
     pub gap_s: f64,
 }
 

@@ -62,7 +62,7 @@ impl Strategy {
         }
     }
 
-    /// Continues with other rules for the same goals, between two trials.
+    /// Continues with other rules for the same goals; only between two trials.
     pub(crate) fn use_rules(&mut self, rules: &[BoundRule]) {
         match self {
             Self::Mlrsearch(mlrsearch) => mlrsearch.use_rules(rules),
@@ -70,7 +70,7 @@ impl Strategy {
         }
     }
 
-    /// The next trial; none if nothing is left to measure.
+    /// The next trial; `None` if nothing is left to measure.
     pub(crate) fn nominate(&mut self, trials: &Trials) -> Option<Candidate> {
         match self {
             Self::Mlrsearch(mlrsearch) => mlrsearch.nominate(trials),
@@ -78,14 +78,14 @@ impl Strategy {
         }
     }
 
-    /// To be called after the nominated trial was run, and added to `trials` unless it was a warm-up.
+    /// Call it after the nominated trial was run, and added to `trials` unless it was a warm-up.
     pub(crate) fn on_measured(&mut self, trials: &Trials, candidate: Candidate) {
         if let Self::Mlrsearch(mlrsearch) = self {
             mlrsearch.on_measured(trials, candidate);
         }
     }
 
-    /// To be called if the generator cannot make the nominated load.
+    /// Call it if the generator cannot make the nominated load.
     pub(crate) fn on_unavailable(&mut self, trials: &Trials, candidate: Candidate) {
         if let Self::Mlrsearch(mlrsearch) = self {
             mlrsearch.on_unavailable(trials, candidate);

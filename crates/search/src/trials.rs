@@ -28,9 +28,9 @@ pub(crate) struct Trial {
     pub(crate) effective_duration_s: f64,
     /// One loss ratio per goal.
     pub(crate) loss_ratios: Vec<f64>,
-    /// The goals that it leaves undecided: nothing or everything may be lost to them.
+    /// The goals that the trial leaves undecided: the loss to them may be anything from 0 to 1.
     pub(crate) undecided: Vec<usize>,
-    /// Those of the undecided goals for which the trial no longer counts.
+    /// Undecided goals for which the trial no longer counts.
     pub(crate) forgotten: Vec<usize>,
 }
 
@@ -77,7 +77,8 @@ impl Trials {
     }
 
     /// Adds a trial. If it met a goal of `rules`, undecided trials at smaller loads that are not longer no longer count for this goal;
-    /// if it missed the goal, those at larger loads do not. If it is undecided itself, it does not count where bounds decide its load.
+    /// if it missed the goal, those at larger loads no longer count. If it is undecided itself, it does not count for a load that
+    /// bounds already decide.
     pub(crate) fn add(&mut self, position: i64, mut trial: Trial, rules: &[BoundRule]) {
         for BoundRule { reading, goal } in rules {
             let goal_index = reading.goal_index;
@@ -106,8 +107,8 @@ impl Trials {
         self.by_load.entry(position).or_default().push(trial);
     }
 
-    /// The largest position that the generator has made for at least `duration_s`. A shorter trial does not prove that
-    /// it can: its own queues fill, and a late request delays those after it.
+    /// The largest position that the generator has made for at least `duration_s`. A shorter trial is no proof, because the
+    /// generator's own queues fill and a late request delays later ones.
     pub(crate) fn largest_generated(&self, duration_s: f64) -> Option<i64> {
         let is_long_enough = |trial: &Trial| trial.duration_s >= min_duration_s(duration_s);
         let mut generated = self.by_load.iter().filter(|(_, trials)| trials.iter().any(is_long_enough));
@@ -321,7 +322,7 @@ fn full_length_s(goal: &SearchGoal) -> f64 {
     min_duration_s(goal.final_trial_duration_s)
 }
 
-/// A lower limit for lengths that equal `duration_s` but for rounding, in seconds.
+/// The smallest length that counts as `duration_s`, in seconds; the margin allows for rounding errors.
 fn min_duration_s(duration_s: f64) -> f64 {
     duration_s * (1.0 - 1e-9)
 }

@@ -11,11 +11,11 @@ use record::text::written_literally;
 pub(crate) const ESCAPED_CHARACTERS: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Characters that a request line cannot carry; those that are not ASCII are always encoded.
+/// Characters that a request line cannot contain; non-ASCII characters are always encoded as well.
 const UNSENDABLE: &AsciiSet = &CONTROLS.add(b' ');
 
-/// The secret as it is, as a text of a request says it, percent-encoded whole and as far as it must be, percent-decoded, in base64,
-/// and escaped for JSON and HTML.
+/// The secret unchanged, escaped as literal text of a request, percent-encoded fully and minimally, percent-decoded, in
+/// base64, and escaped for JSON and HTML.
 pub(crate) fn encodings(secret: &str) -> [String; 15] {
     let encoded = utf8_percent_encode(secret, ESCAPED_CHARACTERS).to_string();
     let quoted = serde_json::Value::from(secret).to_string();
@@ -47,8 +47,8 @@ fn lowercase_escapes(encoded: &str) -> String {
     parts.fold(first, |all, part| all + "%" + &part[..2].to_ascii_lowercase() + &part[2..])
 }
 
-/// Where the authority of a URL begins, of which the scheme may be missing: only what stands before the first `:`, `/`, `?`
-/// or `#` names one (RFC 3986, 3.1).
+/// The offset of a URL's authority. The scheme may be missing: only the text before the first `:`, `/`, `?` or `#` can
+/// name one (RFC 3986, 3.1).
 pub fn authority(url: &str) -> usize {
     match url.find([':', '/', '?', '#']) {
         Some(at) if url[at..].starts_with("://") => at + 3,

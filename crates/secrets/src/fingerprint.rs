@@ -1,5 +1,5 @@
-//! Fingerprints of secrets. In one folder, equal secrets have equal fingerprints; from a fingerprint, a secret can
-//! only be guessed.
+//! Fingerprints of secrets. Equal secrets have equal fingerprints within one folder; guessing is the only way from a
+//! fingerprint to its secret.
 //!
 //! PBKDF2 with HMAC-SHA-256, 100,000 iterations, salted: a guess takes about 50 ms of processor time, and results computed for
 //! another folder do not help. This protects random secrets (tokens, keys), but not a password among the most common million.

@@ -1,4 +1,4 @@
-//! Secrets of requests: sent to the service, and neither shown nor stored.
+//! Secrets of requests, which are sent to the service but neither shown nor stored.
 //!
 //! * [`names`]: recognizes headers and query parameters that hold a secret.
 //! * [`reference`]: `${NAME}` and `@FILE`, which keep a secret off the command line.

@@ -1,7 +1,7 @@
 //! Masks secrets in texts.
 //!
 //! A text is masked by names (`Authorization: …`, `?api_key=…`, `http://user:password@host`) and by the values that
-//! this process has learned, in all their encodings. So a secret is also masked where a target's log repeats it.
+//! this process has learned, in all their encodings. A secret is therefore masked even if a target's log repeats it.
 
 mod whole;
 
@@ -63,7 +63,7 @@ pub fn learn(secret: &str) {
     }
     let mut guard = LEARNED.write().unwrap_or_else(PoisonError::into_inner);
     let learned = &mut *guard;
-    // A value made of signs may encode blanks, which are everywhere.
+    // A value such as `%20%20` decodes to blanks, which occur everywhere.
     for form in encodings(secret).into_iter().filter(|form| form.trim().len() >= MIN_BYTES) {
         // A value shown as its variable keeps that replacement.
         if let Entry::Vacant(vacant) = learned.replacements.entry(form) {
@@ -73,8 +73,8 @@ pub fn learn(secret: &str) {
     }
 }
 
-/// Learns path and query of the value of a variable behind the text `before` in a URL, if it holds them behind a host: they are sent,
-/// logged and named apart from it.
+/// Learns the path and query in a variable's value that follows the text `before` in a URL, if a host precedes them:
+/// requests, logs and reports show them without the rest of the value.
 pub fn learn_place(before: &str, value: &str) {
     let url = format!("{before}{value}");
     let Some(place) = url[authority(&url)..].find(['/', '?']) else { return };
@@ -85,7 +85,7 @@ pub fn learn_place(before: &str, value: &str) {
     }
 }
 
-/// All learned texts with their replacements, for another process, which learns them by [`learn_text`].
+/// All learned texts with their replacements, to pass to another process, which calls [`learn_text`] for each.
 pub fn learned() -> Vec<(String, String)> {
     let learned = LEARNED.read().unwrap_or_else(PoisonError::into_inner);
     learned.replacements.iter().map(|(text, shown)| (text.clone(), shown.clone())).collect()
@@ -200,7 +200,7 @@ fn finder() -> Option<Arc<Finder>> {
     let found = || learned.replacements.iter().filter(|(text, _)| text.len() >= MIN_BYTES);
     let values =
         Finder::of(found().filter(|(_, shown)| *shown == MASK).map(|(text, _)| (text, MASK.to_owned())));
-    // The replacement of a text may hold a value that was learned elsewhere.
+    // The replacement of a text may contain a value that was learned separately.
     let shown = |shown: &String| String::from_utf8_lossy(&values.masked(shown.as_bytes())).into_owned();
     learned.finder = Some(Arc::new(Finder::of(found().map(|(text, by)| (text, shown(by))))));
     learned.finder.clone()
@@ -310,7 +310,7 @@ fn user_info(text: &str, authority: usize) -> Option<Range<usize>> {
     rest[..end].rfind('@').map(|at| authority..authority + at)
 }
 
-/// The spans of the user info in the URLs of a text, of which one may begin with an authority that is known.
+/// The spans of the user info in the URLs of a text. `own` is the start of an authority that is already known, if any.
 fn user_infos(text: &str, own: Option<usize>) -> Vec<Range<usize>> {
     let others = text.match_indices("//").filter(|(at, _)| text[..*at].ends_with([':', '=']));
     let others = others.map(|(at, _)| at + 2).filter(|at| Some(*at) != own);
@@ -346,14 +346,14 @@ fn parameters(text: &str) -> Vec<(&str, Range<usize>)> {
 
 fn parameter_spans(text: &str) -> Vec<Range<usize>> {
     let spans = parameters(text).into_iter().map(|(_, span)| {
-        // Punctuation at the end belongs to the sentence and not to the URL.
+        // Punctuation at the end belongs to the sentence, not to the URL.
         let value = text[span.clone()].trim_end_matches([',', ')', '.', ':']);
         span.start..span.start + value.len()
     });
     spans.filter(|span| !may_be_shown(&text[span.clone()])).collect()
 }
 
-/// Whether a value may be shown: it is masked, or only refers to a secret.
+/// Whether a value may be shown: it is masked, or is only a reference to a secret.
 fn may_be_shown(value: &str) -> bool {
     let is_masked = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric());
     value.strip_prefix(MASK).is_some_and(is_masked) || is_reference_only(value)

@@ -22,7 +22,7 @@ const WORDS: [&str; 17] = [
 ];
 /// Words that mark a secret only at the end of a name: `X-Auth-Key`, not `Key-Count`.
 const LAST_WORDS: [&str; 6] = ["auth", "key", "pass", "pwd", "pat", "sid"];
-/// Ends of secrets' names that are written without separators.
+/// Endings of secrets' names that are written without separators.
 const SUFFIXES: [&str; 14] = [
     "apikey",
     "accesskey",
@@ -58,8 +58,8 @@ const NOT_SECRET: [&str; 16] = [
     "xcontinuationtoken",
     "synctoken",
 ];
-/// Minimum length of the value of a query parameter `key` that is a secret, in characters: `?key=` also names what is
-/// looked up.
+/// Minimum length, in characters, of a secret in the query parameter `key`: `?key=` is also a common name for a lookup
+/// key.
 const MIN_KEY_CHARACTERS: usize = 16;
 
 /// Whether a header of this name holds a secret.

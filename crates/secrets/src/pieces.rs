@@ -9,7 +9,7 @@ pub enum Piece<'a> {
     Name(&'a str),
 }
 
-/// The parts of a text, each with its place.
+/// The parts of a text, each with its offset.
 ///
 /// # Errors
 /// When a reference is malformed.

@@ -1,7 +1,7 @@
 //! `${NAME}` and `@FILE`: references to secrets, on a command line or in a study file.
 //!
-//! `${NAME}` is the value of the environment variable NAME; `$${` is the text `${`. Values are secrets, which are masked
-//! from then on. The caller decides where a value goes: nothing here puts it into a text again.
+//! `${NAME}` is the value of the environment variable NAME; `$${` is the text `${`. Values are secrets, which are
+//! masked once read. The caller decides where a value goes: this module never inserts it into a text.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ pub fn percent_encoded(value: &str) -> String {
     utf8_percent_encode(value, ESCAPED_CHARACTERS).to_string()
 }
 
-/// The value of a variable, without the line ends at its end, as a shell's `$(…)` gives it.
+/// The value of a variable, without trailing line ends, as with a shell's `$(…)`.
 ///
 /// # Errors
 /// When it is not set, empty, or not UTF-8.
@@ -50,7 +50,8 @@ pub fn variable(name: &str) -> Result<String, String> {
 /// The lines of a file that holds secrets.
 #[derive(Debug, Clone)]
 pub struct Lines {
-    /// The lines with their numbers, from 1, without empty lines and comments (`#`); for one that cannot be read, why.
+    /// The lines with their numbers, from 1, without empty lines and comments (`#`). A line that cannot be read has an
+    /// error.
     pub lines: Vec<(usize, Result<String, String>)>,
     /// A warning about the file's permissions.
     pub warning: Option<String>,

@@ -43,8 +43,8 @@ pub(crate) fn run(shared: &Shared) {
 }
 
 /// Packs a segment: writes the packed file under a hidden name, syncs and renames it, and then removes the plain file.
-/// After a kill at any moment, the journal and the hidden file show what is left to do: the hidden file is created before
-/// the journal records it and removed after the journal's record is.
+/// After a kill at any moment, the journal and the hidden file show what is left to do: the hidden file is created
+/// before the journal records it, and removed only after the journal records that packing has failed.
 fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
     let PackJob { id, path, inode, renamed } = job;
     let gone = || shared.journal.append(&[Entry::Gone { id: *id }], false);
@@ -66,8 +66,8 @@ fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
     let begun = shared.journal.append(&[Entry::Packing { id: *id, packed: recorded }], true);
     let whole = begun.and_then(|()| write(shared, &folder, plain, *inode, &into));
     if let Err(cause) = whole.and_then(|()| rename(&folder, &hidden, &packed)) {
-        // Frees the disk space. The hidden file is removed only after the journal's record: otherwise a foreign file with
-        // the packed name would be taken for the packed segment, and the plain file removed.
+        // Frees the disk space. The hidden file stays until the journal has the record: without it, recovery would take
+        // a foreign file with the packed name for the packed segment, and remove the plain file.
         let _ = into.set_len(0);
         shared.journal.append(&[Entry::Ended { id: *id }], true)?;
         let _ = folder.remove(&hidden);
@@ -94,7 +94,7 @@ fn rename(folder: &Folder, hidden: &str, packed: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Renames by a hard link, which does not replace an existing file either.
+/// Renames with a hard link, which never replaces an existing file either.
 fn link(folder: &Folder, hidden: &str, packed: &OsStr) -> io::Result<()> {
     linkat(folder, hidden, folder, packed, AtFlags::empty())?;
     // On failure, both names lead to the same file, and recovery removes one.
@@ -119,7 +119,7 @@ pub(crate) fn remove_plain(folder: &Folder, plain: &OsStr, inode: Inode) -> io::
     Ok(fsync(folder)?)
 }
 
-/// Name of the packed file while it grows.
+/// Name of the packed file while it is being written.
 pub(crate) fn hidden_name(packed: &OsStr) -> String {
     format!(".{}.proofload", packed.to_string_lossy())
 }

@@ -9,8 +9,8 @@ use crate::{Error, Template, folders::STATE_NAME};
 pub struct Config {
     /// Path of the files, without their [`suffix`](Self::suffix).
     pub template: Template,
-    /// End of every file name, after the index: `.log`. At most 32 bytes, without a slash, not that of a packed file; may be
-    /// empty.
+    /// End of every file name, after the index, such as `.log`. May be empty; at most 32 bytes, without a slash, and
+    /// not the suffix of a packed file.
     pub suffix: String,
     /// Whether a start appends to existing files. Otherwise every start creates its own files: `x_0.log`, `x_1.log`, as
     /// Fluentd does.
@@ -37,7 +37,7 @@ pub struct Config {
     pub idle: Duration,
     /// Maximum time that [`Store::close`](crate::Store::close) waits for the disk.
     pub close_wait: Duration,
-    /// Maximum time that lines wait until other files are closed, so that their own file can be opened.
+    /// Maximum time that lines wait for a descriptor: other files must be closed before theirs can be opened.
     #[doc(hidden)]
     pub descriptor_wait: Duration,
 }
@@ -108,7 +108,7 @@ pub enum Compression {
 impl Compression {
     pub(crate) const ALL_SUFFIXES: [&str; 2] = [".gz", ".zst"];
 
-    /// Whether a name ends like that of a packed file.
+    /// Whether a name has the suffix of a packed file.
     pub(crate) fn ends(name: &[u8]) -> bool {
         Self::ALL_SUFFIXES.iter().any(|suffix| name.ends_with(suffix.as_bytes()))
     }

@@ -13,7 +13,7 @@ pub enum Error {
     Locked {
         /// The folder of the journal.
         folder: PathBuf,
-        /// Number of the process, from the lock file.
+        /// Its process ID, from the lock file.
         pid: String,
     },
     /// A file or a folder cannot be read or written.

@@ -1,4 +1,4 @@
-//! The folders of a store: that of the files, and that of the journal.
+//! The two folders of a store: one for the files, one for the journal.
 
 use std::{
     ffi::OsStr,
@@ -33,15 +33,15 @@ impl Base {
         Self { path: absolute(template.folder()) }
     }
 
-    /// The rest of a path whose text leads beneath this folder.
+    /// The part of a path below this folder; None if the path's text does not lead there.
     pub(crate) fn beneath<'a>(&self, path: &'a Path) -> Option<&'a Path> {
         let below = path.strip_prefix(&self.path).ok()?;
         let is_name = |component| matches!(component, Component::Normal(_));
         (below.file_name().is_some() && below.components().all(is_name)).then_some(below)
     }
 
-    /// The folder that contains a file, and the file's name in it. None if a folder on the path is missing, or may not be entered because
-    /// it is a link or no folder.
+    /// The folder that contains a file, and the file's name in it. None if a component of the path is missing, a link
+    /// or not a folder.
     pub(crate) fn holder<'a>(&self, path: &'a Path) -> io::Result<Option<(Folder, &'a OsStr)>> {
         let Some(below) = self.beneath(path) else { return Ok(None) };
         let (parent, name) = (below.parent(), below.file_name().unwrap_or_default());
@@ -135,7 +135,8 @@ pub(crate) fn make_state(path: &Path) -> io::Result<()> {
 pub(crate) fn open_state(path: &Path) -> io::Result<Folder> {
     let mut path = path.to_owned();
     if !path.ends_with(STATE_NAME) {
-        // The user named this folder, so it may be the user's own link. The name beside the files may be any user's.
+        // The user named this folder, so a link there is the user's own. Any user may have created the default name
+        // beside the files.
         path.push(".");
     } else if path.is_symlink() {
         return Err(io::Error::new(ErrorKind::PermissionDenied, "is a link"));

@@ -27,7 +27,8 @@ impl Inode {
         Self { number: about.ino(), born_ns }
     }
 
-    /// Whether this is the file. Without a birth time, the file must belong to this user and have one name, as files of this program do.
+    /// Whether `about` describes this file. Without a birth time, the file must belong to this user and have one name,
+    /// as files of this program do.
     pub(crate) fn is(self, about: &Metadata) -> bool {
         let found = Self::of(about);
         let is_born_with = match (self.born_ns, found.born_ns) {

@@ -201,7 +201,8 @@ impl Journal {
         let appended = state.file.write_all_at(&text, state.tail);
         let appended = appended.and_then(|()| if durable { state.file.sync_data() } else { Ok(()) });
         if let Err(cause) = appended {
-            // Parts of the records in the file must never be read, so the file is rewritten before the next record.
+            // The file may hold parts of the records, which must never be read, so it is rewritten before the next
+            // record.
             state.needs_rewrite = true;
             let _ = state.file.set_len(state.tail);
             return Err(cause);

@@ -36,7 +36,7 @@ impl Listing {
         Self { suffix: suffix.to_owned(), read: None, folder: PathBuf::new(), newest: HashMap::new() }
     }
 
-    /// The highest index of the files of the key with this name; none if there are none or the folder cannot be read.
+    /// The highest index of the files with this name. None if no such file exists or the folder cannot be read.
     pub(crate) fn newest(&mut self, folder: &Folder, name: &OsStr) -> Index {
         let name = name.to_str()?;
         if folder.path() != self.folder || self.read.is_none_or(|read| read.elapsed() > MAX_AGE) {

@@ -133,7 +133,8 @@ impl Locator {
         if self.rotate_bytes.is_none() {
             return (None, false);
         }
-        // The newest existing file, so that lines do not fill gaps between older ones. The listing may be slightly old.
+        // Continues with the newest existing file, so that lines do not fill gaps between older ones. The listing may
+        // be slightly old.
         let mut newest = self.listing.newest(folder, file_name(Path::new(key)));
         let exists = |index| {
             let path = self.path(key, index);
@@ -184,8 +185,8 @@ fn file_name(path: &Path) -> &OsStr {
     path.file_name().unwrap_or_default()
 }
 
-/// Whether a path ends like that of a packed file. No segment may have such a path, whatever the client's tag: readers of
-/// packed files would miss its plain lines.
+/// Whether a path has the suffix of a packed file. No segment may have such a path, whatever the client's tag, because
+/// readers of packed files would miss its plain lines.
 fn is_packed(path: &Path) -> bool {
     Compression::ends(path.as_os_str().as_encoded_bytes())
 }

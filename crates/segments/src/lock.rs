@@ -1,4 +1,4 @@
-//! The lock that gives one process the journal.
+//! The lock of the journal, which only one process can hold.
 
 use std::{
     fs::File,
@@ -38,7 +38,8 @@ impl Lock {
     }
 }
 
-/// Opens the lock file. Its contents decide nothing, so it may have the mode that the umask gave it in earlier versions.
+/// Opens the lock file. Its contents have no effect, so it may keep the mode that the umask gave it in earlier
+/// versions.
 fn open(folder: &Folder) -> io::Result<File> {
     match folder.create("lock", 0o600) {
         Err(cause) if cause.kind() != ErrorKind::AlreadyExists => return Err(cause),

@@ -1,4 +1,4 @@
-//! Probes a disk that has failed, because without lines nothing else would show that it works again.
+//! Probes a failed disk: without lines to write, nothing else would show that it works again.
 
 use std::{
     fs::{self, OpenOptions},

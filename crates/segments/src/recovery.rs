@@ -22,9 +22,10 @@ use crate::{
 pub struct Recovery {
     /// Segments that were open when the process ended.
     pub segments: u64,
-    /// Those of them that were removed or replaced by another file. Nothing is done about these.
+    /// Segments that were removed or replaced by another file. Recovery ignores them.
     pub replaced: u64,
-    /// Segments that the journal names outside of the folder of the files. They stay as they are, and in the journal.
+    /// Segments whose recorded path is outside the folder of the files. Recovery changes neither them nor their
+    /// records.
     pub elsewhere: Vec<PathBuf>,
     /// Bytes read for the recovery.
     pub scanned_bytes: u64,
@@ -78,7 +79,7 @@ pub(crate) fn recover(journal: &Journal, base: &Base) -> Result<(Recovery, Vec<R
         let mut length = None;
         if let Some((folder, name)) = base.holder(&path).map_err(fails)? {
             if let Phase::Packing(packed) = &phase {
-                // The packed file is beside the plain file, whatever folder the journal names.
+                // The packed file is always beside the plain file; a recorded folder is ignored.
                 let suffix = Compression::ALL_SUFFIXES.iter().find(|suffix| packed.ends_with(**suffix));
                 let packed = suffix.map(|suffix| packed_name(name, suffix));
                 if finish_packing(&folder, name, packed.as_deref(), segment.inode).map_err(fails)? {
@@ -116,7 +117,8 @@ pub(crate) fn recover(journal: &Journal, base: &Base) -> Result<(Recovery, Vec<R
 
 /// Finishes packing if the packed file is complete. Returns whether it is.
 fn finish_packing(folder: &Folder, plain: &OsStr, packed: Option<&OsStr>, inode: Inode) -> io::Result<bool> {
-    // A file gets the packed name when it is complete. A file with this name beside a hidden file is a foreign one.
+    // Packing renames the file only when it is complete. If the hidden file still exists, a file with the packed name
+    // is foreign.
     let Some(packed) = packed else { return Ok(false) };
     let is_complete = is_renamed(folder, packed)?;
     if is_complete {
@@ -150,7 +152,7 @@ fn truncate_torn_end(
     if end < length {
         file.set_len(end)?;
     }
-    // Its length counts as synced from here on.
+    // Recovery counts all bytes of the file as synced from now on.
     file.sync_all()?;
     Ok(Some((end, (end < length).then_some(length))))
 }

@@ -1,4 +1,4 @@
-//! What the writer asks the syncer for, and the syncer the compressor.
+//! Requests from the writer to the syncer, and from the syncer to the compressor.
 
 use std::{path::PathBuf, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! An open segment, to whose end lines are appended.
+//! An open segment, which gets new lines at its end.
 
 use std::{
     io::IoSlice,
@@ -152,7 +152,7 @@ impl Segment {
         self.changed_bytes += written.bytes;
         if written.bytes > kept {
             self.remainder = Some((self.tail, written.begin + written.bytes));
-            // If this fails, it is tried again before the next write and by sweeps.
+            // If truncation fails, the next write and every sweep try it again.
             partial |= self.truncate_remainder() != Ok(true);
         }
         Appended { writes: written.calls, failure: written.failure, partial }
@@ -197,7 +197,8 @@ impl Segment {
             let expected = written.begin + written.bytes;
             if landed != expected {
                 if landed < expected {
-                    // As by logrotate's copytruncate. The synced bytes are gone, and the new ones are not synced.
+                    // Another process truncated the file, like logrotate with copytruncate. The synced bytes are gone,
+                    // and the new ones are not synced.
                     self.shared.sync_state.record_truncation(landed);
                     self.shortened = true;
                 }
@@ -233,9 +234,9 @@ impl Segment {
     }
 }
 
-/// The beginning of the buffers, at most as much as one write takes.
+/// The first buffers, up to the maximum size of one write.
 fn limited<'s>(slices: &'s [IoSlice<'_>]) -> Vec<IoSlice<'s>> {
-    // One more for the newline after a torn line.
+    // One byte more, for the newline after a torn line.
     let mut partial = MAX_WRITE_BYTES + 1;
     let mut limited = Vec::with_capacity(slices.len());
     for slice in slices {
@@ -270,7 +271,7 @@ struct Written {
     begin: u64,
     bytes: u64,
     calls: u64,
-    /// Whether bytes of another process are within ours.
+    /// Whether bytes of another process are among ours.
     interleaved: bool,
     failure: Option<Errno>,
 }

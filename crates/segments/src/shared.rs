@@ -80,7 +80,7 @@ impl Shared {
         self.retired().insert(path.to_owned());
     }
 
-    /// Makes a path usable again: its name is free, or that of a packed file.
+    /// Allows segments to use a path again, because its name is free or belongs to a packed file.
     pub(crate) fn release(&self, path: &Path) {
         self.retired().remove(path);
     }

@@ -1,4 +1,4 @@
-//! Time slices, in which the name of a file stays the same.
+//! Time slices: periods in which the name of a file stays the same.
 
 use std::ops::Range;
 

@@ -101,7 +101,7 @@ fn commit(shared: &Shared, group: Group, checkpoints: &mut HashMap<u64, u64>, an
     let Group { file, progress, waiting, close } = group;
     let result = sync(shared, &file, &progress);
     let answer = match result {
-        // The disk has the lines, but the file has no name any more.
+        // The lines are on the disk, but the file has no name any more, so closing it deletes them.
         Ok(()) if !waiting.is_empty() && file.detect_removal() => {
             Err(Failure::Io(Errno::NOENT.raw_os_error()))
         }

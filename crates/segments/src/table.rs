@@ -200,7 +200,8 @@ impl Table {
     pub(crate) fn sweep(&mut self) {
         self.truncate_closed();
         for segment in self.slots.segments() {
-            // If this fails, it is tried again before the next line, by the next sweep and when the segment is closed.
+            // If truncation fails, it is tried again before the next line, by the next sweep and when the segment is
+            // closed.
             let _ = segment.truncate_remainder();
         }
         let config = &self.shared.config;

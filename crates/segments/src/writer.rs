@@ -184,8 +184,8 @@ impl Writer {
         }
     }
 
-    /// Assigns the parts to their slots. Returns the quick slots and the slow ones: with a long part, or among many that must
-    /// be opened.
+    /// Assigns the parts to their slots. Returns the quick slots and the slow ones. A slot is slow if it has a long
+    /// part, or if it is one of many that must be opened.
     fn assign_parts(
         &mut self,
         round: &Round,
@@ -207,7 +207,7 @@ impl Writer {
             last = Some((key, number));
             let slot = self.table.slots.slot(number);
             if slot.pieces.is_empty() {
-                // A later key may have a symbolic link or an end of its slice.
+                // An equal key of a later event may add a symbolic link or the end of the slice.
                 slot.key = key.clone();
                 touched.push(number);
             }

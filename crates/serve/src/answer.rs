@@ -1,4 +1,4 @@
-//! Answers, built once for each kind of answer and each kind of client.
+//! Answers, each built once for every kind of answer and of client.
 
 use std::fmt::Write as _;
 

@@ -12,7 +12,7 @@ pub(crate) struct Asked {
     pub method: String,
     /// The target as sent.
     pub target: String,
-    /// Names and values in their order; bytes that are no UTF-8 are replaced.
+    /// Names and values in order; bytes that are not UTF-8 are replaced.
     pub headers: Vec<(String, String)>,
     /// The first bytes of the body, at most `limit`.
     pub body: Vec<u8>,
@@ -118,7 +118,7 @@ impl<L: Fn(&Asked) -> usize> RequestSink for Intake<'_, L> {
     }
 }
 
-/// Puts a body into JSON: as text in `body`, or, if it is no UTF-8, as base64 in `body_base64`.
+/// Puts a body into JSON: as text in `body`, or as base64 in `body_base64` if it is not UTF-8.
 pub(crate) fn put_body(map: &mut Map<String, Value>, body: &[u8]) {
     match String::from_utf8_lossy(body) {
         Cow::Borrowed(text) => map.insert("body".to_owned(), text.into()),

@@ -187,7 +187,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The page that takes the place of the configured answer, if one does.
+    /// The page that replaces the configured answer, if any.
     #[inline]
     pub(crate) fn page(&self) -> Option<&Page> {
         self.extra.as_ref()?.page.as_ref().filter(|_| self.kind == Kind::Plain)

@@ -1,8 +1,8 @@
 //! A programmable HTTP/1.1 target: body sizes, delay distributions, a bounded server queue, stalls and faults. At its
 //! end it reports what it did.
 //!
-//! It may speak TLS, right or wrong in a chosen way ([`Tls`]), answer what a test of an API asks ([`Pages`]), and write
-//! down every request ([`Record`]).
+//! Options add TLS, correct or with a chosen fault ([`Tls`]), pages for tests of API clients ([`Pages`]), and a record
+//! of every request ([`Record`]).
 //!
 //! A load generator's figures are checked against this report: every complete request is in it exactly once
 //! ([`Report::unaccounted`] is always 0).

@@ -81,7 +81,7 @@ impl MisbehaviourPicker {
             (end, kind)
         });
         let mut shares: Vec<_> = shares.collect();
-        // Shares that sum to 1 except for rounding leave no gap at the top.
+        // With shares that sum to 1, rounding must leave no gap at the top.
         if let Some(last) = shares.last_mut()
             && last.0 > 1.0 - 1e-9
         {

@@ -1,4 +1,4 @@
-//! Writes down every complete request, as a line of JSON.
+//! Writes every complete request to a file, as a line of JSON.
 
 use std::{
     fs::File,
@@ -19,7 +19,7 @@ use crate::{
 
 /// The waiting lines of a thread are written when they reach this size in bytes.
 const WRITE_BYTES: usize = 256 * 1024;
-/// Lines do not wait longer than this.
+/// Maximum time for which lines wait, in nanoseconds.
 const WRITE_AFTER_NS: u64 = 100_000_000;
 
 /// The file that the threads of a target share.
@@ -33,7 +33,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Opens the file. Only its owner may read it, because it holds secrets as they came.
+    /// Opens the file. Only its owner may read it, because it contains secrets unmasked.
     pub(crate) fn open(record: &Record) -> Result<Self, Error> {
         let file = files::written("--record", &record.file, false, 0o600);
         let file = file.map_err(|cause| Error::Record { path: record.file.clone(), cause })?;
@@ -51,7 +51,7 @@ impl Recorder {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Why lines are missing, if any are.
+    /// Why lines are missing; None if none are.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! TLS of a target: its certificate, and handshakes that are wrong in a chosen way.
+//! TLS of a target: its certificate, and handshakes with a chosen fault.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tls::{Authority, ConfigError, Identity, Offer, Session, Validity};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Fatal alerts as records of TLS, which have the same form in all versions: protocol_version, and handshake_failure.
+/// Fatal alerts as TLS records, whose form is the same in all versions: protocol_version, and handshake_failure.
 const ALERT_PROTOCOL_VERSION: &[u8] = &[21, 3, 1, 0, 2, 2, 70];
 const ALERT_HANDSHAKE_FAILURE: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
 
@@ -88,7 +88,7 @@ record::named_enum! {
 }
 
 impl TlsFault {
-    /// Whether the fault is in the certificate, so that the target must make it.
+    /// Whether the fault is in the certificate, so that the target must create the certificate itself.
     pub(crate) fn is_of_certificate(self) -> bool {
         matches!(self, Self::Expired | Self::NotYetValid | Self::WrongName | Self::UnknownCa)
     }
@@ -122,7 +122,7 @@ pub(crate) enum Security {
 }
 
 impl Security {
-    /// Reads or makes the certificate; None if the target speaks no TLS.
+    /// Reads or creates the certificate; None if the target does not speak TLS.
     pub(crate) fn new(tls: &Tls, listen: &[SocketAddr]) -> Result<Option<Self>, ConfigError> {
         let authority = Authority::new("proofload serve")?;
         let identity = match &tls.files {
@@ -154,7 +154,7 @@ impl Security {
         })
     }
 
-    /// The session of a new connection; None if the handshake is to go wrong without one.
+    /// The session of a new connection; None if the handshake fails without a session.
     pub(crate) fn session(&self) -> Option<Session> {
         match self {
             Self::Session(config) => {
@@ -165,7 +165,7 @@ impl Security {
     }
 }
 
-/// A certificate issued by the authority, with the fault if it is a fault of certificates.
+/// A certificate issued by the authority, with the fault if it is one of certificates.
 fn made(
     authority: &Authority,
     fault: Option<TlsFault>,

@@ -39,7 +39,7 @@ impl Server {
     /// Listens on all addresses.
     ///
     /// # Errors
-    /// See [`Error`]; no address is listened on then.
+    /// See [`Error`]. After an error, no address is listened on.
     pub fn bind(config: Config) -> Result<Self, Error> {
         config.validate().map_err(Error::Config)?;
         check_processors(&config.cpus)?;

@@ -15,8 +15,8 @@ pub(crate) enum TimerKind {
     Linger,
 }
 
-/// Pending timers. A timer is never cancelled: its handler checks whether it still applies, and timers of closed
-/// connections find no connection.
+/// Pending timers. A timer is never cancelled: its handler checks whether it still applies, and the token of a closed
+/// connection finds none.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(u64, Token, TimerKind)>>,

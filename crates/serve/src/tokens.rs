@@ -1,12 +1,12 @@
-//! Tokens of logins: each identifies its login, and no client can make or change one.
+//! Login tokens: each identifies its login, and no client can forge or change one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use ring::{hmac, rand::SystemRandom};
 
-/// Gives and checks tokens. A token is `LOGIN.EXPIRY.USER.SEAL`: the number of its login, when it expires (nanoseconds
-/// of CLOCK_MONOTONIC), the user's name and the seal in base64url.
+/// Issues and checks tokens. A token is `LOGIN.EXPIRY.USER.SEAL`: the number of its login, its expiry (nanoseconds of
+/// CLOCK_MONOTONIC), the user's name and the seal in base64url.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     key: hmac::Key,
@@ -27,9 +27,9 @@ pub(crate) struct Login {
 /// Why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenError {
-    /// This target gave no such token.
+    /// This target did not issue the token.
     Invalid,
-    /// Its time is over.
+    /// The token has expired.
     Expired,
 }
 

@@ -114,7 +114,8 @@ impl Config {
     }
 }
 
-/// Parsed distributions are valid; others may not be, and drawing from them would panic.
+/// The mistake in a distribution, if any. A parsed one is valid, but another may not be, and
+/// drawing from it would panic.
 fn distribution_mistake(what: &str, distribution: &Distribution) -> Option<String> {
     match distribution {
         Distribution::Uniform { min_ns, max_ns } if min_ns > max_ns => {

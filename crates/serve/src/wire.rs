@@ -8,12 +8,12 @@ use crate::{Body, Config};
 const ONE_PIECE_BYTES: u64 = 32 * 1024;
 /// Size of the block that generated bodies repeat; a multiple of the pattern.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// Chunks of generated bodies up to this size are stored whole and repeated. Larger chunks, of which a body has at
-/// most 65,536, are made of blocks.
+/// Chunks of generated bodies up to this size are stored whole and repeated. Larger chunks consist of blocks; a body
+/// has at most 65,536 of them.
 const REPEATED_CHUNK_BYTES: u64 = 16 * 1024 * 1024;
 /// The pattern of generated bodies.
 const PATTERN: &[u8; 16] = b"proofload-serve\n";
-/// Maximum number of pieces in one system call. The kernel's send buffer bounds what it takes of them.
+/// Maximum number of pieces in one system call. The kernel's send buffer limits how many bytes it takes at once.
 pub(crate) const MAX_PIECES: usize = 4;
 
 /// Byte strings, and how often each is repeated.

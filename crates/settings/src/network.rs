@@ -23,7 +23,8 @@ impl Network {
         self.contains(other.address) || other.contains(self.address)
     }
 
-    /// Whether a host can have this address. The first and the last address are not for hosts.
+    /// Whether a host can have this address. The network's first and last address are not for
+    /// hosts.
     pub fn has_host(&self, address: IpAddr) -> bool {
         let host = bits(address) & self.host_bits();
         self.contains(address) && host != 0 && host != self.host_bits()

@@ -26,9 +26,9 @@ pub struct OptionSpec<T> {
     pub apply: fn(&mut T, &[&str]) -> Result<(), String>,
     /// Its letter on the command line.
     pub short: Option<char>,
-    /// Its name on the command line if that is not derived from the key; empty otherwise.
+    /// Its name on the command line if it differs from the key; empty otherwise.
     pub flag: &'static str,
-    /// The value that the option has on a command line without one; empty if it needs a value.
+    /// The value of an option given without one on the command line; empty if the option needs a value.
     pub bare_value: &'static str,
 }
 
@@ -153,7 +153,7 @@ impl Kind {
 /// Parses an address with its port.
 ///
 /// # Errors
-/// When the text is none.
+/// When the text is not an address.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     let expected = "an address with its port, such as 127.0.0.1:8080 or [::1]:9880";
     text.parse().map_err(|_| UnitError::new(text, expected).to_string())
@@ -162,7 +162,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 /// The value with the same index as `text` has in `words`.
 ///
 /// # Errors
-/// When it is none of the words.
+/// When the text is none of the words.
 pub fn choice<T: Copy>(text: &str, words: &[&str], values: &[T]) -> Result<T, String> {
     let index = words.iter().position(|word| *word == text);
     let value = index.and_then(|index| values.get(index).copied());

@@ -13,13 +13,13 @@ use crate::{Mistake, network::Network};
 /// The parser's message for a repeated key.
 const DUPLICATE_KEY: &str = "duplicate key";
 
-/// Largest number of mistakes that are reported. A file with more of them is of another format.
+/// Maximum number of reported mistakes. A file with more is of another format.
 const MAX_MISTAKES: usize = 1_000;
 
 /// A value with its span in the file.
 pub type Value<'i> = Spanned<DeValue<'i>>;
 
-/// The values of a list; a value that is none is a list of one.
+/// The values of a list; any other value counts as a list of one.
 pub fn values_of<'v, 'i>(value: &'v Value<'i>) -> &'v [Value<'i>] {
     match value.get_ref() {
         DeValue::Array(values) => values,
@@ -45,7 +45,7 @@ struct Source<'t> {
     text: &'t str,
 }
 
-/// A table that refuses keys which no caller has asked for.
+/// A table that refuses keys that no caller has read.
 #[derive(Debug)]
 pub struct Table<'t, 'i> {
     table: Option<&'t DeTable<'i>>,
@@ -92,7 +92,7 @@ impl<'t> Reader<'t> {
         self.mistakes.push((span.start, message.into()));
     }
 
-    /// Adds a mistake, and returns none in place of what was to be read.
+    /// Adds a mistake and returns None, in place of the value that was expected.
     pub fn refuse<T>(&mut self, span: Range<usize>, message: impl Into<String>) -> Option<T> {
         self.mistake(span, message);
         None
@@ -141,7 +141,7 @@ impl<'t> Reader<'t> {
         Table { table, span: value.span(), known: Vec::new() }
     }
 
-    /// Reads a list; empty if it is none.
+    /// Reads a list; returns an empty one if the value is not a list.
     pub fn array<'d, 'i>(&mut self, value: &'d Value<'i>, what: &str) -> &'d [Value<'i>] {
         match value.get_ref() {
             DeValue::Array(array) => array,
@@ -239,7 +239,7 @@ impl<'t> Reader<'t> {
         self.mistake(value.span(), format!("expected {what}, found {}", type_name(value.get_ref())));
     }
 
-    /// Adds the mistake that something else was expected, and returns none in place of it.
+    /// Adds the mistake that something else was expected, and returns None.
     pub fn refuse_type<T>(&mut self, value: &Value<'_>, what: &str) -> Option<T> {
         self.expected(value, what);
         None
@@ -314,11 +314,11 @@ impl<'t, 'i> Table<'t, 'i> {
         self.table.into_iter().flatten().map(|(key, value)| (key.span(), key.get_ref().as_ref(), value))
     }
 
-    /// Adds a mistake for every key that was not asked for.
+    /// Adds a mistake for every key that no caller has read.
     pub fn finish(self, reader: &mut Reader<'_>) {
         for (span, key, _) in self.entries() {
             if !self.known.contains(&key) {
-                // Hints take time, and so many are not read.
+                // Finding hints takes time, and nobody reads that many.
                 let hint = match reader.mistake_count() {
                     0..MAX_MISTAKES => suggestion(key, self.known.iter().copied()),
                     _ => String::new(),
@@ -333,7 +333,7 @@ impl<'t, 'i> Table<'t, 'i> {
 
 /// Returns `; did you mean 'x'?` if a known word is similar.
 pub fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    // Comparing long words takes long, and words of very different lengths are never similar.
+    // Comparing long words is slow, and words of very different lengths are never similar.
     let max_distance = |name: &str| 1 + name.len() / 4;
     let similar = known
         .into_iter()

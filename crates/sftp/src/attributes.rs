@@ -1,4 +1,4 @@
-//! What is known of a file besides its name and its bytes (draft, section 5).
+//! Attributes of files (draft, section 5).
 
 use crate::Error;
 use crate::fields::{Fields, put_u32, put_u64};
@@ -9,16 +9,16 @@ const PERMISSIONS: u32 = 4;
 const TIMES: u32 = 8;
 const EXTENDED: u32 = 1 << 31;
 
-/// Attributes of a file: those that a server tells, or those to set. What is `None` was not told, or stays as it is.
-/// Attributes of extensions are read over.
+/// Attributes of a file: those that a server reports, or those to set. A field that is `None` was not reported, or stays
+/// unchanged. Extended attributes are skipped.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Attributes {
     /// Size in bytes.
     pub size: Option<u64>,
     /// User and group.
     pub owner: Option<Owner>,
-    /// `st_mode`: permissions in the lower 12 bits and, from a server, the type of the file above. To set permissions, leave
-    /// the type 0.
+    /// `st_mode`: permissions in the lower 12 bits and, from a server, the file type in the bits above. To set permissions,
+    /// leave the type bits 0.
     pub permissions: Option<u32>,
     /// Times of the last access and the last change of the contents.
     pub times: Option<Times>,
@@ -51,12 +51,12 @@ pub enum FileType {
     Directory,
     /// A symbolic link.
     Symlink,
-    /// A device, a socket, a pipe, or what the server's system has besides.
+    /// A device, a socket, a pipe, or another type of the server's system.
     Other,
 }
 
 impl Attributes {
-    /// The type of the file. `None` if the server does not tell: without permissions, or with permissions alone.
+    /// The type of the file. `None` if the server does not report it: no permissions, or permissions without type bits.
     pub fn file_type(&self) -> Option<FileType> {
         match self.permissions? & 0o170_000 {
             0 => None,
@@ -85,7 +85,7 @@ impl Attributes {
             attributes.times = Some(Times { accessed_s, modified_s });
         }
         if has(EXTENDED) {
-            // A claimed count costs nothing: the pairs themselves end it.
+            // A false count costs no memory: reading fails at the end of the packet.
             for _ in 0..fields.u32("number of extended attributes")? {
                 fields.string("extended type")?;
                 fields.string("extended data")?;

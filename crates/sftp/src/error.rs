@@ -1,10 +1,10 @@
 //! Errors in the bytes of a server.
 
-/// Why a packet could not be read. After an error the session cannot be read any further.
+/// Why a packet could not be read. After an error, the rest of the stream cannot be read.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The first bytes are text. What a start-up file of the remote shell prints arrives before the server's packets.
+    /// The first bytes are text. Output of the remote shell's start-up files arrives before the server's packets.
     #[error(
         "the server sent text (`{}`...) before SFTP: change the start-up files of the remote shell (such as .bashrc), so \
          that they print nothing when there is no terminal",
@@ -14,15 +14,15 @@ pub enum Error {
         /// The first four bytes.
         begin: [u8; 4],
     },
-    /// A packet without even a type.
+    /// A packet of length 0: it lacks even a type.
     #[error("the server sent an SFTP packet of length 0")]
     EmptyPacket,
-    /// A packet is longer than the bound, or what was read as its length is something else.
+    /// A packet is longer than the limit, or the bytes read as its length are something else.
     #[error("the server announced an SFTP packet of {length} bytes; the limit is {limit}")]
     PacketTooLong {
         /// The length, in bytes, as sent.
         length: u32,
-        /// The bound, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
     /// A packet ends before its fields do.
@@ -30,7 +30,7 @@ pub enum Error {
     ShortPacket {
         /// Name of the packet's type.
         packet: &'static str,
-        /// The field that is not there as a whole.
+        /// The field that is missing or incomplete.
         field: &'static str,
     },
     /// A packet of a type that servers do not send.

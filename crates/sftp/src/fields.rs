@@ -1,5 +1,5 @@
-//! The fields that packets are made of (draft, section 3, and RFC 4251, section 5): numbers with the most significant byte
-//! first, and strings behind their length.
+//! The fields of packets (draft, section 3, and RFC 4251, section 5): numbers with the most significant byte first, and
+//! strings after their length.
 
 use crate::Error;
 
@@ -16,7 +16,7 @@ impl<'a> Fields<'a> {
         Fields { rest: bytes, packet }
     }
 
-    /// What was not read.
+    /// The bytes that were not read yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -56,7 +56,7 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_be_bytes());
 }
 
-/// Appends a string behind its length. Panics if it is longer than 4 GiB.
+/// Appends the length of a string and the string. Panics if the string is longer than 4 GiB.
 pub(crate) fn put_string(out: &mut Vec<u8>, string: &[u8]) {
     put_u32(out, u32::try_from(string.len()).expect("a string of SFTP is shorter than 4 GiB"));
     out.extend_from_slice(string);

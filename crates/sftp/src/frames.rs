@@ -1,27 +1,26 @@
-//! Splits what arrives into packets.
+//! Splits the received stream into packets.
 
 use crate::{Error, MAX_PACKET, Reply};
 
-/// Bytes of a packet's length.
+/// Size of a packet's length field, in bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// The buffer that a server's stream is read into, and the packets in it.
+/// A buffer for a server's stream, which it splits into packets.
 ///
-/// The caller reads into [`Frames::space`], tells by [`Frames::filled`] how many bytes came, and calls
+/// The caller reads into [`Frames::space`], reports the number of bytes read to [`Frames::filled`], and calls
 /// [`Frames::next_reply`] until it returns `None`. Neither replies nor errors depend on how the stream was split.
 ///
-/// A reply borrows from the buffer. Bytes move within it only if a packet is incomplete where the buffer ends, and at most
-/// half a byte for each byte that arrives. The buffer grows to what that takes: the space that was wanted and, at the most, three
-/// packets.
+/// A reply borrows from the buffer. Bytes move within the buffer only if a packet is incomplete at its end: at most half a
+/// byte for each byte that arrives. The buffer grows to at most the requested space and three packets.
 #[derive(Clone, Debug)]
 pub struct Frames {
-    /// Bytes from `start` to `end` arrived and were not returned; those after `end` are space.
+    /// Bytes from `start` to `end` have arrived and were not returned yet; those after `end` are free.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Most bytes in a packet after its length.
+    /// Maximum size of a packet without its length field, in bytes.
     limit: usize,
-    /// Whether a packet was returned.
+    /// Whether a packet was returned before.
     is_begun: bool,
 }
 
@@ -37,15 +36,15 @@ impl Frames {
         Self::with_limit(MAX_PACKET)
     }
 
-    /// An empty buffer for packets of at most so many bytes after their length.
+    /// An empty buffer for packets of at most `limit` bytes, without their length field.
     pub fn with_limit(limit: usize) -> Self {
         Frames { buffer: Vec::new(), start: 0, end: 0, limit, is_begun: false }
     }
 
-    /// Space for at least `want` bytes, to read into. What is in it before has no meaning.
+    /// Space for at least `want` bytes, to read into. Its present contents have no meaning.
     pub fn space(&mut self, want: usize) -> &mut [u8] {
         let held = self.end - self.start;
-        // Moved only where at least twice as much was returned since: so moving costs half a byte for each at the most.
+        // Bytes move only after at least twice as many were returned, so that moving costs at most half a byte for each.
         if held == 0 || (self.buffer.len() - self.end < want && self.start >= 2 * held) {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, held);
@@ -56,19 +55,19 @@ impl Frames {
         &mut self.buffer[self.end..]
     }
 
-    /// The first `count` bytes of the space were read into.
+    /// Records that the first `count` bytes of the space were filled.
     ///
     /// # Panics
-    /// They are more than [`Frames::space`] gave.
+    /// If `count` is larger than the space.
     pub fn filled(&mut self, count: usize) {
         assert!(count <= self.buffer.len() - self.end, "more bytes were read than there was space for");
         self.end += count;
     }
 
-    /// The next packet, or `None` until more bytes arrive. After an error, the same error comes again.
+    /// The next packet, or `None` until more bytes arrive. After an error, every call returns this error.
     ///
     /// # Errors
-    /// The bytes are no packet that a server may send.
+    /// If the bytes are not a packet that a server may send.
     pub fn next_reply(&mut self) -> Result<Option<Reply<'_>>, Error> {
         let held = &self.buffer[self.start..self.end];
         let Some((length, rest)) = held.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
@@ -80,7 +79,7 @@ impl Frames {
         Ok(Some(reply))
     }
 
-    /// What arrived and was not returned: after an error, from the start of the packet that is none.
+    /// The bytes that arrived and were not returned. After an error, they begin with the faulty packet.
     pub fn unread(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
@@ -98,7 +97,7 @@ impl Frames {
     }
 }
 
-/// Whether a byte stands in what programs print: ASCII, UTF-8, and what moves a cursor.
+/// Whether a byte may be part of printed text: ASCII, UTF-8, and control characters that move the cursor.
 fn is_text(byte: u8) -> bool {
     matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b | b' '..=b'~' | 0x80..)
 }

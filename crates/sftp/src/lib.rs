@@ -1,13 +1,13 @@
 //! SFTP version 3 on the wire, the client's side (draft-ietf-secsh-filexfer-02, and OpenSSH's extensions of it).
 //!
 //! Sans-IO: [`Request`] writes packets into a `Vec<u8>` that the caller sends; the caller reads into the space of [`Frames`],
-//! which returns a [`Reply`] for each packet that is complete. Which request a reply belongs to, when to send the next
-//! one, and how much may be in flight, is for the caller to decide.
+//! which returns a [`Reply`] for each complete packet. The caller matches replies to requests, and decides when to send the
+//! next request and how much may be in flight.
 //!
 //! * The payload of a file is copied neither on its way out ([`write_header`]) nor on its way in ([`Answer::Data`]
 //!   borrows from the buffer that was read into).
 //! * Paths and names are bytes. [`is_safe_name`] judges names that a server lists.
-//! * A packet is bounded by [`MAX_PACKET`]; no input makes the decoder panic, or allocate more than the packet is long.
+//! * A packet is bounded by [`MAX_PACKET`]; no input makes the decoder panic, or allocate more than the packet's length.
 //!
 //! ```
 //! use sftp::{Answer, Code, Frames, Reply, Request, write_init};
@@ -41,8 +41,8 @@ pub use reply::{Answer, Code, Limits, Name, Names, Reply, Status};
 pub use request::{OpenFlags, Request, write_header, write_init};
 pub use version::{Extension, Server, Version};
 
-/// Most bytes in a packet after its length: what OpenSSH allows (256 KiB), and 1 KiB more.
+/// Maximum size of a packet without its length field, in bytes: the limit of OpenSSH (256 KiB) plus 1 KiB.
 pub const MAX_PACKET: usize = 257 * 1024;
 
-/// Most bytes in a handle (draft, section 6.2).
+/// Maximum size of a handle, in bytes (draft, section 6.2).
 pub const MAX_HANDLE: usize = 256;

@@ -1,16 +1,16 @@
-//! What a server sends (draft, section 7).
+//! Packets that a server sends (draft, section 7).
 
 use std::fmt;
 
 use crate::fields::Fields;
 use crate::{Attributes, Error, MAX_HANDLE, Version};
 
-/// A packet of the server. It borrows from the bytes that were received.
+/// A packet of the server. It borrows from the received bytes.
 #[derive(Clone, Debug)]
 pub enum Reply<'a> {
-    /// VERSION, the answer to INIT and the first packet. It has no number.
+    /// VERSION, the answer to INIT and the first packet. It has no request id.
     Version(Version<'a>),
-    /// The answer to the request of this number.
+    /// The answer to the request with this id.
     Answer(u32, Answer<'a>),
 }
 
@@ -21,21 +21,21 @@ pub enum Answer<'a> {
     Status(Status<'a>),
     /// HANDLE of an open file or directory, at most [`crate::MAX_HANDLE`] bytes.
     Handle(&'a [u8]),
-    /// DATA, for READ. It may be shorter than what was asked for, also before the end of the file.
+    /// DATA, for READ. It may be shorter than requested, even before the end of the file.
     Data(&'a [u8]),
     /// NAME, for READDIR, REALPATH, READLINK and expand-path.
     Names(Names<'a>),
     /// ATTRS, for STAT, LSTAT and FSTAT.
     Attributes(Attributes),
-    /// EXTENDED_REPLY; what it holds depends on the request. See [`Limits::read`].
+    /// EXTENDED_REPLY; its contents depend on the request. See [`Limits::read`].
     Extended(&'a [u8]),
 }
 
 impl<'a> Reply<'a> {
-    /// Decodes a packet without its length. Bytes after its last field are ignored, as the draft asks for.
+    /// Decodes a packet without its length. Bytes after its last field are ignored, as the draft demands.
     ///
     /// # Errors
-    /// The packet is empty, of an unknown type, or ends within a field; or its version or its handle is not allowed.
+    /// If the packet is empty, of an unknown type, or ends within a field, or if its version or its handle is not allowed.
     pub(crate) fn read(packet: &'a [u8]) -> Result<Self, Error> {
         let (&kind, body) = packet.split_first().ok_or(Error::EmptyPacket)?;
         let packet = match kind {
@@ -75,16 +75,16 @@ fn handle<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], Error> {
 pub struct Status<'a> {
     /// Success, or the kind of failure.
     pub code: Code,
-    /// The server's words, which may be any bytes: mask them before they are shown. Empty if it left them out.
+    /// The server's message, which may be any bytes: mask them before they are shown. Empty if the server sent none.
     pub message: &'a [u8],
-    /// The language of the words (RFC 1766). Empty if the server left it out.
+    /// The language of the message (RFC 1766). Empty if the server sent none.
     pub language: &'a [u8],
 }
 
 impl<'a> Status<'a> {
     fn read(fields: &mut Fields<'a>) -> Result<Self, Error> {
         let code = Code::from_number(fields.u32("code")?);
-        // Some servers, of earlier drafts, leave out the rest.
+        // Some servers, which follow earlier drafts, leave out the rest.
         let mut text = |field| if fields.rest().is_empty() { Ok(&[][..]) } else { fields.string(field) };
         Ok(Status { code, message: text("message")?, language: text("language tag")? })
     }
@@ -111,7 +111,7 @@ pub enum Code {
     ConnectionLost,
     /// 8: the server does not know the request.
     Unsupported,
-    /// A code of later versions or of the server's own.
+    /// A code of later versions, or a private one of the server.
     Other(u32),
 }
 
@@ -164,7 +164,7 @@ pub struct Name<'a> {
     pub name: &'a [u8],
     /// A line like that of `ls -l`, for people.
     pub long_name: &'a [u8],
-    /// The attributes, of a link itself. Empty for REALPATH, READLINK and expand-path.
+    /// The attributes of the entry itself, even if it is a link. Empty for REALPATH, READLINK and expand-path.
     pub attributes: Attributes,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Names<'a> {
         for _ in 0..count {
             Name::read(&mut fields)?;
         }
-        // Every entry has twelve bytes at the least, so the count is below that of the packet's bytes.
+        // Every entry takes at least twelve bytes, so the count is smaller than the size of the packet.
         Ok(Names { left: count as usize, fields: entries })
     }
 }
@@ -205,16 +205,16 @@ impl<'a> Name<'a> {
     }
 }
 
-/// The answer to `limits@openssh.com`. 0: the server names no limit.
+/// The answer to `limits@openssh.com`. A limit of 0 means that the server names none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Most bytes in a packet.
+    /// Maximum size of a packet, in bytes.
     pub packet_bytes: u64,
-    /// Most bytes that a READ may ask for.
+    /// Maximum number of bytes that a READ may ask for.
     pub read_bytes: u64,
-    /// Most bytes that a WRITE may carry.
+    /// Maximum number of bytes that a WRITE may carry.
     pub write_bytes: u64,
-    /// Most handles that may be open at once.
+    /// Maximum number of handles that may be open at once.
     pub open_handles: u64,
 }
 
@@ -222,7 +222,7 @@ impl Limits {
     /// Decodes the bytes of [`Answer::Extended`].
     ///
     /// # Errors
-    /// There are fewer than 32 bytes.
+    /// If there are fewer than 32 bytes.
     pub fn read(extended: &[u8]) -> Result<Self, Error> {
         let mut fields = Fields::new("EXTENDED_REPLY", extended);
         Ok(Limits {

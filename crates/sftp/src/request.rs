@@ -1,4 +1,4 @@
-//! What a client sends (draft, section 6).
+//! Packets that a client sends (draft, section 6).
 
 use std::ops::BitOr;
 
@@ -6,117 +6,118 @@ use crate::fields::{put_string, put_u32, put_u64};
 use crate::version::VERSION;
 use crate::{Attributes, Extension};
 
-/// A request. Paths are the server's, handles those of its HANDLE answers. Paths that do not begin with `/` start in
-/// the user's home directory, as far as the server was not told otherwise. WRITE is [`write_header`], INIT [`write_init`].
+/// A request. Paths are paths of the server; handles come from its HANDLE answers. A path that does not begin with `/` starts
+/// in the user's home directory, unless the server is configured otherwise. For WRITE see [`write_header`], for INIT
+/// [`write_init`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request<'a> {
     /// Opens a file. Answer: a handle.
     Open {
         /// The file.
         path: &'a [u8],
-        /// What for.
+        /// How to open the file.
         flags: OpenFlags,
-        /// Of a file that is created; OpenSSH reads the permissions alone.
+        /// Attributes of a new file; OpenSSH uses only the permissions.
         attributes: Attributes,
     },
-    /// Closes a file or a directory. A server may tell here that earlier writes failed.
+    /// Closes a file or a directory. The answer may report that earlier writes failed.
     Close(&'a [u8]),
     /// Reads from a file. Answer: data, or the end of the file.
     Read {
         /// The file.
         handle: &'a [u8],
-        /// Where to begin, in bytes.
+        /// Offset of the first byte, in bytes.
         offset: u64,
-        /// Most bytes to read.
+        /// Maximum number of bytes to read.
         length: u32,
     },
-    /// Asks for the attributes of a file, of a link itself.
+    /// Asks for the attributes of a path itself, even if it is a link.
     Lstat(&'a [u8]),
-    /// Asks for the attributes of a file, behind links.
+    /// Asks for the attributes of a file; links are followed.
     Stat(&'a [u8]),
     /// Asks for the attributes of an open file.
     Fstat(&'a [u8]),
-    /// Sets attributes of a file, behind links.
+    /// Sets attributes of a file; links are followed.
     Setstat {
         /// The file.
         path: &'a [u8],
-        /// What to set.
+        /// The attributes to set.
         attributes: Attributes,
     },
     /// Sets attributes of an open file.
     Fsetstat {
         /// The file.
         handle: &'a [u8],
-        /// What to set.
+        /// The attributes to set.
         attributes: Attributes,
     },
     /// Opens a directory. Answer: a handle.
     Opendir(&'a [u8]),
     /// Reads the next entries of a directory. Answer: names, or the end of the directory.
     Readdir(&'a [u8]),
-    /// Removes a file, which is no directory.
+    /// Removes a file other than a directory.
     Remove(&'a [u8]),
     /// Makes a directory.
     Mkdir {
         /// The directory.
         path: &'a [u8],
-        /// Of the new directory; OpenSSH reads the permissions alone.
+        /// Attributes of the new directory; OpenSSH uses only the permissions.
         attributes: Attributes,
     },
-    /// Asks for the absolute path behind links. Answer: one name.
+    /// Asks for the absolute path, with links resolved. Answer: one name.
     Realpath(&'a [u8]),
-    /// Renames a file, and fails if the new name is taken.
+    /// Renames a file. Fails if the new name exists.
     Rename {
-        /// The name that it has.
+        /// The present name.
         from: &'a [u8],
-        /// The name that it gets.
+        /// The new name.
         to: &'a [u8],
     },
-    /// Asks what a symbolic link points to. Answer: one name.
+    /// Asks for the target of a symbolic link. Answer: one name.
     Readlink(&'a [u8]),
-    /// Makes a symbolic link. Sent in the order of OpenSSH, which is not that of the draft: the target first. Most other
+    /// Makes a symbolic link. Its fields are sent in OpenSSH's order, the target first, which is not the draft's. Most other
     /// servers followed OpenSSH.
     Symlink {
-        /// What the link points to.
+        /// The target of the link.
         target: &'a [u8],
         /// The link.
         link: &'a [u8],
     },
     /// [`Extension::Limits`]. Answer: see [`crate::Limits::read`].
     Limits,
-    /// [`Extension::Fsync`]: answered when the file is on the disk.
+    /// [`Extension::Fsync`]: syncs a file. The answer comes when the file is on the disk.
     Fsync {
         /// The file.
         handle: &'a [u8],
     },
-    /// [`Extension::PosixRename`]: renames a file, and replaces what has the new name.
+    /// [`Extension::PosixRename`]: renames a file, and replaces a file that has the new name.
     PosixRename {
-        /// The name that it has.
+        /// The present name.
         from: &'a [u8],
-        /// The name that it gets.
+        /// The new name.
         to: &'a [u8],
     },
     /// [`Extension::Lsetstat`]: sets attributes of a path itself, even if it is a link.
     Lsetstat {
         /// The path.
         path: &'a [u8],
-        /// What to set; not a size.
+        /// The attributes to set, without a size.
         attributes: Attributes,
     },
 }
 
-/// What a file is opened for. Combined by `|`.
+/// How a file is opened. Flags are combined by `|`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFlags(u32);
 
 impl OpenFlags {
-    /// To be read.
+    /// Opens the file for reading.
     pub const READ: OpenFlags = OpenFlags(1);
-    /// To be written.
+    /// Opens the file for writing.
     pub const WRITE: OpenFlags = OpenFlags(2);
-    /// The file is created if it is not there.
+    /// Creates the file if it does not exist.
     pub const CREATE: OpenFlags = OpenFlags(8);
-    /// Fails if the file is there. Needs [`OpenFlags::CREATE`].
+    /// Fails if the file exists. Needs [`OpenFlags::CREATE`].
     pub const EXCLUSIVE: OpenFlags = OpenFlags(0x20);
 }
 
@@ -135,10 +136,11 @@ pub fn write_init(out: &mut Vec<u8>) {
     put_u32(out, VERSION);
 }
 
-/// Appends a WRITE up to its data, which must follow on the wire: `length` bytes, for `offset` in the file. Answer: a status.
+/// Appends a WRITE without its data: the caller must send `length` bytes of data after it, for `offset` in the file. Answer:
+/// a status.
 ///
 /// # Panics
-/// The packet would be longer than 4 GiB.
+/// If the packet would be longer than 4 GiB.
 pub fn write_header(out: &mut Vec<u8>, id: u32, handle: &[u8], offset: u64, length: u32) {
     packet(out, 6, id, length, |out| {
         put_string(out, handle);
@@ -148,10 +150,10 @@ pub fn write_header(out: &mut Vec<u8>, id: u32, handle: &[u8], offset: u64, leng
 }
 
 impl Request<'_> {
-    /// Appends the packet. `id` comes back with the answer; the caller sees to it that no two open requests share one.
+    /// Appends the packet. Its answer has the same `id`; the caller must not use one `id` for two pending requests.
     ///
     /// # Panics
-    /// The packet would be longer than 4 GiB.
+    /// If the packet would be longer than 4 GiB.
     pub fn write(&self, id: u32, out: &mut Vec<u8>) {
         match *self {
             Request::Open { path, flags, attributes } => packet(out, 3, id, 0, |out| {
@@ -210,7 +212,7 @@ fn extended(out: &mut Vec<u8>, id: u32, extension: Extension, body: impl FnOnce(
     });
 }
 
-/// Appends a packet. `following`: bytes of it that the caller appends.
+/// Appends a packet. `following` is the number of its bytes that the caller appends later.
 fn packet(out: &mut Vec<u8>, kind: u8, id: u32, following: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     put_u32(out, 0);

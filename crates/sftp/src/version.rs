@@ -2,24 +2,24 @@
 
 use crate::{Error, fields::Fields};
 
-/// The version of the protocol that is spoken here.
+/// The protocol version of this crate.
 pub(crate) const VERSION: u32 = 3;
 
 /// An extension that this crate has requests for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extension {
-    /// `limits@openssh.com`: how much a packet, a READ and a WRITE may carry.
+    /// `limits@openssh.com`: maximum sizes of packets, READs and WRITEs.
     Limits,
-    /// `fsync@openssh.com`: brings a file to the disk.
+    /// `fsync@openssh.com`: syncs a file to the disk.
     Fsync,
-    /// `posix-rename@openssh.com`: a rename that replaces what is there, at once.
+    /// `posix-rename@openssh.com`: a rename that replaces an existing file in one step.
     PosixRename,
     /// `lsetstat@openssh.com`: sets attributes of a path itself, even if it is a link.
     Lsetstat,
 }
 
 impl Extension {
-    /// All of them.
+    /// All known extensions.
     pub const ALL: [Extension; 4] =
         [Extension::Limits, Extension::Fsync, Extension::PosixRename, Extension::Lsetstat];
 
@@ -34,7 +34,7 @@ impl Extension {
     }
 }
 
-/// What a server offers of the extensions that are known here.
+/// The known extensions that a server offers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Server {
     /// The version of each, in the order of [`Extension::ALL`].
@@ -42,7 +42,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Whether the server offers an extension in the version that the requests of this crate are of, which is 1 for all.
+    /// Whether the server offers an extension in the version that this crate uses, which is 1 for all.
     pub fn has(&self, extension: Extension) -> bool {
         self.versions[extension as usize] == Some(1)
     }
@@ -75,7 +75,7 @@ impl<'a> Version<'a> {
         std::iter::from_fn(move || pair(&mut pairs).ok())
     }
 
-    /// What the server offers of the known extensions. Of one that is named several times, the last counts.
+    /// The known extensions that the server offers. If it names one several times, the last one counts.
     pub fn server(&self) -> Server {
         let mut server = Server::default();
         for (name, data) in self.extensions() {

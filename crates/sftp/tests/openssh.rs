@@ -1,4 +1,4 @@
-//! OpenSSH's server, over pipes: what is written here is what it understands.
+//! Tests with OpenSSH's server, over pipes: it must understand the requests of this crate.
 
 mod common;
 
@@ -35,7 +35,7 @@ impl Session {
             Path::new(SERVER).exists(),
             "{SERVER} is missing: `scripts/setup.sh test` installs it, or `apt-get install openssh-sftp-server`"
         );
-        // An answer that does not come must not hold up all tests.
+        // A missing answer must not block all tests.
         let mut child = Command::new("timeout")
             .args(["600", SERVER, "-e", "-d"])
             .arg(folder)
@@ -48,7 +48,7 @@ impl Session {
         Session { child, requests, replies, frames: Frames::new(), out: Vec::new(), last_id: 0 }
     }
 
-    /// Adds a request to what is sent next, and returns its number.
+    /// Adds a request to the bytes to send next, and returns its id.
     fn add(&mut self, request: Request<'_>) -> u32 {
         self.last_id += 1;
         request.write(self.last_id, &mut self.out);
@@ -109,7 +109,7 @@ impl Session {
         }
     }
 
-    /// The one name of an answer.
+    /// The only name in the answer.
     fn path(&mut self, request: Request<'_>) -> Vec<u8> {
         match self.ask(request) {
             Owned::Names(_, names) if names.len() == 1 => names[0].0.clone(),
@@ -167,7 +167,7 @@ fn number(reply: &Owned) -> u32 {
     }
 }
 
-/// A session in a folder of its own, after INIT.
+/// A session in a new temporary folder, after INIT.
 fn begun() -> (tempfile::TempDir, Session) {
     let folder = tempfile::tempdir().unwrap();
     let mut session = Session::begin(folder.path());
@@ -195,7 +195,7 @@ fn a_file_is_written_out_of_order_and_read_back() {
 
     session.ok(Request::Mkdir { path: b"d", attributes: Attributes::default() });
     let handle = session.create(b"d/f");
-    // All at once and the last first: the answers say which is which.
+    // All requests are sent together, the last part first: the ids tell which answer belongs to which request.
     let mut expected = Vec::new();
     for (place, part) in data.chunks(piece).enumerate().rev() {
         session.last_id += 1;
@@ -308,7 +308,7 @@ fn links_renames_and_paths() {
     assert_eq!(session.refused(Request::Mkdir { path: b"d", attributes }), Code::Failure);
     assert_eq!(session.attributes(Request::Lstat(b"d")).permissions, Some(0o040_700));
     assert_eq!(session.refused(Request::Lstat(b"d/none")), Code::NoSuchFile);
-    // What OpenSSH makes of EBADF.
+    // OpenSSH reports EBADF by this code.
     assert_eq!(session.refused(Request::Close(b"none")), Code::NoSuchFile);
     session.end();
 }

@@ -1,4 +1,4 @@
-//! Properties: requests are what the draft says, replies are read as they were written, and no bytes make the decoder panic or
+//! Properties: requests match the draft, replies are decoded as they were encoded, and no bytes make the decoder panic or
 //! depend on how they were split.
 
 mod common;
@@ -56,7 +56,7 @@ fn reply() -> impl Strategy<Value = Owned> {
     ]
 }
 
-/// Bytes that begin as packets do more often than any bytes would.
+/// Bytes that begin like packets more often than random bytes do.
 fn nearly_packets() -> impl Strategy<Value = Vec<u8>> {
     let kind = select(vec![2, 101, 102, 103, 104, 105, 201, 0, 1, 255]);
     let word = prop_oneof![0..20u32, select(vec![0x8000_0000, 0x8000_000f, u32::MAX, 256, 257])];
@@ -166,7 +166,7 @@ proptest! {
         let outcome = read(&Wire(body.to_vec()).packet(), &[], MAX_PACKET);
         match (&outcome.replies[..], &reply) {
             ([], _) => prop_assert!(outcome.error.is_some()),
-            // All of what stands behind the code, or the last string, may be missing.
+            // Everything after the code may be missing, or only the last string.
             ([Owned::Status(_, code, ..)], Owned::Status(_, sent, ..)) => prop_assert_eq!(code, sent),
             // A list that ends between two pairs is a shorter list.
             ([Owned::Version(some)], Owned::Version(all)) => prop_assert!(all.starts_with(some)),

@@ -15,7 +15,7 @@ fn error(stream: &[u8]) -> Error {
     all(stream).error.expect("an error")
 }
 
-/// What a server offers that answers with these extensions.
+/// The known extensions of a server whose VERSION lists these.
 fn server(extensions: &[(&str, &str)]) -> Server {
     let owned = |text: &str| text.as_bytes().to_vec();
     let pairs = extensions.iter().map(|(name, data)| (owned(name), owned(data))).collect();

@@ -24,8 +24,8 @@ impl<L: AsFd> Acceptor<L> {
     /// Most connections to accept before other connections get their turn.
     pub const MAX_ACCEPTS: usize = 64;
 
-    /// An acceptor with nonblocking listening sockets, whose event numbers are `first_number` and those after it. It is not
-    /// yet registered.
+    /// An acceptor with nonblocking listening sockets, whose event numbers are `first_number` and the following ones.
+    /// They are not registered with epoll yet.
     pub fn new(listeners: Vec<L>, first_number: u64) -> Self {
         Self { listeners, first_number, paused_until_ns: None }
     }
@@ -72,8 +72,8 @@ impl<L: AsFd> Acceptor<L> {
         }
     }
 
-    /// Begins a pause if an error says that descriptors or memory have run out. The connection stays in the accept queue, so
-    /// that accepting again at once would loop.
+    /// Begins a pause if an error says that descriptors or memory have run out. The connection stays in the accept
+    /// queue, so that accepting again at once would loop.
     pub fn pause_on_shortage(&mut self, epoll: impl AsFd, error: Errno, now_ns: u64) {
         if matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC) {
             self.paused_until_ns = Some(now_ns + PAUSE_NS);
@@ -107,7 +107,7 @@ impl<L: AsFd> Acceptor<L> {
     /// Removes the sockets from epoll, because exclusive registrations cannot be changed.
     fn unregister(&self, epoll: impl AsFd) {
         for listener in &self.listeners {
-            // A socket that is not registered is what we want.
+            // An error means that the socket is not registered, which is the goal.
             let _ = epoll::delete(&epoll, listener);
         }
     }

@@ -89,7 +89,7 @@ fn bound(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
 /// The address to which a socket is bound, with the actual port.
 ///
 /// # Errors
-/// When it is no Internet address.
+/// When it is not an Internet address.
 pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
     Ok(getsockname(socket)?.try_into()?)
 }

@@ -1,4 +1,4 @@
-//! What a server needs before its event loops run, and the errors.
+//! Preparations of a server before its event loops run, and their errors.
 
 use std::{io, net::SocketAddr, os::fd::OwnedFd};
 
@@ -60,7 +60,7 @@ pub fn check_processors(wanted: &[u32]) -> Result<(), StartError> {
     if wanted.is_empty() {
         return Ok(());
     }
-    // If the kernel does not say, pinning will fail where it must.
+    // If the allowed processors are unknown, this check passes, and pinning may fail later.
     let Ok(set) = sched_getaffinity(None) else { return Ok(()) };
     let allowed: Vec<u32> = (0..CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect();
     let missing: Vec<u32> = wanted.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();

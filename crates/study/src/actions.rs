@@ -24,13 +24,13 @@ use crate::{
 
 /// Longest time that a command may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Commands of this program that it starts itself, in hosts of a lab too.
+/// Commands that this program starts itself, also in hosts of a lab.
 const HELPERS: [&str; 5] = ["lab-holder", "lab-exec", "link-worker", "command-run", "worker"];
 
-/// The actions of a trial that runs.
+/// The actions of a running trial.
 #[derive(Debug)]
 pub(crate) struct RunningActions {
-    /// Tells when the load began. Dropped at the end of the load.
+    /// Sends the time at which the load began. Dropped at the end of the load.
     began: Sender<Instant>,
     thread: JoinHandle<Vec<ActionRecord>>,
 }
@@ -47,13 +47,13 @@ struct Prepared {
 enum How {
     /// A command line that enters the host.
     Run(Vec<String>),
-    /// The name of programs, and the number of the host's network namespace.
+    /// The programs' name, and the number of the host's network namespace.
     Kill(String, u64),
     Switch(Vec<SegmentPort>, bool),
 }
 
 impl RunningActions {
-    /// Starts to wait for the times of a setup's actions. None if there are none.
+    /// Starts a thread that performs a setup's actions at their times. `None` if there are none.
     ///
     /// # Errors
     /// When an action cannot be prepared.
@@ -98,7 +98,7 @@ impl RunningActions {
         Ok(Some(Self { began, thread }))
     }
 
-    /// Passes on the time of a tick, from which the start of the load follows.
+    /// Passes on the time of a tick, from which the start of the load is computed.
     pub(crate) fn tick(&self, tick: &Tick) {
         if let Some(began) = Instant::now().checked_sub(Duration::from_nanos(tick.end_ns)) {
             // The receiver is gone when all actions are done.
@@ -106,7 +106,7 @@ impl RunningActions {
         }
     }
 
-    /// Waits for the action that is under way, skips those whose time has not come, and returns the records of all.
+    /// Waits for the action in progress, skips those whose time has not come, and returns the records of all.
     pub(crate) fn finish(self) -> Vec<ActionRecord> {
         drop(self.began);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -124,7 +124,7 @@ pub(crate) fn void_reasons(actions: &[ActionRecord]) -> Vec<VoidReason> {
 }
 
 fn run_all(actions: Vec<Prepared>, mut began: Instant, told: &Receiver<Instant>) -> Vec<ActionRecord> {
-    // Actions run in the order of their times; their records keep the order of the file.
+    // Actions run in the order of their times, but their records keep the order of the file.
     let mut order: Vec<usize> = (0..actions.len()).collect();
     order.sort_by_key(|index| actions[*index].at);
     let mut records: Vec<ActionRecord> = actions.iter().map(|action| action.record.clone()).collect();
@@ -142,12 +142,12 @@ fn run_all(actions: Vec<Prepared>, mut began: Instant, told: &Receiver<Instant>)
     records
 }
 
-/// Waits until `at` after the start of the load, which ticks tell more and more exactly. False if the load ends before.
+/// Waits until `at` after the start of the load, which each tick gives more exactly. Returns false if the load ends first.
 fn wait_for(at: Duration, began: &mut Instant, told: &Receiver<Instant>) -> bool {
     loop {
         let left = (*began + at).saturating_duration_since(Instant::now());
         match told.recv_timeout(left) {
-            // A tick comes late rather than early.
+            // Ticks may be late but never early.
             Ok(time) => *began = time,
             Err(RecvTimeoutError::Timeout) => return true,
             Err(RecvTimeoutError::Disconnected) => return false,
@@ -191,7 +191,7 @@ fn ends_within(child: &Child, timeout: Duration) -> io::Result<bool> {
     undo::readable_within(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?, timeout)
 }
 
-/// The standard error of a process that has ended; its children may still hold the pipe open.
+/// The standard error of a process that has ended. Its children may still hold the pipe open.
 fn what_was_written(mut stderr: ChildStderr) -> String {
     let mut bytes = [0; 4096];
     let read = rustix::io::ioctl_fionbio(&stderr, true)
@@ -200,8 +200,8 @@ fn what_was_written(mut stderr: ChildStderr) -> String {
     String::from_utf8_lossy(&bytes[..read.unwrap_or_default()]).trim().to_owned()
 }
 
-/// Kills the programs of this name in a network namespace, except those by which this program, `own_program`, holds the namespace
-/// and works in it.
+/// Kills the programs of this name in a network namespace, except this program's own [`HELPERS`], which run from `own_program`,
+/// hold the namespace and work in it.
 fn kill(name: &str, network: u64, own_program: &Path) -> io::Result<()> {
     let file = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
     let own_file = file(own_program)?;
@@ -223,7 +223,7 @@ fn kill(name: &str, network: u64, own_program: &Path) -> io::Result<()> {
             continue;
         };
         let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { continue };
-        // The number may have gone to another process before the handle was there.
+        // Another process may have got the same number before the handle was opened.
         if is_wanted(pid) {
             pidfd_send_signal(&handle, Signal::KILL)?;
             killed += 1;
@@ -265,7 +265,7 @@ mod tests {
         ];
         let start = Instant::now();
         let thread = thread::spawn(move || run_all(actions, start, &told));
-        // The load began later than assumed so far.
+        // The load began later than previously assumed.
         began.send(start + Duration::from_millis(20)).unwrap();
         testing::until("the others are done", || last.exists());
         drop(began);
@@ -293,13 +293,13 @@ mod tests {
         let program = folder.path().join("own-shell");
         fs::copy("/bin/sh", &program).unwrap();
         assert!(kill("no-such-program", network, &program).unwrap_err().to_string().contains("no program"));
-        // Two processes of the same name: one holds the host, and the other is to be killed.
+        // Two processes of the same name: one holds the host, and the other must be killed.
         let start = |program: &Path, word: &str| {
             fs::write(folder.path().join(word), "read line\n").unwrap();
             let mut command = Command::new(program);
             command.arg(word).current_dir(folder.path()).stdin(Stdio::piped());
             let child = testing::find(testing::PATIENCE, || match command.spawn() {
-                // A child that another test has just forked keeps the program open for writing until it executes its own.
+                // A child that another test has just forked keeps the program open for writing until the child calls exec.
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => None,
                 spawned => Some(spawned.unwrap()),
             });

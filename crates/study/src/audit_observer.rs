@@ -1,4 +1,4 @@
-//! The observer that audits after each trial: compares what the target acknowledged with what it stored.
+//! The observer that audits each trial: compares the events that the target acknowledged with the events that it stored.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,7 +25,7 @@ impl Observer for Evidence {
         let Some(asked) = &context.setup.audit else { return Ok(Observation::default()) };
         let receipts = self.receipts_path(context.number);
         let (audit, doubt) = match audit(asked, &receipts, &context.testbed.stored_folders, context.stop) {
-            // The study was stopped before the audit could conclude.
+            // The user stopped the study before the audit could conclude.
             Ok(None) => return Err(StopReason::Stopped),
             Ok(Some(audit)) => {
                 let doubt = doubt(&audit);
@@ -44,8 +44,8 @@ impl Observer for Evidence {
     }
 }
 
-/// Audits a trial. While an acknowledged event is missing, reads the files again until the flush time has passed.
-/// None if the study is stopped before: the missing events may still be written. The error says why the audit cannot conclude.
+/// Audits a trial. While an acknowledged event is missing, reads the files again until the flush time has passed. `None` if the
+/// user stops the study first, because the missing events may still be written. The error says why the audit cannot conclude.
 fn audit(
     asked: &Audit,
     receipts: &Path,
@@ -72,7 +72,7 @@ fn audit(
     }
 }
 
-/// The patterns of files, once for each folder that the target's processes store in.
+/// The patterns of files, once for each folder in which the target's processes store events.
 fn patterns(asked: &Audit, stored: &[PathBuf]) -> Vec<String> {
     let in_folders = |pattern: &String| {
         if !has_target_folder(pattern) {
@@ -89,7 +89,7 @@ fn literal(folder: &Path) -> PathBuf {
     text.chars().map(escape).collect::<String>().into()
 }
 
-/// Why an audit is not conclusive, if it is not.
+/// The reason why an audit is not conclusive, if any.
 fn doubt(audit: &AuditResult) -> Option<String> {
     if audit.is_conclusive() {
         return None;

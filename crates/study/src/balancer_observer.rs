@@ -23,17 +23,17 @@ use crate::{
 /// Values by the names of their quantities.
 type Values = BTreeMap<String, f64>;
 
-/// A counter of a host's interfaces: the end of its name, and that of the quantity, with its words and whether it is a main figure.
+/// A counter of a host's interfaces: suffix of its name, suffix of the quantity's name, its words, and whether it is a main figure.
 const CARRIED: [(&str, &str, &str, bool); 4] = [
     ("received_packets", "packets_in_per_request", "packets in per request", true),
     ("sent_packets", "packets_out_per_request", "packets out per request", false),
     ("received_bytes", "bytes_in_per_request", "bytes in per request", true),
     ("sent_bytes", "bytes_out_per_request", "bytes out per request", true),
 ];
-/// Ends of the names of an interface's counters of drops.
+/// Suffixes of the names of an interface's drop counters.
 const DROPS: [&str; 2] = ["receive_drops", "send_drops"];
 const DROPPED: &str = "balancer_dropped_packets";
-/// SYNs that clients sent again.
+/// SYNs that the clients retransmitted.
 const SYN_RETRIES: &str = "load_syn_retries";
 
 /// Reads a balancer's own statistics around each trial.
@@ -79,11 +79,12 @@ impl Observer for BalancerObserver {
 /// Waits until a balancer considers all its servers healthy.
 ///
 /// # Errors
-/// Why it does not.
+/// The reason if the servers do not become healthy in time.
 pub(crate) fn wait_until_ready(testbed: &mut Testbed, balancer: &Balancer) -> Result<(), String> {
     match balancer.kind {
         BalancerKind::L2dsr => l2dsr::wait_until_up(host_of(testbed, balancer)?),
-        // HAProxy considers servers healthy until a check fails. Several processes share a port, so one of them may not run yet.
+        // HAProxy considers servers healthy until a check fails. Several processes share a port, so one of them may not have started
+        // yet.
         BalancerKind::Haproxy => haproxy::wait_until_there(host_of(testbed, balancer)?, balancer),
         BalancerKind::Lvs | BalancerKind::Direct => Ok(()),
     }
@@ -104,14 +105,14 @@ fn host_of<'t>(testbed: &'t mut Testbed, balancer: &Balancer) -> Result<HostHand
     host.ok_or_else(|| "its host is gone".to_owned())
 }
 
-/// The words of a command of this program in a host, as a command line that enters the host first.
+/// A command line that runs a command of this program in a host.
 pub(crate) fn own_command(host: &HostHandle<'_>, words: &[&str]) -> io::Result<Vec<String>> {
     let program = std::env::current_exe()?.display().to_string();
     let words = words.iter().map(|word| (*word).to_owned());
     in_host(host, &std::iter::once(program).chain(words).collect::<Vec<_>>())
 }
 
-/// A command line that enters a host and runs this command there.
+/// A command line that enters a host and runs a command there.
 pub(crate) fn in_host(host: &HostHandle<'_>, command: &[String]) -> io::Result<Vec<String>> {
     let program = std::env::current_exe()?.display().to_string();
     Ok([vec![program], host.arguments_to_run(command)].concat())
@@ -159,7 +160,7 @@ pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     carried.chain([dropped, retries]).chain(of_kind).collect()
 }
 
-/// The kernel's counters for the balancer's host and for the hosts that make the load.
+/// The kernel counters of the balancer's host and of the load's hosts.
 pub(crate) fn carried(setup: &Setup, counters: &TrialCounters, requests: f64) -> Values {
     let Some((balancer, plan)) = setup.balancer.as_ref().zip(setup.lab.as_ref()) else {
         return Values::new();
@@ -170,7 +171,7 @@ pub(crate) fn carried(setup: &Setup, counters: &TrialCounters, requests: f64) ->
     };
     let mut values = Values::new();
     if let Some(counts) = counters_of(balancer.host) {
-        // An interface's own counters; those of its driver have a further part in their names.
+        // Only the interface's own counters; the names of the driver's counters have a further part.
         let sum = |end: &str| -> f64 {
             let interfaces =
                 counts.iter().filter_map(|(name, value)| Some((name.strip_prefix("interface.")?, value)));

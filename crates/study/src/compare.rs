@@ -140,7 +140,7 @@ pub struct Row {
     pub gate: Option<Gate>,
 }
 
-/// Compares two results of the same plan that were run separately.
+/// Compares two results of the same plan that were measured separately.
 ///
 /// # Errors
 /// If the plans differ and `force` is not set, or if the results have nothing in common.
@@ -170,7 +170,7 @@ pub fn compare(a: Side, b: Side, options: &CompareOptions) -> Result<Comparison,
     conclude(a, b, &pairs, options, warnings)
 }
 
-/// Compares two levels of a factor within one result, everything else equal, block by block.
+/// Compares two levels of a factor within one result, block by block, with all other factors equal.
 ///
 /// # Errors
 /// If the study has no such factor or level, or no settings that differ in it alone.
@@ -209,11 +209,11 @@ pub fn compare_levels(
     conclude(Side { name: &a, ..side }, Side { name: &b, ..side }, &pairs, options, Vec::new())
 }
 
-/// Compares the first level of a factor with every other level, and puts the level first that is best by the first quantity. The
-/// confidence is that of all comparisons together.
+/// Compares the first level of a factor with every other level, and puts the level that is best by the first quantity first. The
+/// confidence holds for all comparisons together.
 ///
 /// # Errors
-/// As those of [`compare_levels`], and if the factor has a single level.
+/// As [`compare_levels`], and if the factor has a single level.
 pub fn rank_levels(
     side: Side,
     factor: &str,
@@ -226,7 +226,7 @@ pub fn rank_levels(
             let why = format!("the factor '{factor}' has one level only");
             return Err(CompareError::Nothing { why });
         }
-        // The comparison says which factors there are.
+        // The comparison reports the known factors.
         None => {
             let none = Level::Flag(false);
             return compare_levels(side, factor, (&none, &none), options).map(|one| vec![one]);
@@ -242,7 +242,7 @@ pub fn rank_levels(
 }
 
 impl Comparison {
-    /// By how much B is better in the first quantity, as a logarithm of ratios or as a difference.
+    /// How much better B is in the first quantity, as a logarithm of ratios or as a difference.
     fn gain(&self) -> f64 {
         let Some(statistics) = self.rows.first().map(|row| &row.statistics) else { return 0.0 };
         let effect = match statistics.scale {
@@ -299,7 +299,7 @@ fn overall(rows: &[Row]) -> Overall {
     }
 }
 
-/// Differences that keep two results from answering the same question.
+/// Differences because of which two results do not answer the same question.
 fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
     let goals = |plan: &StudyPlan| {
         let names: Vec<&str> = plan.goals.iter().map(|goal| goal.name.as_str()).collect();
@@ -335,7 +335,7 @@ fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
     differences
 }
 
-/// Warns of differences that the words of a plan do not show, such as headers or a body.
+/// Warns of differences that the descriptions in a plan do not show, such as headers or a body.
 fn other_inputs(a: &StudyPlan, b: &StudyPlan) -> Option<Warning> {
     (a.settings == b.settings && a.inputs != b.inputs).then(|| {
         let message = "the study files or options of A and B differ although their plans look alike: compare study.toml, \

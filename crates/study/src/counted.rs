@@ -1,4 +1,4 @@
-//! The counters of the kernels of a trial's hosts, and the verdict that follows from them.
+//! The kernel counters of a trial's hosts, and the verdict that follows from them.
 
 use std::{io, net::IpAddr, sync::Arc};
 
@@ -13,7 +13,7 @@ use verdict::{LinkUse, Observed, Role};
 
 use crate::remotes::RemoteHosts;
 
-/// The counters of the kernels, and the role of each host.
+/// The kernel counters, and the role of each host.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub counters: TrialCounters,
@@ -30,8 +30,8 @@ pub(crate) fn watch_this_machine<T>(
     (done, watch.and_then(Watch::stop))
 }
 
-/// Says what bounded a trial that has been judged. Keeps the sound time of its generator only if the target cannot have determined
-/// which time that is. Without counters, neither is known.
+/// Records what bounded a judged trial. Keeps the sound time of its generator only if the target cannot have determined which time
+/// is sound. Without counters, neither is known.
 pub(crate) fn conclude(trial: &mut Trial, goals_met: bool, counted: Option<&Counted>, links: &[LinkUse]) {
     let verdict = counted.map(|Counted { counters, roles }| {
         let allowed = kernel::noise::allowed_cpus().unwrap_or_default().into_iter().collect();
@@ -88,7 +88,8 @@ pub(crate) fn role_of_this_machine(trial: &Trial) -> Role {
     if targets.iter().any(|target| is_here(target.ip())) { Role::Both } else { Role::Load }
 }
 
-/// Whether an address is this machine's. A socket may be bound to other addresses as well if the kernel allows it (`ip_nonlocal_bind`).
+/// Whether an address belongs to this machine. Binding a socket would not show it, because the kernel may allow other addresses as well
+/// (`ip_nonlocal_bind`).
 fn is_here(address: IpAddr) -> bool {
     let address = address.to_canonical();
     let addresses = || Netlink::open()?.addresses();

@@ -1,4 +1,4 @@
-//! Describes this machine as far as it affects results.
+//! Describes the properties of this machine that affect results.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const SYSCTLS: [&str; 16] = [
     "net.netfilter.nf_conntrack_max",
 ];
 
-/// Reads the environment. What the kernel does not report stays empty.
+/// Reads the environment. Values that the kernel does not report stay empty.
 pub(crate) fn read(host: &MachineLimits) -> Environment {
     let file = |path: &str| kernel::read(path).unwrap_or_default();
     let cpu_info = file("/proc/cpuinfo");
@@ -69,7 +69,7 @@ pub(crate) fn read(host: &MachineLimits) -> Environment {
 
 /// The changes of `proofload host tune` in this network namespace.
 fn tuning() -> BTreeMap<String, Tuned> {
-    // Without a folder of this user, this user has tuned nothing.
+    // Without its own folder, this user has tuned nothing.
     let tuned = undo::Folder::of_this_user().and_then(|folder| undo::tuned(&folder)).unwrap_or_default();
     let entry = |setting: undo::Setting| {
         let name = kernel::tune::name_of(&setting.path);

@@ -1,4 +1,4 @@
-//! Receipts and stored files within a result folder, and which of them are kept.
+//! Receipts and stored files within a result folder, and the choice of those that are kept.
 
 use std::{
     fs, io,
@@ -11,7 +11,7 @@ use record::{ResultFolder, TrialEntry};
 const RECEIPTS: &str = "receipts";
 /// Folder of the target's stored files, while the target runs.
 const STORED: &str = "stored";
-/// Prefix of the folders that keep stored files with findings; the trial's index follows.
+/// Prefix of the folders that keep stored files with findings, followed by the trial's index.
 const KEPT_PREFIX: &str = "stored-of-trial-";
 /// Largest number of such folders: stored files may be large.
 const MAX_KEPT: u32 = 3;
@@ -20,7 +20,7 @@ const MAX_KEPT: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Evidence {
     folder: PathBuf,
-    /// The last trial whose audit found a problem in the files that are stored now.
+    /// The last trial whose audit found a problem in the current stored files.
     found: Option<u64>,
     /// Number of kept folders.
     kept: u32,
@@ -37,7 +37,7 @@ impl Evidence {
         let has_finding = |entry: &&TrialEntry| entry.audit.as_ref().is_some_and(|audit| !audit.is_clean());
         let found = done.iter().rev().find(has_finding).map(|entry| entry.index);
         let mut evidence = Self { folder, found, kept: kept as u32 };
-        // These files may have been kept already.
+        // A run that was killed may have kept these files already.
         if found.is_some_and(|trial| evidence.kept_path(trial).exists()) {
             evidence.found = None;
         }
@@ -67,7 +67,7 @@ impl Evidence {
         Ok(folder)
     }
 
-    /// Called after the audit of a trial. Keeps its receipts if `keep_receipts` or if the audit found a problem.
+    /// Call it after the audit of a trial. Keeps its receipts if `keep_receipts` or if the audit found a problem.
     pub(crate) fn audited(&mut self, trial: u64, is_clean: bool, keep_receipts: bool) -> Result<(), String> {
         if !is_clean {
             self.found = Some(trial);
@@ -77,7 +77,7 @@ impl Evidence {
         Ok(())
     }
 
-    /// Called when the target has ended. Keeps what it stored if the audit found a problem, otherwise removes it.
+    /// Call it when the target has ended. Keeps the files that it stored if the audit found a problem, otherwise removes them.
     pub(crate) fn keep_or_remove_stored(&mut self) -> Result<(), String> {
         let stored = self.folder.join(STORED);
         match self.found.take() {
@@ -92,7 +92,7 @@ impl Evidence {
     }
 }
 
-/// Removes a folder if it exists. Files that a program has mounted within it belong to others, and are not removed.
+/// Removes a folder if it exists. Refuses if another file system is mounted in it, because its files belong to others.
 fn remove(folder: &Path) -> Result<(), String> {
     if let Some(mounted) = mounted_within(folder) {
         return Err(format!(
@@ -109,7 +109,7 @@ fn remove(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// A mount point in a folder (proc_pid_mountinfo(5)).
+/// A mount point within a folder (proc_pid_mountinfo(5)).
 fn mounted_within(folder: &Path) -> Option<PathBuf> {
     let mounts = kernel::read("/proc/self/mountinfo").ok()?;
     last_mount_within(&fs::canonicalize(folder).ok()?, &mounts)
@@ -121,7 +121,7 @@ fn last_mount_within(folder: &Path, mounts: &str) -> Option<PathBuf> {
     points.rfind(|point| point.starts_with(folder))
 }
 
-/// A path of mountinfo, in which spaces, tabs, line ends and backslashes stand as octal numbers.
+/// Decodes a path of mountinfo, in which spaces, tabs, line ends and backslashes are written as octal numbers.
 fn unescaped(path: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()

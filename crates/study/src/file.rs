@@ -5,7 +5,7 @@
 //!
 //! * [`read`]: reads a [`Study`] from text.
 //! * [`StudyFile::setup`](crate::StudyFile::setup): makes the setup of one setting at one load.
-//! * [`unreachable`]: why no trial could miss a goal, also for goals of command lines.
+//! * [`unreachable`]: the reason why no trial could miss a goal; also for goals of command lines.
 //! * [`parse_bound`], [`parse_goal`], [`check_trial`]: the bound of a goal, a goal, and the duration of a trial, also of command lines.
 
 mod actions;
@@ -56,7 +56,7 @@ pub use searches::check_trial;
 use self::{levels::Levels, outline::Outline, overrides::Overrides, resolver::Resolver};
 use crate::study::{Setup, Source, Study, StudyFile, Take, Wanted};
 
-/// Everything that determines a study.
+/// The complete input of a study.
 struct Input {
     /// The file's path.
     name: String,
@@ -67,14 +67,14 @@ struct Input {
 
 /// The parsed form of the input.
 struct Parsed<'t> {
-    /// Reports mistakes with their positions; holds those of the overrides already.
+    /// Reports mistakes with their positions; already holds those of the overrides.
     reader: Reader<'t>,
     /// The file with the overrides applied.
     tree: DeTable<'t>,
 }
 
 self_cell!(
-    /// A study file that is parsed once for all of its settings.
+    /// A study file that is parsed once for all its settings.
     struct Document {
         owner: Input,
         #[covariant]
@@ -100,7 +100,7 @@ pub fn read(
         let mut reader = Reader::new(&input.name, &input.text);
         let tree = reader.document(&input.text).into_inner();
         if reader.has_mistakes() {
-            // Mistakes that follow from broken TOML would only confuse.
+            // Mistakes that follow from broken TOML would only be confusing.
             return finish(reader, None);
         }
         let tree = input.overrides.apply(&mut reader, tree);
@@ -131,7 +131,7 @@ impl StudyFile for Document {
         for (number, load) in wanted {
             let setting = &study.settings[number];
             let levels = Levels::of(&outline.factors, &setting.levels, &resolver.folder);
-            // Each setting reports its own mistakes only.
+            // Each setting reports only its own mistakes.
             let mut reader = reader.clone();
             let resolved = resolver.resolve(&mut reader, &levels, load.filter(|_| setting.searched));
             if !take(number, finish(reader, resolved).map(|resolved| with_title(resolved.setup, study))) {
@@ -146,7 +146,7 @@ impl StudyFile for Document {
         let document = Reader::new(name, text).document(text).into_inner();
         let document = Spanned::new(0..0, DeValue::Table(document));
         let mut masked_values = Vec::new();
-        // The values of strings are masked, however they are escaped in the file. JSON strings are valid TOML.
+        // Masks the values of strings, whatever escapes the file uses. JSON strings are valid TOML.
         placeholders::for_each_text(&document, &mut |value, written| {
             let masked = secrets::mask(written);
             if masked != written {
@@ -156,7 +156,7 @@ impl StudyFile for Document {
         masked_values.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
         let mut text = text.clone();
         masked_values.into_iter().for_each(|(span, masked)| text.replace_range(span, &masked));
-        // Comments may hold secrets too.
+        // Comments may contain secrets too.
         secrets::mask(&text).into_owned()
     }
 
@@ -173,7 +173,7 @@ fn finish<T>(mut reader: Reader<'_>, read: Option<T>) -> Result<T, Vec<Mistake>>
     reader.finish(read).map(|read| read.expect("a study that cannot be read has a mistake"))
 }
 
-/// The setup with the study's title, which may have been masked since.
+/// The setup with the study's title, which may have been masked after the setup was made.
 fn with_title(setup: Setup, study: &Study) -> Setup {
     Setup { lab: setup.lab.map(|lab| lab::Plan { title: study.title.clone(), ..lab }), ..setup }
 }

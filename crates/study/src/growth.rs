@@ -1,16 +1,16 @@
 //! Whether a trial's response time was still growing when it ended.
 //!
-//! A target that gets slightly more load than it carries falls behind slowly: in a trial of a few seconds its answers
-//! may meet a goal that they would miss after a minute. Such a load is not carried.
+//! A target whose load slightly exceeds its capacity falls behind slowly: in a trial of a few seconds its answers may meet a
+//! goal that they would miss after a minute. Such a load counts as not carried.
 
 use record::{GoalQuantity, HttpTrial};
 
-/// Smallest Kendall's S over the number of pairs of intervals: the share of pairs whose later interval is slower,
-/// minus the share of pairs whose later interval is faster.
+/// Smallest steadiness of the growth, as Kendall's S divided by the number of pairs of intervals: the share of pairs whose
+/// later interval is slower, minus the share of pairs whose later interval is faster.
 const MIN_CONCORDANCE: f64 = 0.8;
-/// A load counts as carried only if it is carried for at least this multiple of the trial's length.
+/// A load counts as carried only if the goal would still be met after this multiple of the trial's length.
 const HORIZON_TRIALS: f64 = 10.0;
-/// A load counts as carried only if it is carried for at least this time, in seconds: ten times a default trial.
+/// A load counts as carried only if the goal would still be met after this time, in seconds: ten times a default trial.
 const MIN_HORIZON_S: f64 = 50.0;
 
 /// Growth of the response time over a trial.
@@ -18,13 +18,13 @@ const MIN_HORIZON_S: f64 = 50.0;
 pub(crate) struct Growth {
     /// Growth of the median, in seconds per second.
     pub per_s: f64,
-    /// Whether the absences of the generator alone may explain the growth. No response time is longer because of them
-    /// than the most by which they delayed a request.
+    /// Whether the absences of the generator alone may explain the growth. They lengthen no response time by more than the
+    /// largest delay of a request.
     pub may_be_own: bool,
 }
 
-/// Growth of the median response time of an open load, if it is steady and would exceed the goal's bound within ten
-/// times the trial's length (at least 50 s). None if it would not, or if the trial is too short to tell.
+/// Growth of the median response time of an open load, if it is steady and would exceed the goal's bound within ten times the
+/// trial's length (at least 50 s). `None` if it would not, or if the trial is too short to tell.
 ///
 /// The slope is the median of the slopes between all pairs of seconds (Theil and Sen), its steadiness is Kendall's S.
 /// A single stall changes neither.
@@ -32,7 +32,7 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
     if !trial.plan.load.is_open() || !goal.depends_on_growth() {
         return None;
     }
-    // If the goal bounds no time, the longest time to wait for an answer takes the place of the bound.
+    // If the goal bounds no time, the longest wait for an answer serves as the bound.
     let bound_ns = goal.bound_ns().unwrap_or_else(|| trial.plan.longest_answer_ns().min(trial.plan.drain_ns));
     let bound_s = bound_ns as f64 / 1e9;
     let sending_s = trial.plan.sending_ns()? as f64 / 1e9;
@@ -56,11 +56,11 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
         .then(|| Growth { per_s: slope, may_be_own: !passes(last - own_s, slope - own_s / sending_s) })
 }
 
-/// The backlog when sending ended, beyond the requests that response times like the first ones leave open, as growth of the response
-/// time. None if too few requests were answered to tell, or the goal does not depend on growth.
+/// The backlog at the end of sending, beyond the requests that response times like the first ones leave open, expressed as growth of
+/// the response time. `None` if too few requests were answered to tell, or the goal does not depend on growth.
 ///
-/// Unlike the medians, the backlog shows a target that answers a part of the load at once and lets the rest wait, such as one whose
-/// accept queue is full. A stall at the end looks the same, so the backlog is for exploratory trials only.
+/// Unlike the medians, the backlog reveals a target that answers a part of the load at once and lets the rest wait, for example
+/// because its accept queue is full. A stall at the end looks the same, so the backlog serves only for exploratory trials.
 pub(crate) fn backlog_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth> {
     let depends = trial.plan.load.is_open() && goal.depends_on_growth();
     let sending_s = trial.plan.sending_ns().filter(|_| depends)? as f64 / 1e9;
@@ -72,7 +72,7 @@ pub(crate) fn backlog_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growt
     Some(Growth { per_s, may_be_own: own_s(trial) >= per_s * sending_s })
 }
 
-/// The most by which absences of the generator may have delayed a request, in seconds.
+/// Largest possible delay of a request by absences of the generator, in seconds.
 fn own_s(trial: &HttpTrial) -> f64 {
     trial.away.delayed_s.unwrap_or(trial.away.total_s)
 }
@@ -91,7 +91,7 @@ mod tests {
         every(1.0, medians_ms)
     }
 
-    /// The same with intervals of `interval_s` seconds.
+    /// A trial with these medians of its intervals of `interval_s` seconds.
     fn every(interval_s: f64, medians_ms: &[f64]) -> HttpTrial {
         let seconds = (medians_ms.len() as f64 * interval_s).ceil() as u64;
         let second = |(index, median_ms): (usize, &f64)| Interval {

@@ -1,4 +1,4 @@
-//! Aborts a trial whose service fails, by the intervals of its time series.
+//! Aborts a trial if too many requests fail, judged by the intervals of its time series.
 
 use load::Tick;
 use record::{AbortRule, Trial, Warning, units::show_time_ns};
@@ -9,7 +9,7 @@ pub(crate) struct Guard {
     rule: Option<AbortRule>,
     /// End of the last interval, nanoseconds after the start.
     last_end_ns: u64,
-    /// For how long too many requests have failed, in nanoseconds.
+    /// How long too many requests have been failing, in nanoseconds.
     failing_ns: u64,
     /// When the trial was aborted, nanoseconds after the start.
     pub(crate) aborted_ns: Option<u64>,
@@ -20,7 +20,7 @@ impl Guard {
         Self { rule, last_end_ns: 0, failing_ns: 0, aborted_ns: None }
     }
 
-    /// Whether the trial must be aborted after this interval. An interval in which no request ended says nothing.
+    /// Whether the trial must be aborted after this interval. An interval in which no request ended does not count.
     pub(crate) fn aborts(&mut self, tick: &Tick) -> bool {
         let length_ns = tick.end_ns.saturating_sub(self.last_end_ns);
         self.last_end_ns = tick.end_ns;
@@ -31,7 +31,7 @@ impl Guard {
         }
         let fails = tick.failed as f64 > rule.errors_ratio * ended as f64;
         self.failing_ns = if fails { self.failing_ns + length_ns } else { 0 };
-        // An interval ends a little after its time, never before.
+        // An interval ends slightly after its time, never before.
         let aborts = self.failing_ns >= rule.for_ns;
         self.aborted_ns = aborts.then_some(tick.end_ns);
         aborts
@@ -54,7 +54,7 @@ impl Guard {
 mod tests {
     use super::*;
 
-    /// After which of these intervals of a second, each with completed and failed requests, the trial is aborted.
+    /// Index of the one-second interval, each given as completed and failed requests, after which the trial is aborted.
     fn aborted_after(rule: &str, intervals: &[(u64, u64)]) -> Option<usize> {
         let mut guard = Guard::new(Some(rule.parse().unwrap()));
         let tick = |(number, (completed, failed)): (usize, &(u64, u64))| {

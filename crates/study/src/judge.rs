@@ -15,26 +15,26 @@ use crate::{
 /// The judgement of a trial by its goals.
 #[derive(Debug)]
 pub(crate) struct Judgement {
-    /// Share of the trial that is lost to each goal (0 to 1), at its worse end.
+    /// Share of the trial that is lost to each goal (0 to 1); the worst case if the share is uncertain.
     pub loss_ratios: Vec<f64>,
-    /// Growth of the median response time in seconds per second, if it is large enough to miss a goal.
+    /// Growth of the median response time, in seconds per second, if it is large enough to miss a goal.
     pub growth_per_s: Option<f64>,
-    /// The goals that a valid trial leaves undecided, by their indices.
+    /// Indices of the goals that a valid trial leaves undecided.
     pub undecided: Vec<usize>,
 }
 
-/// Smallest growth of response times, in seconds per second, that counts in an exploratory trial: that of an overload by a tenth. The
-/// bins of such a trial, tenths of a second, follow the queue of a noisy target.
+/// Smallest growth of response times, in seconds per second, that counts in an exploratory trial: that of an overload by 10 %.
+/// Smaller growth may be noise, because the intervals of such a trial, tenths of a second, follow the queue of a noisy target.
 const STEEP_GROWTH: f64 = 0.1;
 
 /// The warning that a link stalled while programs used it.
 const LINK_STALLED: &str = "link_stalled";
 
-/// Judges a trial by its measurements, its goals and what the observers report, and sets its validity. In a trial that `explores`,
-/// only [steep](STEEP_GROWTH) growth counts.
+/// Judges a trial by its measurements, its goals and the reports of the observers, and sets its validity. In a trial that
+/// `explores`, only [steep](STEEP_GROWTH) growth counts.
 pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], explores: bool) -> Judgement {
     let audit = observed.audit.as_ref();
-    // The effect of a stall on requests has no bound, because the queue behind it holds up many more. Programs only become slower.
+    // The effect of a link's stall on requests is unbounded, because many more requests queue behind it. Programs only become slower.
     let is_of_programs = match &mut trial.measured {
         Measured::Http(_) => {
             add_void_reasons(trial, &observed.stalls);
@@ -70,7 +70,7 @@ pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], e
         let words = undecided_in_words(trial, audit, goals, &growth, &undecided);
         trial.warnings.push(Warning::new(UNDECIDED, words));
     }
-    // A growing backlog means that the load is not carried, however few answers were late in the trial itself.
+    // A growing backlog means that the target does not carry the load, even if few answers were late in the trial itself.
     let loss_ratios = goals.iter().zip(&growth).map(|(goal, growth)| match growth {
         Some(_) => 1.0,
         None => goal.loss_ratio_of(trial, audit),
@@ -88,12 +88,12 @@ fn add_void_reasons(trial: &mut Trial, more: &[VoidReason]) {
     trial.validity = Validity::from_reasons(reasons);
 }
 
-/// Judges a trial by its goals, and returns the indices of those that it leaves undecided.
+/// Judges a trial by its goals, and returns the indices of the goals that it leaves undecided.
 ///
-/// The target's own figures lie between the measured ones and those without the generator's share. A goal is met if the worse end
-/// meets it, missed if the better end misses it, else undecided. The trial is void only if every goal is undecided and each bounded
-/// figure is vague. A shared processor, or a link that held up requests, is forgiven only if all goals were met. `growth` holds the
-/// growth of response times by goal, which absences of the generator may have caused.
+/// The target's own figures lie between the measured ones and those without the generator's share. A goal is met if the worst case
+/// meets it, missed if the best case misses it, and otherwise undecided. The trial is void only if every goal is undecided and each
+/// bounded figure is uncertain. A shared processor or a stalled link is accepted only if all goals were met. `growth`: the growth
+/// of response times by goal, which absences of the generator may have caused.
 fn judge_goals(
     trial: &mut Trial,
     observed: &Observation,
@@ -105,10 +105,10 @@ fn judge_goals(
     }
     let audit = observed.audit.as_ref();
     let may_grow_alone = trial.http().is_some_and(has_lengthened);
-    // Users that wait for the generator demand less of the target: neither a met nor a missed goal is due to the planned load.
+    // Users that wait for the generator put less load on the target, so neither a met nor a missed goal is due to the planned load.
     let is_exhausted =
         trial.http().is_some_and(HttpTrial::is_exhausted) && trial.told(DECIDED_BY_REFUSALS).is_none();
-    // A load that was sent late is smaller than planned: a goal that it met may be missed at the planned load.
+    // A load that was sent late is smaller than planned, so a goal that it met may be missed at the planned load.
     let is_sent_late = trial.http().is_some_and(is_sent_late);
     let is_met_by = |goal: &Goal| {
         let is_open = is_sent_late && goal.quantity.is_of_requests();
@@ -124,7 +124,7 @@ fn judge_goals(
     let undecided: Vec<usize> = (0..goals.len()).filter(|&goal| verdicts[goal].is_none()).collect();
     let is_met = verdicts.iter().all(|verdict| *verdict == Some(true));
     let mut reasons = trial.validity.reasons().to_vec();
-    // The goals say which figures matter.
+    // The goals determine which figures matter, so they replace this rule.
     reasons.retain(|reason| reason.rule != VoidRule::Late);
     let unmeasured = undecided.iter().find_map(|&goal| match &goals[goal].quantity {
         GoalQuantity::Declared { quantity, .. }
@@ -159,7 +159,7 @@ fn judge_goals(
     undecided
 }
 
-/// Which goals are undecided, and why: `'p99 ≤ 10 ms' is undecided (p99 8.20–12.1 ms): sound for 93 % of…`.
+/// Which goals are undecided, and why, in words: `'p99 ≤ 10 ms' is undecided (p99 8.20–12.1 ms): sound for 93 % of…`.
 fn undecided_in_words(
     trial: &Trial,
     audit: Option<&AuditResult>,
@@ -184,7 +184,7 @@ fn undecided_in_words(
     format!("{}: {why}; give the generator processors of its own (--cpus)", told.join(", "))
 }
 
-/// Whether the generator lengthened enough response times to move the medians of single seconds.
+/// Whether the generator lengthened enough response times to affect the medians of single seconds.
 fn has_lengthened(http: &HttpTrial) -> bool {
     http.response_time.lengthened.count() * 100 > http.counts.scheduled
 }

@@ -1,4 +1,4 @@
-//! The observer of kernels: reads their counters for the hosts of a trial.
+//! The observer of kernels: reads the kernel counters of a trial's hosts.
 
 use std::{collections::BTreeMap, io};
 
@@ -61,7 +61,7 @@ impl Observer for Kernels {
     }
 }
 
-/// A quantity of processor time: the end of its name, its words, and its value from the time and the number of requests.
+/// A quantity of processor time: suffix of its name, its words, and its value as a function of the time and the number of requests.
 type TimeQuantity = (&'static str, &'static str, fn(&ProcessorTime, f64) -> Option<f64>);
 
 const TIMES: [TimeQuantity; 3] = [
@@ -72,15 +72,15 @@ const TIMES: [TimeQuantity; 3] = [
     }),
 ];
 const PER_REQUEST: &str = "processor_us_per_request";
-/// All work of this machine.
+/// The name under which all work of this machine is counted.
 const MACHINE: &str = "machine";
 
-/// The beginning of the names of a host's quantities.
+/// The prefix of the names of a host's quantities.
 fn begin_of(host: &str) -> String {
     format!("host_{}_", normalized(host))
 }
 
-/// Whether a quantity is processor time by its name.
+/// Whether a quantity is processor time, by its name.
 pub(crate) fn is_processor_time(name: &str) -> bool {
     let is_of = name.starts_with("host_") || name.starts_with(MACHINE);
     is_of && TIMES.iter().any(|(end, ..)| name.strip_suffix(end).is_some_and(|begin| begin.ends_with('_')))
@@ -109,7 +109,7 @@ pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     hosts.chain(machine).flat_map(of).collect()
 }
 
-/// The values of these quantities in a trial.
+/// The values of the quantities of processor time in a trial.
 fn values(counters: &TrialCounters, trial: &Trial) -> BTreeMap<String, f64> {
     let requests = trial.http().map_or(0.0, |http| http.counts.completed as f64);
     // Without a lab, this machine is watched like a host without a name.
@@ -124,13 +124,13 @@ fn values(counters: &TrialCounters, trial: &Trial) -> BTreeMap<String, f64> {
     hosts.chain(machine).flat_map(of).collect()
 }
 
-/// The warning that processor time was asked for, and is not known.
+/// The warning that processor time was requested but is unknown.
 fn no_processor_time(counters: &TrialCounters) -> Warning {
     let why = counters.machine.missing.get(PROCESSOR_TIME).map_or("", String::as_str);
     Warning::new("no_processor_time", format!("the {PROCESSOR_TIME} is not known: {why}"))
 }
 
-/// The hosts of the lab; this machine without one.
+/// The hosts of the lab; without a lab, this machine.
 fn hosts(testbed: &mut Testbed) -> io::Result<Vec<WatchedHost>> {
     match testbed.lab() {
         Some(lab) => Ok(lab.hosts().map(|host| host.watched()).collect()),
@@ -143,7 +143,7 @@ fn roles(setup: &Setup, trial: &Trial) -> Vec<Role> {
     let names: Vec<&str> = setup.target_processes().collect();
     let is_target = |process: &&Process| names.contains(&process.name.as_str());
     let targets: Vec<usize> = plan.processes.iter().filter(is_target).map(|target| target.host).collect();
-    // A trial of programs measures the programs themselves, on whichever side they run, so each host counts as a target.
+    // A trial of programs measures the programs themselves, on all hosts, so each host counts as a target.
     let is_program = setup.workload.kind() == Kind::Command;
     let role = |host| match (setup.from.contains(&host) && !is_program, targets.contains(&host)) {
         (true, true) => Role::Both,

@@ -1,7 +1,7 @@
 //! Runs studies: from a study file to a plan, to trials, to a result folder.
 //!
 //! * [`file`]: reads a study file into a [`Study`].
-//! * [`plan`]: makes the plan, which holds everything that decides what is run.
+//! * [`plan`]: makes the plan, which determines everything that is run.
 //! * [`run`]: runs the trials of a study, or resumes an interrupted run.
 //! * [`outcome`]: derives the results from the plan and the trials.
 

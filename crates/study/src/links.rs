@@ -128,8 +128,8 @@ impl Links {
         Self { folder: folder.clone(), measured: Vec::new(), before: BTreeMap::new(), stalls: Vec::new() }
     }
 
-    /// Measures an idle link unless a link of its shape has been certified or has failed too often. Returns a message
-    /// about the measurement.
+    /// Measures an idle link, unless a link of its shape is already certified or has failed too often. Returns a message about
+    /// the measurement.
     pub(crate) fn measure(&mut self, name: &str, link: &mut Link) -> Result<Option<String>, LinkError> {
         let shape = shape_of(link.spec());
         let mut measured = match self.measured.iter().position(|known| known.shape == shape) {
@@ -160,7 +160,7 @@ impl Links {
         Ok(None)
     }
 
-    /// Whether a link of this lab is not certified and would be measured again in a new lab.
+    /// Whether a link of this lab is not certified and will be measured again in a new lab.
     pub(crate) fn may_be_measured_again(&self, lab: &mut Lab) -> bool {
         lab.links().any(|(_, link)| self.measured(link).is_some_and(MeasuredLink::may_be_measured_again))
     }
@@ -226,7 +226,7 @@ impl Links {
             let away = after[0].away.since(before[0].away);
             let late_packets = a_to_b.late_packets + b_to_a.late_packets;
             let is_used = a_to_b.offered_packets + b_to_a.offered_packets > 0;
-            // If the emulator was away for most of the trial, packets that came meanwhile may still be unread.
+            // If the emulator was away for most of the trial, packets that arrived in that time may still be unread.
             if is_used || away.total_ns as f64 / 1e9 > trial.elapsed_s / 2.0 {
                 if may_have_changed_result(away, late_packets, trial, goals) {
                     observed.stalls.push(reason(format!(
@@ -248,7 +248,7 @@ impl Links {
         Ok(observed)
     }
 
-    /// Why the trial is void, if an absence of an emulator may have ended the slow start of a transfer by a program.
+    /// The reason why the trial is void, if an absence of an emulator may have ended the slow start of a program's transfer.
     pub(crate) fn ended_slow_start(&self, trial: &Trial, counted: Option<&Counted>) -> Option<VoidReason> {
         let hosts = counted.iter().flat_map(|counted| &counted.counters.hosts);
         absences::ended_slow_start(&self.stalls, trial, hosts)
@@ -262,7 +262,7 @@ impl Links {
     }
 }
 
-/// The use of one direction of a link in a trial of this length.
+/// The use of one direction of a link in a trial of `elapsed_s` seconds.
 fn link_use(name: String, carried: &Carried, rate_bits_per_s: Option<u64>, elapsed_s: f64) -> LinkUse {
     LinkUse {
         name,

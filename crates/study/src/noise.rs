@@ -1,4 +1,4 @@
-//! The look at this machine before the first trial.
+//! Measures the noise of this machine before the first trial.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -9,17 +9,17 @@ use record::{HttpPlan, LoadModel, Noise, OnNoise};
 
 use crate::study::Study;
 
-/// The length of the shortest trial that is worth a look, in seconds.
+/// Shortest trial, in seconds, before which a look at the noise is worthwhile.
 const SHORTEST_TRIAL_S: f64 = 5.0;
-/// The longest look, and the largest share of the planned time that it may take.
+/// The longest look, in seconds, and the largest share of the planned time that it may take.
 const LONGEST_S: f64 = 1.0;
 const LARGEST_SHARE: f64 = 0.05;
 /// The longest wait for a quieter machine, in seconds.
 const LONGEST_WAIT_S: f64 = 10.0;
 
-/// Looks at the processors of this machine that the load of a trial is to have, and waits until the machine is quieter if `on_noise`
-/// says so. None if the trial is shorter than 5 s or ends by itself, or if the kernel does not tell. Passes to `tell` the messages
-/// for the user; there are none about a quiet machine.
+/// Looks at the processors of this machine that the trial's load will use, and waits for a quieter machine if `on_noise` says so.
+/// `None` if the trial is shorter than 5 s or ends by itself, or if the kernel does not report the noise. Passes messages for the
+/// user to `tell`; there are none about a quiet machine.
 pub fn before_trial(
     plan: &HttpPlan,
     on_noise: OnNoise,
@@ -34,8 +34,8 @@ pub fn before_trial(
     look_and_wait(length, on_noise, look, tell)
 }
 
-/// Looks at this machine before the first trial of a study, and waits, as before a trial. The noise that is seen goes into the plan.
-/// The look takes its time from the study's budget, the wait does not.
+/// Looks at this machine before the first trial of a study, and waits, as [`before_trial`] does. Stores the measured noise in the
+/// plan. The look counts against the study's budget, the wait does not.
 pub fn before_study(study: &mut Study, stop: &AtomicBool, tell: &mut dyn FnMut(&str)) {
     let look = &mut |length| kernel::noise::look(length, &[]).ok().filter(|_| !stop.load(Ordering::Relaxed));
     if let Some(noise) = look_and_wait(length_before(study), study.trial.on_noise, look, tell) {
@@ -43,14 +43,14 @@ pub fn before_study(study: &mut Study, stop: &AtomicBool, tell: &mut dyn FnMut(&
     }
 }
 
-/// Stores in a study the noise that was seen on this machine before its first trial, also when the study is resumed.
+/// Stores the noise of this machine before the first trial in a study; also when the study is resumed.
 pub fn heed(study: &mut Study, noise: Noise) {
     study.budget = study.budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(noise.looked_s)));
     study.noise = Some(noise);
 }
 
-/// Looks once; then, if `on_noise` says to wait, again and again while the machine is noisy, for at most 10 s in all. Does not look if
-/// there is no `length`. `look` returns none if nothing can be seen, or if the user has asked to stop.
+/// Looks once. If `on_noise` says to wait and the machine is noisy, looks repeatedly, for at most 10 s in all. Does not look without a
+/// `length`. `look` returns `None` if nothing can be measured, or if the user has asked to stop.
 fn look_and_wait(
     length: Option<Duration>,
     on_noise: OnNoise,
@@ -95,7 +95,7 @@ fn length_before(study: &Study) -> Option<Duration> {
     let setup = study.setup(0, plan.search.as_ref().map(|search| search.min)).ok()?;
     let (trial_s, setting_s) = match &plan.search {
         Some(_) if setup.workload.ends_itself() => return None,
-        // A lower and an upper bound at least.
+        // At least one lower and one upper bound must be measured.
         Some(search) => (search.trial_duration_s, 2.0 * search.duration_sum_s),
         None => {
             let trial_s = setup.workload.length_s()?;
@@ -106,7 +106,7 @@ fn length_before(study: &Study) -> Option<Duration> {
     length(trial_s, study.budget.map_or(planned_s, |budget| planned_s.min(budget.as_secs_f64())))
 }
 
-/// How long to look before trials of `trial_s` seconds that take `planned_s` seconds in all; none before short ones.
+/// Length of the look before trials of `trial_s` seconds that take `planned_s` seconds in total; `None` before short trials.
 fn length(trial_s: f64, planned_s: f64) -> Option<Duration> {
     (trial_s >= SHORTEST_TRIAL_S)
         .then(|| Duration::from_secs_f64((LARGEST_SHARE * planned_s).clamp(0.0, LONGEST_S)))
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((ms(20.0, 20.0), ms(5.0, 3_600.0)), (Some(1_000), Some(1_000)));
     }
 
-    /// The noise that is found and the messages that are told if successive looks see these shares of other programs.
+    /// The measured noise and the messages if successive looks see these shares of other programs.
     fn waited(length_ms: Option<u64>, on_noise: OnNoise, others: &[f64]) -> (Option<Noise>, Vec<String>) {
         let (mut looks, mut told) = (others.iter(), Vec::new());
         let look = &mut |length: Duration| {

@@ -1,4 +1,4 @@
-//! Observers look at hosts and targets before and after a trial.
+//! The interface of observers, which examine hosts and targets before and after a trial.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
@@ -8,7 +8,7 @@ use verdict::LinkUse;
 
 use crate::{counted::Counted, stop_reason::Result, study::Setup, testbed::Testbed};
 
-/// Looks at hosts and targets before and after each trial.
+/// Examines hosts and targets before and after each trial.
 pub(crate) trait Observer {
     /// Called before a trial begins.
     fn before(&mut self, _: &mut TrialContext<'_>) -> Result {
@@ -34,7 +34,7 @@ pub(crate) struct Observation {
     pub audit: Option<AuditResult>,
     /// Reasons that always make the trial void.
     pub void_reasons: Vec<VoidReason>,
-    /// Stalls of links, each a reason to call the trial void if nothing can be concluded in spite of it.
+    /// Stalls of links. Each makes the trial void unless its goals are decided in spite of the stall.
     pub stalls: Vec<VoidReason>,
     /// The largest possible effect of these stalls.
     pub stall: LinkStall,

@@ -12,7 +12,7 @@ use crate::{
     study::Setup,
 };
 
-/// The observers of a study. A new observer needs a field here and an element in [`Observers::all`].
+/// The observers of a study. A new observer needs a field here and an element in `Observers::all`.
 #[derive(Debug)]
 pub(crate) struct Observers {
     pub evidence: Evidence,
@@ -23,19 +23,19 @@ pub(crate) struct Observers {
 
 impl Observers {
     fn all(&mut self) -> [&mut dyn Observer; 4] {
-        // The balancer comes after the kernels, because a request for its statistics makes work for its host.
+        // The balancer comes after the kernels, because reading its statistics causes work on its host.
         [&mut self.evidence, &mut self.links, &mut self.kernels, &mut self.balancer]
     }
 
     pub(crate) fn before(&mut self, mut context: TrialContext<'_>) -> Result {
-        // The kernels come last, so that the work of the other observers is not counted.
+        // The kernels come last, so that they do not count the work of the other observers.
         let [evidence, links, kernels, balancer] = self.all();
         [evidence, links, balancer, kernels]
             .into_iter()
             .try_for_each(|observer| observer.before(&mut context))
     }
 
-    /// Calls all observers after a trial has ended, and merges what they report.
+    /// Calls all observers after a trial has ended, and merges their reports.
     pub(crate) fn after(&mut self, mut context: TrialContext<'_>, trial: &Trial) -> Result<Observation> {
         let mut all = Observation::default();
         for observer in self.all() {

@@ -1,4 +1,4 @@
-//! Derives the results of a study from its plan and its trials alone.
+//! Derives the results of a study from only its plan and its trials.
 
 use record::{
     AuditTotals, BoundKind, BoundsAfterTrial, Confirmation, Goal, GoalOutcome, Knee, LoadUnit, Purpose,
@@ -80,7 +80,7 @@ fn search_outcome(
         running.tell(entry)?;
         path.push(BoundsAfterTrial { trial: entry.index, goals: running.bounds() });
     }
-    // The search notices only in this call that nothing is left to measure.
+    // Only this call makes the search notice that nothing is left to measure.
     running.next();
     if let Some(last) = path.last_mut() {
         last.goals = running.bounds();
@@ -89,7 +89,7 @@ fn search_outcome(
     let ends_itself =
         |entry: &&&TrialEntry| entry.trial.http().is_none_or(|http| http.plan.duration_ns.is_none());
     if of_block.iter().all(ends_itself) {
-        // If requests ended the trials, the search does not know their duration.
+        // The search does not know the duration of trials that end by themselves.
         found.trial_seconds = of_block.iter().map(|entry| entry.trial.elapsed_s).sum();
     }
     let mut warnings =
@@ -111,7 +111,7 @@ fn generator_bound(found: &SearchOutcome, trials: &[&&TrialEntry], unit: &LoadUn
     Some(Warning::new("generator_bound", message))
 }
 
-/// The load at which a search's result is confirmed: the largest load that is not above any goal's lower bound.
+/// The load at which the result of a search is confirmed: the smallest of the goals' lower bounds.
 pub(crate) fn confirmed_load(found: &SearchOutcome) -> Option<f64> {
     let lower: Option<Vec<f64>> = found.goals.iter().map(|goal| Some(goal.lower.as_ref()?.load)).collect();
     lower?.into_iter().reduce(f64::min).filter(|_| found.finished)
@@ -168,19 +168,19 @@ fn goals_met(plan: &StudyPlan, valid: &[&TrialEntry]) -> Option<bool> {
         (!decided.is_empty()).then(|| plan.counts_as_met(goal, met, decided.len()))
     };
     let of_goals: Vec<Option<bool>> = (0..plan.goals.len()).map(is_met).collect();
-    // One missed goal decides, whatever the outcome of the other goals.
+    // One missed goal decides, whatever the other goals' outcomes are.
     let is_missed = of_goals.contains(&Some(false));
     (!of_goals.is_empty() && (is_missed || !of_goals.contains(&None))).then_some(!is_missed)
 }
 
-/// Warns of bounds that are further apart than asked because trials at the same load disagree.
+/// Warns of bounds that are further apart than requested because trials at the same load disagree.
 fn bounds_far_apart(plan: &StudyPlan, outcome: &SettingOutcome) -> Vec<Warning> {
     let Some(search) = plan.search_of(outcome.setting) else { return Vec::new() };
     let mut warnings = Vec::new();
     for goal in outcome.searches.iter().flat_map(|search| &search.goals) {
         let (Some(lower), Some(upper)) = (&goal.lower, &goal.upper) else { continue };
         let apart = 1.0 - lower.load / upper.load;
-        // A step of one in a whole-numbered load may exceed the width.
+        // With whole-numbered loads, neighbouring loads may be further apart than the width.
         if apart > search.width * 1.5 && upper.load - lower.load > 1.5 {
             warnings.push(Warning::new(
                 "bounds_far_apart",
@@ -197,8 +197,8 @@ fn bounds_far_apart(plan: &StudyPlan, outcome: &SettingOutcome) -> Vec<Warning> 
     warnings
 }
 
-/// The load at which the 99th percentile of the response time begins to rise faster than the load. Short trials above
-/// the limit are left out: they end before their backlog shows.
+/// The load at which the 99th percentile of the response time begins to rise faster than the load. Short trials above the limit
+/// are left out, because they end before their backlog shows.
 fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Option<Knee> {
     let goals = outcome.searches.iter().flat_map(|search| &search.goals);
     let limit = goals.filter_map(beyond_answer).fold(f64::INFINITY, f64::min);
@@ -234,7 +234,7 @@ fn summaries(plan: &StudyPlan, valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
         let values = at(|span| span.value);
         let is_wide = measured.iter().any(Span::is_wide);
         let summary = summarize(&values, confidence).ok()?;
-        // The median's interval reaches from the low end for the least values to the high end for the largest values.
+        // The median's interval reaches from the low end for the smallest values to the high end for the largest values.
         let low = summarize(&at(|span| span.least), confidence).ok()?.low;
         let high = summarize(&at(|span| span.most), confidence).ok()?.high;
         Some(QuantitySummary {

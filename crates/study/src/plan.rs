@@ -1,4 +1,4 @@
-//! Makes the plan of a study, which its result folder keeps.
+//! Makes the plan of a study for its result folder.
 
 use std::collections::BTreeSet;
 
@@ -57,8 +57,8 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
     })
 }
 
-/// The settings with the host settings that they vary, and the quantities that the workloads and observers of all settings
-/// declare, each once.
+/// The settings with the host settings that vary among them, and the quantities that the workloads and observers declare,
+/// without duplicates.
 fn settings_and_quantities(study: &Study) -> Result<(Vec<Setting>, Vec<DeclaredQuantity>), String> {
     let mut settings = study.settings.clone();
     let mut all: Vec<DeclaredQuantity> = Vec::new();
@@ -114,7 +114,7 @@ fn joined(mistakes: Vec<Mistake>) -> String {
     mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Fingerprints of the study's secrets, by which a resumed run recognizes them.
+/// Fingerprints of the study's secrets, which let a resumed run check that they are unchanged.
 pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<SecretFingerprints>, String> {
     let mut secrets = BTreeSet::new();
     each_setup(study, &mut |setup| secrets.extend(setup.workload.secrets()))?;
@@ -132,8 +132,8 @@ pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<
 /// The key of a study file that only limits the study's duration.
 const BUDGET: &str = "budget";
 
-/// Fingerprint (FNV-1a, 64 bits) of everything that decides about trials and is not in the plan itself, secrets
-/// excluded. Comments, the layout of the file and the budget do not change it.
+/// Fingerprint (FNV-1a, 64 bits) of everything that affects trials and is not in the plan itself, without secrets. Comments,
+/// the layout of the file and the budget do not affect it.
 fn fingerprint_inputs(study: &Study) -> String {
     let given = match &study.source {
         Source::File(document) => {
@@ -152,7 +152,7 @@ fn fingerprint_inputs(study: &Study) -> String {
     format!("{hash:016x}")
 }
 
-/// Every block is one pass over all settings in a random order, so that a drift of this machine affects all settings alike.
+/// Each block runs all settings once in a random order, so that a drift of this machine affects all settings alike.
 fn blocks(study: &Study) -> Vec<Vec<usize>> {
     let mut rng = Pcg64Mcg::seed_from_u64(study.seed);
     let block = |_| {
@@ -163,7 +163,7 @@ fn blocks(study: &Study) -> Vec<Vec<usize>> {
     (0..study.trial.repeats).map(block).collect()
 }
 
-/// The workload for users, without the load that a search varies.
+/// The workload in words for users, without the load that a search varies.
 fn in_words(setup: &Setup, varied: Option<&LoadUnit>) -> String {
     let target = setup.target.as_ref();
     let target = target.map(|target| match (target.name.as_str(), secrets::mask(&target.what)) {

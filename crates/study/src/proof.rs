@@ -1,6 +1,6 @@
-//! Proves verdicts: raises the limits that they named, and runs the same load without and with the change, in turns.
+//! Proves verdicts: raises the limits that they named, and runs the same load alternately without and with the change.
 //!
-//! The trials are a study of their own in the result folder, with one more factor.
+//! The trials form a separate study within the result folder, with one more factor.
 
 mod raise;
 
@@ -23,33 +23,33 @@ use crate::{
 
 /// The folder of the proof within the result folder.
 const FOLDER: &str = "proof";
-/// The factor that the proof varies, which no study file can name, and its levels.
+/// The factor that the proof varies, with its levels. Its name is not possible in a study file.
 const FACTOR: &str = "the limit";
 const BEFORE: &str = "as it was";
 const RAISED: &str = "raised";
-/// Trials of each level: as few as can show a difference in one of four figures (`docs/statistics.md`).
+/// Trials of each level: the smallest number that can show a difference in one of four figures (`docs/statistics.md`).
 const REPEATS: u32 = 8;
 
-/// A limit that a verdict named, and the trials that are to prove it.
+/// A limit that a verdict named, and the trials that prove it.
 #[derive(Debug, Clone)]
 struct Claim {
     setting: usize,
     load: Option<f64>,
     length: Option<Duration>,
     bottleneck: Bottleneck,
-    /// The change that raises the limit; the error says what would raise it if proofload cannot.
+    /// The change that raises the limit; the error describes the change if proofload cannot make it.
     change: Result<String, String>,
 }
 
-/// The study that proves the claims: two settings for each, first without the change, then with it.
+/// The study that proves the claims: two settings for each claim, first without the change, then with it.
 #[derive(Debug)]
 struct Document {
     original: Study,
     claims: Vec<Claim>,
 }
 
-/// Raises each limit that the trials of a finished study named, once, and adds the findings to the study's result. If the proof does
-/// not finish, the returned result has the proof's ending and is not written.
+/// Raises each limit that the trials of a finished study named, once, and adds the findings to the study's result. If the proof is
+/// stopped, returns the result with the proof's ending and does not write it.
 ///
 /// # Errors
 /// If the folder of the proof cannot be used, or a limit of this machine cannot be read.
@@ -69,7 +69,7 @@ pub fn prove(
     if !claims.is_empty() {
         match run_trials(study, &claims, folder, options, on_event)? {
             Ok(proofs) => result.proofs = proofs,
-            // The stored result of the study stays as it was.
+            // The stored result of the study remains unchanged.
             Err(ending) => return Ok(StudyResult { ending, ..result }),
         }
     }
@@ -79,7 +79,7 @@ pub fn prove(
     Ok(result)
 }
 
-/// The limit that each verdict names first, with the setting in which it was named first. An offered load is no limit.
+/// The first limit that each verdict names, with the first setting in which it was named. An offered load is not a limit.
 fn claims(study: &Study, plan: &StudyPlan, trials: &[TrialEntry]) -> Vec<Claim> {
     let mut claims: Vec<Claim> = Vec::new();
     for setting in 0..plan.settings.len() {
@@ -139,13 +139,13 @@ fn run_trials(
             of_setting.goals_met
         };
         let proven = match better[..] {
-            // A limit of this machine: all trials were void with it, and most are valid without it.
+            // A limit of this machine: with it all trials were void, without it most are valid.
             [] if valid(before) == 0 && 2 * valid(after) > REPEATS => Proven::Moved,
-            // The first figure is the carried load: if it rose, longer response times do not matter; if it fell, nothing is proven.
+            // The first figure is the carried load. If it rose, longer response times do not matter; if it fell, nothing is proven.
             [Some(false), ..] => Proven::NotMoved,
             _ if better.contains(&Some(true)) => Proven::Moved,
             _ if (are_met(before), are_met(after)) == (Some(false), Some(true)) => Proven::Moved,
-            // Figures that could not be compared may have become better.
+            // Figures that could not be compared may have improved.
             _ if better.len() < compared => Proven::Undecided,
             _ => Proven::NotMoved,
         };
@@ -155,8 +155,8 @@ fn run_trials(
     Ok(Ok(claims.iter().enumerate().map(concluded).collect()))
 }
 
-/// The figures of a claim, each with whether the raised limit made it better, if a difference is shown; none if the trials
-/// could not have shown one.
+/// The figures of a claim, each with whether the raised limit improved it if a difference is shown; `None` if the trials could
+/// not have shown one.
 fn figures(all: &Comparison, study: &Study, claim: &Claim) -> Vec<(ProofFigure, Option<bool>)> {
     let name = &study.settings[claim.setting].name;
     let rows = all.rows.iter().filter(|row| row.setting == *name);
@@ -215,7 +215,7 @@ impl StudyFile for Document {
                     setup.workload.set_length(length);
                 }
                 if number % 2 == 1 {
-                    // The limit could be raised when the claim was made.
+                    // Raising the limit already succeeded when the claim was made.
                     let _ = raise::raise(&mut setup, &claim.bottleneck);
                 }
                 setup

@@ -4,15 +4,15 @@ use std::{collections::BTreeSet, sync::Arc, thread};
 
 use kernel::remote::{Destination, Remote};
 
-/// Remote hosts that are logged in to, for all trials of a command.
+/// Remote hosts with an open login for all trials of a command.
 #[derive(Debug, Clone, Default)]
 pub struct RemoteHosts(pub(crate) Arc<[Arc<Remote>]>);
 
 impl RemoteHosts {
-    /// Logs in to all hosts at the same time.
+    /// Logs in to all hosts concurrently.
     ///
     /// # Errors
-    /// Why that is not possible, for every host that it concerns.
+    /// The reason for each host where the login failed.
     pub fn connect(destinations: &[Destination]) -> Result<Self, Vec<String>> {
         let mut names = BTreeSet::new();
         let twice = destinations.iter().filter(|to| !names.insert(&to.name));

@@ -54,7 +54,7 @@ pub fn run(
     let journal = if options.resume { folder.journal() } else { folder.begin() }?;
     let (plan, done, earlier) = create_or_resume(study, new_plan, folder, options)?;
     let earlier = match earlier {
-        // A finished study stays as it is.
+        // A finished study is not changed.
         Some(finished) if finished.ending == Ending::Finished => {
             on_event(Event::Warning("this study is finished: nothing is left to run"));
             return Ok(finished);
@@ -71,7 +71,7 @@ pub fn run(
     };
     let resumed = earlier.as_ref().map_or(u32::from(options.resume), |earlier| earlier.resumed + 1);
     let mut earlier_warnings = earlier.map(|earlier| earlier.warnings).unwrap_or_default();
-    // This warning says why the earlier run ended.
+    // This warning gives the reason why the earlier run ended.
     earlier_warnings.retain(|warning| warning.code != FAILED);
     let evidence = Evidence::new(folder, &done).map_err(|cause| FolderError::File {
         what: "continue in",
@@ -146,7 +146,8 @@ fn create_or_resume(
             folder.path().display()
         )));
     }
-    // --resume changes the command line; --set budget may change it, and how long trials may become. Everything else must be equal.
+    // `--resume` changes the command line, and `--set budget` may change it and how long trials may become. Everything else must be
+    // equal.
     keep_settings(study, &mut new_plan, &stored_plan);
     let same = StudyPlan { command: new_plan.command.clone(), ..stored_plan.clone() } == new_plan;
     if !same {
@@ -159,7 +160,8 @@ fn create_or_resume(
     Ok((stored_plan, trials, result))
 }
 
-/// Keeps two settings of the run that is resumed: how long trials may become, which its budget set, and the load that a look found.
+/// Keeps two settings of the resumed run: how long trials may become, which its budget determined, and the load found by a look at the
+/// target.
 fn keep_settings(study: &Study, new_plan: &mut StudyPlan, stored_plan: &StudyPlan) {
     let looks = study.search.as_ref().is_some_and(|search| search.begin == Begin::Looks);
     let stored = stored_plan.search.iter().chain(&stored_plan.other_searches);
@@ -175,7 +177,7 @@ fn keep_settings(study: &Study, new_plan: &mut StudyPlan, stored_plan: &StudyPla
     }
 }
 
-/// Says which secrets differ from those that a study was begun with; none if all are equal.
+/// Names the secrets that differ from those with which a study began; `None` if all are equal.
 fn other_secrets(stored_plan: &StudyPlan, new_plan: &StudyPlan) -> Option<String> {
     let prints =
         |plan: &StudyPlan| plan.secrets.as_ref().map_or(Vec::new(), |secrets| secrets.prints.clone());

@@ -1,5 +1,5 @@
-//! Runs the trials of a study in the order of its plan, brings up hosts and targets for each setting, and writes
-//! down every trial before the next one begins.
+//! Runs the trials of a study in the order of its plan, brings up hosts and targets for each setting, and records every trial
+//! before the next one begins.
 
 mod look;
 mod probe;
@@ -36,7 +36,7 @@ fn used_names(done: &[TrialEntry]) -> Vec<NamePlan> {
     used.cloned().collect()
 }
 
-/// Where a study stores what it measures.
+/// The outputs of a study.
 pub(crate) struct Outputs<'a> {
     pub folder: &'a ResultFolder,
     pub journal: TrialJournal,
@@ -52,11 +52,11 @@ pub(crate) struct Runner<'a> {
     folder: &'a ResultFolder,
     journal: TrialJournal,
     started: Instant,
-    /// Duration of the earlier runs of this study, in seconds.
+    /// Total duration of the earlier runs of this study, in seconds.
     before_s: f64,
     next_index: u64,
-    /// Sum of the time that the trials of this run took beyond their own durations (setup, settling, draining), in
-    /// seconds, and the number of these trials.
+    /// Time that the trials of this run took beyond their own durations (setup, settling, draining), in seconds, and the number
+    /// of these trials.
     overhead: (f64, u32),
     /// Number of `entries` that earlier runs wrote. `replayed` of them have been matched with the plan.
     earlier_trials: usize,
@@ -65,18 +65,18 @@ pub(crate) struct Runner<'a> {
     /// Results of the searches so far.
     limits: Vec<FoundLimit>,
     testbed: Option<Testbed>,
-    /// The setting that `testbed` was brought up for.
+    /// The setting for which `testbed` was brought up.
     testbed_setting: Option<usize>,
-    /// The addresses that names lead to: all trials go to the same ones, also those of a resumed run.
+    /// The addresses of names. All trials use the same ones, also those of a resumed run.
     names: Vec<NamePlan>,
     /// Searched settings whose target has answered a probe.
     probed_settings: Vec<usize>,
     observers: Observers,
-    /// The leftovers on the hosts before their first trial.
+    /// The number of leftovers on the hosts before their first trial.
     idle: settle::Idle,
-    /// How long the target needs for the requests that the last trial gave up.
+    /// Time that the target needs for the requests that the last trial gave up.
     backlog: Duration,
-    /// The gap that the search asked for before the next trial.
+    /// The gap that the search requests before the next trial.
     gap: Duration,
     reported_adjustments: Vec<String>,
     /// The actions on hosts during the last trial.
@@ -93,7 +93,7 @@ struct FoundLimit {
     load: f64,
 }
 
-/// A trial as the plan asks for it.
+/// A trial of the plan.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct PlannedTrial {
     block: usize,
@@ -125,7 +125,7 @@ impl PlannedTrial {
 }
 
 impl<'a> Runner<'a> {
-    /// `done` holds the trials of earlier runs; a new study has none.
+    /// `done`: the trials of earlier runs; empty for a new study.
     pub(crate) fn new(
         study: &'a Study,
         plan: &'a StudyPlan,
@@ -176,7 +176,7 @@ impl<'a> Runner<'a> {
         self.pending_warnings.push(warning);
     }
 
-    /// Runs every planned trial that earlier runs left: all blocks, then the confirmations of the searches.
+    /// Runs every planned trial that earlier runs did not run: all blocks, then the confirmations of the searches.
     pub(crate) fn finish(&mut self) -> Result {
         self.run_blocks()?;
         self.confirm()
@@ -220,14 +220,14 @@ impl<'a> Runner<'a> {
                 (self.on_event)(Event::SearchProgress { bounds, remaining_s });
             }
         }
-        // The search notices only in this call that nothing is left to measure.
+        // Only this call makes the search notice that nothing is left to measure.
         search.next();
         let load = outcome::confirmed_load(&search.outcome(block));
         self.limits.extend(load.map(|load| FoundLimit { block, setting, load }));
         Ok(())
     }
 
-    /// Repeats the lower bounds that were found. Each repeat is one pass over all of them in a new random order.
+    /// Repeats the trials at the lower bounds. Each repeat runs all of them once, in a new random order.
     fn confirm(&mut self) -> Result {
         let mut limits = std::mem::take(&mut self.limits);
         let mut rng = Pcg64Mcg::seed_from_u64(self.plan.seed);
@@ -255,7 +255,7 @@ impl<'a> Runner<'a> {
         self.run_until_valid(planned, None)
     }
 
-    /// Runs a trial, and repeats it while it is void or, beside a search, undecided, up to the configured number of attempts.
+    /// Runs a trial. Repeats it while it is void or, without a search, undecided, up to the configured number of attempts.
     fn run_until_valid(&mut self, trial: PlannedTrial, duration: Option<Duration>) -> Result {
         let most = self.study.trial.void_attempts;
         let mut attempt = 0;
@@ -270,7 +270,7 @@ impl<'a> Runner<'a> {
         if self.is_replaying() { self.replay(trial) } else { self.run_trial(trial, duration) }
     }
 
-    /// Whether trials of earlier runs are left to be matched with the plan.
+    /// Whether trials of earlier runs have not yet been matched with the plan.
     fn is_replaying(&self) -> bool {
         self.replayed < self.earlier_trials
     }
@@ -305,13 +305,13 @@ impl<'a> Runner<'a> {
         (budget - self.study_time_s()).max(0.0)
     }
 
-    /// How long the study has taken, earlier runs included, in seconds.
+    /// Duration of the study including earlier runs, in seconds.
     pub(crate) fn study_time_s(&self) -> f64 {
         self.before_s + self.started.elapsed().as_secs_f64()
     }
 
-    /// Ends hosts and targets, and reports what could not be removed. Removes what the targets stored, unless an
-    /// audit found something.
+    /// Removes hosts and targets, and reports everything that could not be removed. Removes the files that the targets stored,
+    /// unless an audit found a problem.
     pub(crate) fn take_down(&mut self) {
         if self.testbed.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! A search of the crate `search`, in the terms of a study.
+//! Adapts a search of the crate `search` to the terms of a study.
 
 mod planning;
 
@@ -29,7 +29,7 @@ impl RunningSearch {
         Ok(Self { search, unit: plan.unit.clone(), goals: goals.to_vec() })
     }
 
-    /// The next trial; none when there is nothing left to measure.
+    /// The next trial; `None` when nothing is left to measure.
     pub(crate) fn next(&mut self) -> Option<search::NextTrial> {
         match self.search.next_step() {
             search::Step::Measure(trial) => Some(trial),
@@ -37,7 +37,7 @@ impl RunningSearch {
         }
     }
 
-    /// Adds a trial; fails if [`RunningSearch::next`] did not ask for it: the journal belongs to another plan.
+    /// Adds a trial. Fails if [`RunningSearch::next`] did not ask for it, because the journal then belongs to another plan.
     pub(crate) fn tell(&mut self, entry: &TrialEntry) -> Result<(), String> {
         let wanted = self.next().ok_or("the journal holds more trials than the search asks for")?;
         if entry.load != Some(wanted.load) {
@@ -48,11 +48,11 @@ impl RunningSearch {
                 self.unit.show(wanted.load)
             ));
         }
-        // A trial that leaves a goal undecided says neither that the load is carried nor that it is not.
+        // A trial that leaves a goal undecided shows neither that the load is carried nor that it is not.
         let loss = |goal| entry.loss_ratios.get(goal).copied().unwrap_or(1.0);
         let loss_ratios = (0..self.search.plan().goals.len()).map(loss).collect();
         let is_exhausted = entry.trial.http().is_some_and(|http| http.is_exhausted() || is_sent_late(http));
-        // If a trial is void only because each goal is undecided within wide bounds, its load was the planned one.
+        // If a trial is void only because each goal is undecided within wide bounds, it did send the planned load.
         let is_open = |goal: &Goal| goal.is_met_by(&entry.trial, entry.audit.as_ref()).is_none();
         let is_vague = entry.trial.validity.is_void()
             && entry.trial.validity.reasons().iter().all(|reason| reason.rule == VoidRule::Late)
@@ -82,20 +82,20 @@ impl RunningSearch {
         self.search.unsteady(goal_index)
     }
 
-    /// The length of the trials that decide about the goal at this index, in seconds, and how many times longer it is than at first.
+    /// Length of the trials that decide about the goal at this index, in seconds, and its ratio to the initial length.
     pub(crate) fn trial_s(&self, goal_index: usize) -> (f64, f64) {
         (self.search.plan().goals[goal_index].final_trial_duration_s, self.search.longer())
     }
 
-    /// The bounds of each goal so far, which the answer has too, and the estimated remaining time in seconds. Each trial takes
-    /// `overhead_s` beyond its own duration.
+    /// The current bounds of each goal, as in the answer, and the estimated remaining time in seconds. Each trial takes
+    /// `overhead_s` seconds beyond its own duration.
     pub(crate) fn progress(&self, overhead_s: f64) -> (Vec<CurrentBounds>, f64) {
         let progress = self.search.progress();
         let remaining_s = progress.remaining_s + progress.remaining_trials * overhead_s;
         (self.bounds(), remaining_s.max(0.0))
     }
 
-    /// The bounds of each goal so far.
+    /// The current bounds of each goal.
     pub(crate) fn bounds(&self) -> Vec<CurrentBounds> {
         let known = |goal: GoalOutcome| CurrentBounds {
             lower: goal.lower.map(|bound| bound.load),
@@ -153,7 +153,7 @@ impl RunningSearch {
         void.into_iter().chain(undecided).chain(inversions).chain(disputes).collect()
     }
 
-    /// The result, or what is known so far.
+    /// The result, or the current state if the search has not ended.
     pub(crate) fn outcome(&self, block: usize) -> SearchOutcome {
         let outcome = self.search.so_far();
         SearchOutcome {

@@ -1,11 +1,11 @@
-//! Whether the generator sent the load that was planned.
+//! Detects whether the generator sent the planned load.
 
 use record::HttpTrial;
 
-/// The lateness of the median request at 0.9 of the rate, relative to the time of sending.
+/// The lateness of the median request at 0.9 of the rate, as a share of the sending time.
 const MAX_LATE_SHARE: f64 = 0.05;
 
-/// Whether the generator sent an open load so late that it made a smaller one: half of the requests left later than they would at 0.9
+/// Whether the generator sent an open load so late that the load was smaller: half of the requests left later than they would at 0.9
 /// of the rate.
 pub(crate) fn is_sent_late(http: &HttpTrial) -> bool {
     let sending_ns = http.plan.sending_ns().filter(|_| http.plan.load.is_open());

@@ -27,7 +27,7 @@ use crate::{
     widened::widened,
 };
 
-/// A trial that a number of requests ends is stopped after this time if not one of them could be sent, in nanoseconds.
+/// A trial that ends after a number of requests is stopped after this time, in nanoseconds, if none of them could be sent.
 const LONGEST_IN_VAIN_NS: u64 = 5_000_000_000;
 
 /// The content of a single trial's result folder.
@@ -46,7 +46,7 @@ pub struct SingleTrial {
 /// Runs a plan on workers and merges their measurements into a trial.
 ///
 /// # Errors
-/// If workers cannot be started or are lost. The error includes the plan, which may hold a large body.
+/// If workers cannot be started or are lost. The error includes the plan, which may contain a large body.
 pub fn run(
     plan: HttpPlan,
     workers: Workers<'_>,
@@ -60,7 +60,7 @@ pub fn run(
     let measured = fleet::run(&plan, workers, stop, |tick| {
         on_tick(&tick);
         circumstances.series.push(tick.interval());
-        // A trial that is interrupted by hand is not aborted.
+        // A trial that the user interrupts does not count as aborted.
         if !stop.load(Ordering::Relaxed) && guard.aborts(&tick) {
             stop.store(true, Ordering::Relaxed);
         }
@@ -80,11 +80,11 @@ pub fn run(
     }
 }
 
-/// Runs a plan on workers of this machine, and says what bounded the trial, by the counters of the kernels of this machine and of
-/// remote hosts. A trial without any answer is void, and nothing bounded it. A trial may also be void because of `on_noise`.
+/// Runs a plan on workers of this machine, and determines what bounded the trial from the kernel counters of this machine and of
+/// remote hosts. A trial without any answer is void, and nothing bounded it. `on_noise` may also make a trial void.
 ///
 /// # Errors
-/// Those of [`run`].
+/// As [`run`].
 pub fn run_watched(
     plan: HttpPlan,
     worker: &[String],
@@ -94,7 +94,7 @@ pub fn run_watched(
     on_noise: OnNoise,
     mut on_tick: impl FnMut(&Tick),
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
-    // Refused requests are tried again ever more rarely, so a fixed number of them would take hours.
+    // Refused requests are retried ever more rarely, so a fixed number of them would take hours.
     let (ends_itself, mut in_vain, mut is_vain) = (plan.duration_ns.is_some(), true, false);
     let watch = |tick: &Tick| {
         on_tick(tick);

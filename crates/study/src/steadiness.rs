@@ -1,4 +1,4 @@
-//! Whether the load decided the trials of a search, or the time at which they ran.
+//! Detects whether the results of a search's trials depended on the time instead of the load.
 
 use record::{
     BoundKind, Goal, GoalQuantity, HttpTrial, Interval, SearchOutcome, SearchPlan, TrialEntry, Warning,
@@ -13,12 +13,12 @@ use search::{
 const UNSTEADY: &str = "unsteady";
 /// Code of the warning about a goal whose bounds come from longer trials than were asked for.
 const LONGER_TRIALS: &str = "longer_trials";
-/// A trial that is this many times longer than a cycle of the service is nearly the same whenever it runs.
+/// A trial that is longer than the service's cycle by this factor gives nearly the same result at any time.
 const CYCLES: f64 = 5.0;
-/// A trial that is this many times longer than the time until losses begin shows mostly the service after that time.
+/// A trial that is longer by this factor than the time until losses begin mostly shows the service after that time.
 const DELAYS: f64 = 10.0;
 
-/// Says where the trials of a search depend on the time. A search of the preset `mlrsearch` then leaves the goal undecided; other
+/// Warns if the trials of a search depend on the time. A search with the preset `mlrsearch` then leaves the goal undecided; other
 /// presets keep the bounds that their standards define.
 pub(crate) fn check(
     search: &SearchPlan,
@@ -54,7 +54,7 @@ pub(crate) fn timed(goal: &Goal, loss_ratio: f64, entry: &TrialEntry, asked: &Ne
     let parts = entry.trial.http().filter(|_| is_told).map_or(&[][..], parts);
     let slowness = |part: &Interval| {
         let GoalQuantity::ResponseTime { bound_ns } = goal.quantity else { return Some(0.0) };
-        // The known figure of a second that is nearest to the percentile that the goal bounds, and not below it.
+        // The known percentile of a second that is nearest to the bounded one, and not below it.
         let time_us = match goal.loss_ratio {
             share if share >= 0.5 => part.p50_us,
             share if share >= 0.01 => part.p99_us,
@@ -80,8 +80,8 @@ pub(crate) fn timed(goal: &Goal, loss_ratio: f64, entry: &TrialEntry, asked: &Ne
     }
 }
 
-/// The intervals of a steady load in which requests were due. Empty if the intervals do not tell: requests that time out are counted
-/// when they time out, not when they are due.
+/// The intervals of a steady load in which requests were due. Empty if the intervals cannot show the losses: requests that time out
+/// are counted at the timeout, not when they are due.
 fn parts(http: &HttpTrial) -> &[Interval] {
     let sending_ns = http.plan.sending_ns().filter(|_| http.plan.load.is_open());
     if http.errors.iter().any(|(class, _)| class.is_timeout()) {

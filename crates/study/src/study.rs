@@ -44,16 +44,15 @@ pub struct Study {
 pub enum Source {
     /// A study file; the levels of the setting replace its placeholders.
     File(Arc<dyn StudyFile>),
-    /// The same setup for all settings; only the load of the search changes.
+    /// A fixed setup for all settings; only the load of the search changes.
     Fixed(Box<Setup>),
 }
 
 /// A study file that has been read.
 pub trait StudyFile: fmt::Debug + Send + Sync {
-    /// Passes the setups of the `wanted` settings and loads to `take`, until `take` returns false. `study` must have
-    /// been read from this file. The unit of the load is that of the setting's search; the load is none without a
-    /// search. All settings were checked when the file was read, so a mistake means that something has changed since,
-    /// such as a file that is gone.
+    /// Passes the setups of the `wanted` settings and loads to `take`, until `take` returns false. `study` must have been read
+    /// from this file. The load is in the unit of the setting's search, and `None` without a search. All settings were checked
+    /// when the file was read, so a mistake means that something has changed since then, for example that a file is missing.
     fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>);
 
     /// The file's text with all secrets masked.
@@ -71,14 +70,14 @@ pub(crate) type Take<'a> = dyn FnMut(usize, Result<Setup, Vec<Mistake>>) -> bool
 /// How the trials of a study are run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialShape {
-    /// Repeats of every setting, each in a block of its own.
+    /// Number of repeats of every setting, each in its own block.
     pub repeats: u32,
-    /// Duration of a warm-up, which runs before the first trial on a new target and decides nothing.
+    /// Duration of a warm-up, which runs before the first trial on a new target and does not count.
     pub warm_up: Option<Duration>,
     /// Pause before every trial.
     pub pause: Duration,
-    /// Longest wait before a trial for the leftovers of ended connections that would disturb it; zero does not wait. If none, as long
-    /// as connections usually take to close, and as the kernel remembers them.
+    /// Longest wait before a trial for leftovers of closed connections that would disturb it; zero does not wait. `None`: the time
+    /// that connections usually take to close, and the time for which the kernel keeps their state.
     pub settle: Option<Duration>,
     /// When hosts and targets are set up anew.
     pub fresh: Fresh,
@@ -106,7 +105,7 @@ pub struct Search {
     pub min: f64,
     /// Largest load.
     pub max: f64,
-    /// Wanted distance between the bounds, relative to the load.
+    /// Requested distance between the bounds, relative to the load.
     pub width: f64,
     /// Name of a preset of the crate `search`, such as `mlrsearch`, `jmeter`, `rfc2544`.
     pub preset: String,
@@ -125,27 +124,27 @@ pub struct Search {
 pub enum Begin {
     /// At its smallest load, and then at multiples of it.
     Smallest,
-    /// Where a [look](crate::look) at the target says.
+    /// At the load that a [look](crate::look) at the target suggests.
     Looks,
-    /// At its smallest load, and then at this one.
+    /// At its smallest load, then at this one.
     At(f64),
 }
 
 /// The setup of one setting at one load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
-    /// Hosts, links and all processes on them, the target included; none if the load leaves from this machine's own
-    /// network towards an external target.
+    /// Hosts, links and all processes on them, including the target; `None` if the load leaves from this machine's own network
+    /// towards an external target.
     pub lab: Option<lab::Plan>,
     /// The target of this setting, for reports.
     pub target: Option<Target>,
-    /// Hosts that the load comes from, by their indices in the lab's plan; empty without a lab.
+    /// Indices in the lab's plan of the hosts that make the load; empty without a lab.
     pub from: Vec<usize>,
     /// The workload at this load.
     pub workload: Workload,
     /// The audit after each trial, if any.
     pub audit: Option<Audit>,
-    /// Whether each processor's time is booked to the hosts that it works for.
+    /// Whether each processor's time is attributed to the hosts for which it works.
     pub books_time: bool,
     /// The balancer between load and target, if any.
     pub balancer: Option<lab::Balancer>,
@@ -156,7 +155,7 @@ pub struct Setup {
 /// An action on a host during a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
-    /// When, after the load began.
+    /// Time of the action after the start of the load.
     pub at: Duration,
     /// Index of the host in the lab's plan.
     pub host: usize,
@@ -167,22 +166,22 @@ pub struct Action {
 /// A kind of action on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ActionKind {
-    /// A command of `proofload balance` for the balancer, by the words after its name.
+    /// A command of `proofload balance` for the balancer, given by the words after its name.
     Balance(Vec<String>),
     /// A command.
     Command(Vec<String>),
-    /// The programs of this name get SIGKILL.
+    /// Sends SIGKILL to the programs of this name.
     Kill(String),
-    /// The host's ports of its segments are switched on or off.
+    /// Switches the host's ports of its segments on or off.
     Link(bool),
 }
 
-/// An audit after every trial: compares what the target acknowledged with what it stored.
+/// An audit after every trial: compares the events that the target acknowledged with those that it stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audit {
-    /// Patterns of the stored files. `{target_folder}` stands for the folder of each of the target's processes.
+    /// Patterns of the stored files. `{target_folder}` is replaced by the folder of each of the target's processes.
     pub files: Vec<String>,
-    /// Time that the target has to write what it has acknowledged.
+    /// Time that the target has to write the acknowledged events.
     pub flush: Duration,
 }
 
@@ -223,8 +222,8 @@ impl Study {
     /// The setup of a setting at a load.
     ///
     /// # Errors
-    /// Every mistake. A study that was read has passed the check of all settings at both ends of its search, so
-    /// mistakes are rare here.
+    /// Every mistake. All settings of a study file were checked at both ends of the search when the file was read, so mistakes
+    /// are rare here.
     pub fn setup(&self, setting: usize, load: Option<f64>) -> Result<Setup, Vec<Mistake>> {
         let mut made = Err(Vec::new());
         self.each_setup(std::iter::once((setting, load)), &mut |_, setup| {

@@ -1,4 +1,4 @@
-//! The testbed of a trial: hosts, links, targets, and the hosts that the load comes from.
+//! The testbed of a trial: hosts, links, targets, and the hosts that make the load.
 
 mod command;
 mod http;
@@ -24,10 +24,10 @@ use crate::{
 
 pub(crate) use command::{Hook, Kept};
 
-/// Placeholder in commands and patterns for the folder that a target's process stores in.
+/// Placeholder in commands and patterns for the folder in which a target's process stores its files.
 const TARGET_FOLDER: &str = "{target_folder}";
 
-/// Folder for files that programs keep while the testbed is up. No process can have this name.
+/// Folder for files that programs keep while the testbed is up. It cannot be the name of a process.
 const SCRATCH_FOLDER: &str = ".scratch";
 
 /// Hosts and targets that are up; no lab if the target is external.
@@ -37,11 +37,11 @@ pub(crate) struct Testbed {
     lab: Option<Lab>,
     /// Arguments that make this program a worker process.
     worker: Vec<String>,
-    /// Folders that the target's processes store in.
+    /// Folders in which the target's processes store their files.
     pub(crate) stored_folders: Vec<PathBuf>,
-    /// The folder that `{scratch}` stands for.
+    /// The folder for `{scratch}`.
     scratch: PathBuf,
-    /// The folder that programs write to; none before the first.
+    /// The folder to which programs write their output; `None` before the first program.
     output: Option<::command::OutputFolder>,
     /// Journals of the changes to this machine.
     journals: undo::Folder,
@@ -66,8 +66,8 @@ pub(crate) enum TestbedError {
 }
 
 impl Testbed {
-    /// Brings up what a setup needs. `worker` are the arguments that make this program a worker process. Each process
-    /// stores into the folder of its name within `stored`.
+    /// Brings up the testbed of a setup. `worker`: the arguments that make this program a worker process. Each process stores
+    /// its files in the folder of its name within `stored`.
     pub(crate) fn bring_up(
         setup: Setup,
         options: &lab::Options,
@@ -76,7 +76,7 @@ impl Testbed {
         measure: lab::MeasureLink<'_>,
     ) -> Result<Self, TestbedError> {
         let plan = setup.lab.as_ref().map(|plan| with_target_folders(plan, stored));
-        // An unreadable list is reported with the workload's other mistakes.
+        // An invalid list is reported with the workload's other mistakes.
         let cpus = setup.workload.cpus().and_then(|text| parse_cpus(text).ok()).unwrap_or_default();
         let busy_cpus = cpus.into_iter().map(|cpu| cpu as usize).collect();
         let options = lab::Options { busy_cpus, ..options.clone() };
@@ -116,7 +116,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Whether a process is on a host on which an action kills programs.
+    /// Whether a process runs on a host on which an action kills programs.
     fn is_killed_by_action(&self, process: &str) -> bool {
         let plan = self.setup.lab.as_ref();
         let host = plan
@@ -126,14 +126,14 @@ impl Testbed {
         self.setup.actions.iter().any(kills)
     }
 
-    /// Takes everything down. Returns a message for each thing that could not be removed; the journal keeps it.
+    /// Removes the testbed. Returns a message for each part that could not be removed; the journal keeps it.
     pub(crate) fn take_down(self) -> Vec<String> {
         let outcome = self.lab.map_or(Ok(()), Lab::down);
         outcome.err().unwrap_or_default().iter().map(ToString::to_string).collect()
     }
 
-    /// The leftovers of connections on each host of the lab; `prefix` precedes the host's name. The hosts of the load are this study's
-    /// alone: there, every open connection is one of the last trial.
+    /// The leftovers of connections on each host of the lab; `prefix` precedes the host's name. The load's hosts belong to this study
+    /// alone, so every open connection there is left from the last trial.
     pub(crate) fn leftovers(&self, prefix: &str) -> Vec<(String, io::Result<Vec<Leftover>>)> {
         let hosts = self.lab.iter().flat_map(Lab::hosts).enumerate();
         let of = |(index, host): (usize, lab::HostHandle<'_>)| {

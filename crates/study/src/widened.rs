@@ -2,8 +2,8 @@
 
 use record::{HttpTrial, OnNoise, Trial, VoidReason, VoidRule};
 
-/// Why a trial of HTTP requests is void under [`OnNoise::Void`]: a figure is not a single value. None otherwise, and if the trial
-/// is void already and has no goals, which could revoke its reasons.
+/// The reason why a trial of HTTP requests is void under [`OnNoise::Void`]: a figure is not a single value. `None` for other
+/// trials, and for a trial that is already void and has no goals that could revoke its reasons.
 pub(crate) fn widened(trial: &Trial, on_noise: OnNoise) -> Option<VoidReason> {
     let http = trial.http().filter(|http| on_noise == OnNoise::Void && is_widened(http))?;
     if trial.validity.is_void() && http.plan.decides.is_none() {
@@ -18,7 +18,7 @@ pub(crate) fn widened(trial: &Trial, on_noise: OnNoise) -> Option<VoidReason> {
     Some(VoidReason { rule, evidence: format!("not every figure is one value (--on-noise void): {why}") })
 }
 
-/// Whether a figure is an interval or a one-sided bound, because the generator was disturbed or exhausted.
+/// Whether a figure is an interval or a one-sided bound because the generator was disturbed or exhausted.
 fn is_widened(http: &HttpTrial) -> bool {
     !http.own_percentiles.is_empty() || http.throughput().is_wide() || http.is_exhausted()
 }

@@ -11,15 +11,15 @@ use record::{DeclaredQuantity, Kind, LoadUnit};
 pub(crate) use command::GOODPUT;
 pub use command::{CommandWorkload, Reading};
 
-/// Marks where a command names the scratch folder, which is removed with hosts and target.
+/// Marks the places in a command where the path of the scratch folder belongs. The folder is removed with hosts and target.
 ///
-/// The characters around it are for private use: no text of a user holds them.
+/// The enclosing characters are from the private use area, so they do not occur in users' texts.
 pub(crate) const SCRATCH_MARKER: &str = "\u{e000}scratch\u{e001}";
-/// Placeholders that are replaced when a trial runs: the name in the file, and the marker until then.
+/// Placeholders that are replaced when a trial runs: the name in the file, and the marker used until then.
 pub(crate) const RUNTIME_PLACEHOLDERS: [(&str, &str); 2] =
     [("scratch", SCRATCH_MARKER), ("copy", ::command::COPY_MARKER)];
 
-/// A command line for users. Markers become the placeholders of the file again.
+/// A command line for users, with markers turned back into the placeholders of the file.
 pub(crate) fn show_command(words: &[String]) -> String {
     let line = match words {
         [shell, option, line] if shell == "sh" && option == "-c" => {
@@ -72,7 +72,7 @@ impl Workload {
         }
     }
 
-    /// The least time of a trial that ends by itself, in seconds.
+    /// The shortest time of a trial that ends by itself, in seconds.
     pub(crate) fn least_length_s(&self) -> f64 {
         match self {
             Self::Http(http) => http::least_length_s(http),
@@ -80,7 +80,7 @@ impl Workload {
         }
     }
 
-    /// Duration of a trial in seconds; none if only its own end bounds it.
+    /// Duration of a trial in seconds; `None` if the trial ends only by itself.
     pub(crate) fn length_s(&self) -> Option<f64> {
         match self {
             Self::Http(http) => http::length_s(http),
@@ -88,12 +88,12 @@ impl Workload {
         }
     }
 
-    /// Time over which users start; zero if all start at once.
+    /// Time over which users start; zero if all start at the same time.
     pub(crate) fn ramp_up(&self) -> Duration {
         self.http().map(http::ramp_up).unwrap_or_default()
     }
 
-    /// Sets the load of a search. The load of a factor is set in the file's placeholders instead.
+    /// Sets the load of a search. The load of a factor is set through the file's placeholders instead.
     pub(crate) fn set_load(&mut self, unit: &LoadUnit, load: f64) {
         match (self, unit) {
             (Self::Http(http), unit) => http::set_load(http, unit, load),
@@ -134,7 +134,7 @@ impl Workload {
         }
     }
 
-    /// Text of everything that decides about a trial, secrets excluded.
+    /// A text of everything that affects a trial, without secrets.
     pub(crate) fn fingerprint(&self) -> String {
         match self {
             Self::Http(http) => format!("{:?}", http.masked()),
@@ -142,7 +142,7 @@ impl Workload {
         }
     }
 
-    /// Processors that the workers are pinned to.
+    /// Processors to which the workers are pinned.
     pub(crate) fn cpus(&self) -> Option<&str> {
         self.http().and_then(|http| http.cpus.as_deref())
     }

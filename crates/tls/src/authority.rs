@@ -1,4 +1,4 @@
-//! Certificates made on the fly.
+//! Generated certificates.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,23 +12,23 @@ use crate::{ConfigError, Identity};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// An authority that signs certificates; all keys are of P-256, made anew.
+/// An authority that signs certificates. All keys are new P-256 keys.
 #[derive(Debug)]
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// From when until when a certificate is valid.
+/// The period in which a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
-    /// The first moment.
+    /// The first valid moment.
     pub from: SystemTime,
-    /// The last moment.
+    /// The last valid moment.
     pub until: SystemTime,
 }
 
 impl Default for Validity {
-    /// From yesterday, since clocks differ, for a year.
+    /// From yesterday, because clocks differ, for a year.
     fn default() -> Self {
         let from = SystemTime::now() - DAY;
         Self { from, until: from + 366 * DAY }
@@ -39,7 +39,7 @@ impl Authority {
     /// A new authority with this name.
     ///
     /// # Errors
-    /// [`ConfigError::Certificate`], if the machine gives no random bytes.
+    /// [`ConfigError::Certificate`], if the machine has no random bytes.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
         let mut params = params(&[], name, Validity::default())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -48,12 +48,12 @@ impl Authority {
         Ok(Self { issuer })
     }
 
-    /// Its certificate as PEM, for clients that are to trust it.
+    /// The authority's certificate as PEM, for clients that must trust it.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// A store that trusts this authority alone.
+    /// A certificate store that trusts only this authority.
     ///
     /// # Errors
     /// [`ConfigError::Certificate`].
@@ -67,7 +67,7 @@ impl Authority {
     /// A new key and its certificate for these host names and IP addresses, for servers and clients.
     ///
     /// # Errors
-    /// [`ConfigError::Certificate`], such as for a name that is no ASCII.
+    /// [`ConfigError::Certificate`], for example for a name that is not ASCII.
     pub fn certify(&self, names: &[&str], validity: Validity) -> Result<Identity, ConfigError> {
         let mut params = params(names, names.first().unwrap_or(&"proofload"), validity)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -1,50 +1,50 @@
-//! Why a session cannot go on.
+//! Reasons why a session cannot continue.
 
 use std::{fmt, io};
 
 use rustix::io::Errno;
 use rustls::{AlertDescription, CertificateError, Error, OtherError, PeerIncompatible, PeerMisbehaved};
 
-/// Why a session cannot go on, or cannot go on now.
+/// Why a session cannot continue, permanently or now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The stream has no bytes to read, or no room to write: wait for it. The session is sound.
+    /// The stream has no bytes to read, or no room to write. The session is intact: wait for the stream.
     WouldBlock,
-    /// Several reads gave no plaintext yet, and the stream may have more: call again, after other streams had their
-    /// turn. The session is sound.
+    /// Several reads gave no plaintext yet, and the stream may have more. The session is intact: call again after other
+    /// streams had their turn.
     Again,
     /// The stream failed.
     Io(Errno),
-    /// The peer's certificate, or one of its chain, is past its last day.
+    /// A certificate of the peer's chain has expired.
     CertificateExpired,
-    /// The peer's certificate, or one of its chain, is before its first day.
+    /// A certificate of the peer's chain is not valid yet.
     CertificateNotYetValid,
-    /// The peer's certificate is for other names; or the peer says that it has no certificate for this name.
+    /// The peer's certificate is for other names, or the peer reports that it has no certificate for this name.
     WrongName,
-    /// The peer's certificate is for no name at all.
+    /// The peer's certificate names no host at all.
     NoNames,
     /// No trusted authority issued the peer's certificate.
     UnknownIssuer,
-    /// The peer's certificate is that of an authority, such as one that `openssl req -x509` makes.
+    /// The peer's certificate is an authority's, such as one made by `openssl req -x509`.
     IsAuthority,
-    /// The peer's certificate is wrong in another way, which is said in words.
+    /// The peer's certificate has another fault, described in words.
     BadCertificate(&'static str),
     /// The two sides have no version of TLS in common, or the peer speaks only versions before TLS 1.2.
     ProtocolVersion,
     /// The two sides have no cipher, key exchange or signature scheme in common.
     NoCommonCipher,
-    /// A certificate of the client is required, and the client sent none. With TLS 1.3 a client hears it after its
-    /// handshake.
+    /// The server requires a client certificate, and the client sent none. With TLS 1.3, the client learns this after
+    /// its handshake.
     CertificateRequired,
     /// The peer refused this side's certificate.
     CertificateRefused,
-    /// What the peer sent first is not TLS, such as plain HTTP.
+    /// The peer's first bytes are not TLS but, for example, plain HTTP.
     NotTls,
     /// The peer closed the stream before the end of the handshake.
     ClosedInHandshake,
-    /// Bytes were changed on the way, or the keys of the two sides differ.
+    /// Bytes were changed in transit, or the keys of the two sides differ.
     Decrypt,
-    /// Everything else: the peer broke the protocol, or sent another alert.
+    /// Any other failure: the peer broke the protocol, or sent another alert.
     Other,
 }
 
@@ -81,19 +81,19 @@ pub fn certificate_fault(error: &CertificateError) -> &'static str {
 /// The fault of a certificate and its key in words, for an error of the library.
 pub fn identity_fault(error: &Error) -> String {
     match error {
-        // The library says no more about a key that it cannot read.
+        // The library gives no further reason for a key that it cannot read.
         Error::General(_) => "keys of this kind or length are not supported: RSA of 2048 to 4096 bits, P-256, P-384 and Ed25519 are".to_owned(),
         error => format!("{error}; certificate and key must belong together"),
     }
 }
 
-/// Whether a certificate was refused because it is an authority's, and stands where a server's belongs.
+/// Whether a certificate was refused because it belongs to an authority instead of a server.
 fn is_of_authority(error: &OtherError) -> bool {
     matches!(error.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
 impl Failure {
-    /// Whether the session is sound, so that the call may be repeated.
+    /// Whether the session is intact, so that the caller may repeat the call.
     #[inline]
     pub fn is_temporary(self) -> bool {
         matches!(self, Self::WouldBlock | Self::Again)
@@ -122,7 +122,7 @@ impl Failure {
         }
     }
 
-    /// What is known of the cause beyond the kind of failure.
+    /// The cause, if more is known than the kind of failure.
     pub fn cause(self) -> Option<&'static str> {
         match self {
             Self::NoNames => Some("it has no subjectAltName"),
@@ -131,12 +131,12 @@ impl Failure {
         }
     }
 
-    /// The failure of a read or a write on the stream.
+    /// The failure for an error of reading or writing the stream.
     pub(crate) fn of_stream(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::WouldBlock {
             return Self::WouldBlock;
         }
-        // Streams that are no sockets have kinds only.
+        // Streams that are not sockets report only the kind of error.
         Self::Io(Errno::from_io_error(error).unwrap_or(match error.kind() {
             io::ErrorKind::ConnectionReset => Errno::CONNRESET,
             io::ErrorKind::ConnectionAborted => Errno::CONNABORTED,
@@ -147,7 +147,7 @@ impl Failure {
         }))
     }
 
-    /// The failure of the protocol. `chosen` says whether the two sides had agreed on a cipher.
+    /// The failure for an error of the protocol. `chosen` says whether the two sides had agreed on a cipher.
     pub(crate) fn of_protocol(error: &Error, handshaking: bool, chosen: bool) -> Self {
         match error {
             Error::InvalidCertificate(error) => Self::of_certificate(error),
@@ -196,8 +196,8 @@ impl Failure {
         }
     }
 
-    /// What the peer's alert says of this side. TLS 1.2 has no alert for a missing certificate: servers send
-    /// `handshake_failure` after the cipher was chosen (RFC 5246, 7.4.6).
+    /// The failure that the peer's alert reports about this side. TLS 1.2 has no alert for a missing certificate:
+    /// servers send `handshake_failure` after the cipher was chosen (RFC 5246, 7.4.6).
     fn of_alert(alert: AlertDescription, handshaking: bool, chosen: bool) -> Self {
         match alert {
             AlertDescription::CloseNotify | AlertDescription::UserCanceled if handshaking => {

@@ -13,22 +13,22 @@ use crate::ConfigError;
 /// A certificate chain and its private key.
 #[derive(Debug)]
 pub struct Identity {
-    /// The chain, the own certificate first.
+    /// The chain, this side's certificate first.
     pub chain: Vec<CertificateDer<'static>>,
     /// The private key of the first certificate.
     pub key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    /// Reads a chain (the own certificate first) and its key.
+    /// Reads a chain (this side's certificate first) and its key.
     ///
     /// # Errors
-    /// [`ConfigError::File`], of the file that cannot be used.
+    /// [`ConfigError::File`], with the file that cannot be used.
     pub fn read(certificates: &Path, key: &Path) -> Result<Self, ConfigError> {
         Ok(Self { chain: read_certificates(certificates)?, key: read_key(key)? })
     }
 
-    /// The mistakes in the two files, each checked by itself.
+    /// The mistakes in the two files, which are checked independently.
     pub fn mistakes(certificates: &Path, key: &Path) -> impl Iterator<Item = ConfigError> {
         [read_certificates(certificates).err(), read_key(key).err()].into_iter().flatten()
     }
@@ -40,7 +40,7 @@ impl Identity {
     }
 }
 
-/// Bytes as text between lines that name their kind, in lines of 64 characters.
+/// The bytes in base64, between lines that name their kind, in lines of 64 characters.
 fn armoured(label: &str, der: &[u8]) -> String {
     let text = BASE64_STANDARD.encode(der);
     let mut armoured = format!("-----BEGIN {label}-----\n");
@@ -68,8 +68,8 @@ pub fn read_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
     Ok(roots)
 }
 
-/// Reads the certificates of the authorities that the system trusts. Its file may have certificates of forms that are no longer used:
-/// these are ignored.
+/// Reads the certificates of the authorities that the system trusts. Ignores certificates in obsolete forms, which the
+/// system's file may contain.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -96,7 +96,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
     PrivateKeyDer::from_pem_slice(&pem).map_err(|error| fails(path, &pem, &error, "has no private key"))
 }
 
-/// Largest file, in bytes.
+/// Maximum size of a file, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
 fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
@@ -106,10 +106,10 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     })
 }
 
-/// Marks of an encrypted key in PEM: for PKCS#8 (RFC 7468, 11), and for the form that OpenSSL writes for RSA alone.
+/// Marks of an encrypted key in PEM: for PKCS#8 (RFC 7468, 11), and for OpenSSL's format for RSA keys only.
 const ENCRYPTED: [&[u8]; 2] = [b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED"];
 
-/// `missing`: the words for a file that lacks the wanted item.
+/// The error for a file that cannot be used. `missing` is the message for a file without the wanted item.
 fn fails(path: &Path, text: &[u8], error: &pem::Error, missing: &str) -> ConfigError {
     let is_encrypted = ENCRYPTED.iter().any(|mark| text.windows(mark.len()).any(|part| part == *mark));
     let cause = match error {

@@ -1,4 +1,4 @@
-//! What a side offers: versions and ciphers.
+//! The versions and ciphers that a side offers.
 
 use std::{fmt, path::PathBuf, str::FromStr, sync::Arc};
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Identity, identity_fault, unverified::signed_by_any_key};
 
-/// Why a configuration cannot be made.
+/// Why a configuration cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file cannot be used.
@@ -28,7 +28,7 @@ pub enum ConfigError {
     /// No version or no cipher is left to offer.
     #[error("{0}")]
     Offer(String),
-    /// A certificate cannot be made or used.
+    /// A certificate cannot be created or used.
     #[error("certificate: {0}")]
     Certificate(String),
 }
@@ -90,7 +90,7 @@ pub struct Cipher {
     suite: SupportedCipherSuite,
 }
 
-/// Every cipher known here, the most preferred first; those of TLS 1.3, then those of TLS 1.2.
+/// All supported ciphers: those of TLS 1.3, then those of TLS 1.2, each group in order of preference.
 pub static CIPHERS: [Cipher; 9] = {
     use ring::cipher_suite as suites;
     [
@@ -141,14 +141,14 @@ impl FromStr for Cipher {
     }
 }
 
-/// The versions and ciphers that a side offers. The default is all that are known here.
+/// The versions and ciphers that a side offers. The default is all supported ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offer {
     /// The earliest version.
     pub min: Version,
     /// The latest version.
     pub max: Version,
-    /// The ciphers, the most preferred first; if empty, all that are known here.
+    /// The ciphers in order of preference; if empty, all supported ones.
     pub ciphers: Vec<Cipher>,
 }
 
@@ -159,7 +159,7 @@ impl Default for Offer {
 }
 
 impl Offer {
-    /// A client's configuration that lacks its trust and its certificate.
+    /// A client's configuration without trusted authorities and without a client certificate.
     ///
     /// # Errors
     /// [`ConfigError::Offer`].
@@ -195,7 +195,7 @@ impl Offer {
         };
         let config = builder.with_single_cert(identity.chain, identity.key);
         let mut config = config.map_err(|error| ConfigError::Certificate(identity_fault(&error)))?;
-        // The clients keep the sessions, sealed in tickets: thousands of them take no memory here.
+        // Clients keep the sessions, sealed in tickets, so that thousands of sessions take no memory here.
         config.ticketer = ring::Ticketer::new()
             .map_err(|error| ConfigError::Certificate(format!("no key for tickets: {error}")))?;
         Ok(config)

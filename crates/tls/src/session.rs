@@ -13,19 +13,19 @@ use rustls::{
 
 use crate::{AnyCertificate, Cipher, Failure, Offer, Version};
 
-/// Maximum number of reads that give no plaintext, before other streams get their turn.
+/// Maximum number of reads without plaintext before other streams get their turn.
 const ROUNDS: u32 = 8;
 
-/// One TLS session. It owns no stream: every call gets the same stream, which should be non-blocking.
+/// One TLS session. It does not own the stream: every call gets the same stream, which should be non-blocking.
 ///
-/// An idle session takes less than 9 KB of memory on either side, once [`Session::receive`] has read all that the
-/// stream had; `tests/memory.rs` measures it. Half of it is the buffer in which rustls reads.
+/// An idle session takes less than 9 KB of memory on either side, once [`Session::receive`] has read all bytes of the
+/// stream; `tests/memory.rs` measures it. Half of it is the buffer into which rustls reads.
 #[derive(Debug)]
 pub struct Session {
     connection: Connection,
-    /// The failure that ended the session: the stream must not be read after it.
+    /// The failure that ended the session. The stream must not be read after it.
     failed: Option<Failure>,
-    /// The last call did not find the end of what the stream has: its read filled the buffer, or it read nothing.
+    /// Whether the stream may have more bytes: the last call's read filled the buffer, or the call read nothing.
     filled: bool,
 }
 
@@ -39,16 +39,17 @@ impl Session {
         Ok(Self { connection: Connection::Client(connection), failed: None, filled: true })
     }
 
-    /// A session of a client that takes any certificate, since it only asks whether a service of this name, or address, works.
+    /// A client's session that accepts any certificate, because it only checks whether a service of this name or
+    /// address works.
     ///
     /// # Errors
-    /// [`Failure::Other`] if it is no name.
+    /// [`Failure::Other`] if `name` is not a name or an address.
     pub fn to_anybody(name: &str) -> Result<Self, Failure> {
         static CONFIG: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
             let client = Offer::default().client_builder().ok()?.dangerous();
             let client = client.with_custom_certificate_verifier(Arc::new(AnyCertificate::default()));
             let mut config = client.with_no_client_auth();
-            // The answers of one service of a name must not affect how another one is asked.
+            // A session of one service must not be resumed with another service of the same name.
             config.resumption = Resumption::disabled();
             Some(Arc::new(config))
         });
@@ -65,12 +66,13 @@ impl Session {
         Ok(Self { connection: Connection::Server(connection), failed: None, filled: true })
     }
 
-    /// Goes on with the handshake until the stream must be waited for; returns whether the handshake is done. Plaintext
-    /// may have arrived with its end ([`Session::has_buffered`]), and bytes may be left to send ([`Session::has_unsent`]).
+    /// Continues the handshake until it must wait for the stream; returns whether the handshake is done. Plaintext may
+    /// have arrived with its last bytes ([`Session::has_buffered`]), and bytes may be left to send
+    /// ([`Session::has_unsent`]).
     ///
     /// # Errors
-    /// Every failure but [`Failure::WouldBlock`] and [`Failure::Again`]. The peer has been told, as far as the stream
-    /// took the alert.
+    /// Every failure except [`Failure::WouldBlock`] and [`Failure::Again`]. By then, the peer was sent an alert, as far
+    /// as the stream took it.
     pub fn handshake(&mut self, io: &mut (impl Read + Write)) -> Result<bool, Failure> {
         loop {
             self.flush(io)?;
@@ -89,14 +91,14 @@ impl Session {
         }
     }
 
-    /// Receives plaintext; returns its number of bytes, 0 at the end of the stream. A handshake that is not done goes
-    /// on. The end may come without the peer's close_notify ([`Session::was_cut_off`]).
+    /// Receives plaintext; returns its number of bytes, 0 at the end of the stream. Continues an unfinished handshake.
+    /// The stream may end without the peer's close_notify ([`Session::was_cut_off`]).
     ///
-    /// One read of the stream fills at most `buffer`, which must not be empty; give at least 16 KiB for speed. The
-    /// stream may have more bytes after a call that succeeded, also if `buffer` was not filled.
+    /// One read of the stream fills at most `buffer`, which must not be empty; at least 16 KiB are fast. The stream may
+    /// have more bytes after a call that succeeded, even if `buffer` was not filled.
     ///
     /// # Errors
-    /// [`Failure::WouldBlock`] and [`Failure::Again`] leave the session sound; all others end it.
+    /// [`Failure::WouldBlock`] and [`Failure::Again`] leave the session intact; all others end it.
     pub fn receive(&mut self, io: &mut (impl Read + Write), buffer: &mut [u8]) -> Result<usize, Failure> {
         debug_assert!(!buffer.is_empty());
         if self.connection.is_handshaking() && self.failed.is_none() {
@@ -116,7 +118,7 @@ impl Session {
             if let Some(failure) = self.failed {
                 return Err(failure);
             }
-            // The buffer first takes what the stream has, and then its plaintext: no further buffer is needed.
+            // The buffer holds first the encrypted bytes and then their plaintext, which saves a second buffer.
             let read = match io.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
@@ -135,7 +137,7 @@ impl Session {
                 continue;
             }
             match self.decrypt(io, buffer, read) {
-                // Bytes before the failure count; the next call reports the failure.
+                // Plaintext before a failure is returned first; the next call reports the failure.
                 Ok(0) => {}
                 Ok(received) => return Ok(received),
                 Err((0, failure)) => return Err(failure),
@@ -148,8 +150,8 @@ impl Session {
         Err(Failure::Again)
     }
 
-    /// Takes plaintext to send; returns how many bytes it took. What the stream does not take at once stays in the
-    /// session, up to 64 KiB: [`Session::flush`] sends it. Before the end of the handshake, nothing is sent.
+    /// Takes plaintext to send; returns how many bytes it took. The session keeps up to 64 KiB that the stream does not
+    /// take at once: [`Session::flush`] sends them. Nothing is sent before the end of the handshake.
     ///
     /// # Errors
     /// [`Failure::WouldBlock`] if nothing was taken; all others end the session.
@@ -160,17 +162,17 @@ impl Session {
         let mut taken = self.connection.writer().write(bytes).map_err(|_| self.fail(Failure::Other))?;
         self.flush(io)?;
         if taken == 0 && !bytes.is_empty() {
-            // The session was full, and the stream may have taken what filled it.
+            // The session was full, but the stream may have taken some of its bytes since.
             taken = self.connection.writer().write(bytes).map_err(|_| self.fail(Failure::Other))?;
             self.flush(io)?;
         }
         if taken == 0 && !bytes.is_empty() { Err(Failure::WouldBlock) } else { Ok(taken) }
     }
 
-    /// Sends what the session holds; returns whether all is sent.
+    /// Sends the bytes that the session holds; returns whether all are sent.
     ///
     /// # Errors
-    /// Failures of the stream; or, if the peer closed the stream and told why, what its alert says.
+    /// Failures of the stream. If the peer closed the stream and sent an alert, the failure that the alert reports.
     pub fn flush(&mut self, io: &mut (impl Read + Write)) -> Result<bool, Failure> {
         while self.connection.wants_write() {
             match self.connection.write_tls(io) {
@@ -186,28 +188,28 @@ impl Session {
         Ok(true)
     }
 
-    /// Tells the peer that no more plaintext comes, after what was sent; returns whether all is sent.
+    /// Tells the peer that no more plaintext follows, after all earlier bytes; returns whether all are sent.
     ///
     /// # Errors
-    /// As of [`Session::flush`].
+    /// Those of [`Session::flush`].
     pub fn send_close_notify(&mut self, io: &mut (impl Read + Write)) -> Result<bool, Failure> {
         self.connection.send_close_notify();
         self.flush(io)
     }
 
-    /// Whether plaintext is in the session, which [`Session::receive`] gives without the stream.
+    /// Whether the session holds plaintext, which [`Session::receive`] returns without reading the stream.
     pub fn has_buffered(&mut self) -> bool {
         self.connection.reader().fill_buf().is_ok_and(|bytes| !bytes.is_empty())
     }
 
-    /// Whether another [`Session::receive`] may tell something before the stream says that it has new bytes. False
-    /// after a read that did not fill its buffer: an edge-triggered epoll tells of all bytes that come later.
+    /// Whether another [`Session::receive`] may succeed before the stream reports new bytes. False after a read that
+    /// did not fill its buffer: an edge-triggered epoll reports all later bytes.
     pub fn may_have_more(&mut self) -> bool {
         let mut reader = self.connection.reader();
         self.filled || !reader.fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Whether bytes wait for the stream: call [`Session::flush`] when it has room.
+    /// Whether bytes wait to be sent: call [`Session::flush`] when the stream has room.
     pub fn has_unsent(&self) -> bool {
         self.connection.wants_write()
     }
@@ -217,7 +219,8 @@ impl Session {
         self.connection.is_handshaking()
     }
 
-    /// Whether the stream ended without the peer's close_notify, so that bytes may be missing. Many servers close so.
+    /// Whether the stream ended without the peer's close_notify, so that bytes may be missing. Many servers close this
+    /// way.
     pub fn was_cut_off(&mut self) -> bool {
         self.connection.reader().fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
     }
@@ -237,7 +240,7 @@ impl Session {
         self.connection.negotiated_cipher_suite().and_then(Cipher::of)
     }
 
-    /// Number of tickets that the server sent for later sessions; always 0 with TLS 1.2 and on the server's side.
+    /// Number of tickets for later sessions that the server sent; always 0 with TLS 1.2 and on the server's side.
     pub fn tickets(&self) -> u32 {
         match &self.connection {
             Connection::Client(client) => client.tls13_tickets_received(),
@@ -245,8 +248,8 @@ impl Session {
         }
     }
 
-    /// Decrypts the first `read` bytes of the buffer, and puts the plaintext in their place; returns its number of
-    /// bytes. A failure comes with the number of bytes before it.
+    /// Decrypts the first `read` bytes of the buffer in place; returns the number of bytes of plaintext. A failure
+    /// comes with the number of bytes before it.
     fn decrypt(
         &mut self,
         io: &mut (impl Read + Write),
@@ -256,14 +259,14 @@ impl Session {
         let (mut used, mut received) = (0, 0);
         while used < read {
             match self.connection.read_tls(&mut &buffer[used..read]) {
-                // Nothing is taken after a close_notify.
+                // rustls takes no bytes after a close_notify.
                 Ok(0) => break,
                 Ok(taken) => used += taken,
                 Err(_) => return Err((received, self.fail(Failure::Other))),
             }
             let processed = self.process(io);
-            // Plaintext overwrites only bytes that are used already. It is shorter than its records, so what has no
-            // place yet is at most the record whose beginning an earlier read brought: less than the 16 KiB that
+            // Plaintext overwrites only bytes that were already used. It is shorter than its records, so plaintext
+            // without space in the buffer is at most the record that an earlier read began: less than the 16 KiB that
             // rustls keeps.
             received += self.connection.reader().read(&mut buffer[received..used]).unwrap_or(0);
             processed.map_err(|failure| (received, failure))?;
@@ -275,12 +278,12 @@ impl Session {
         Ok(received)
     }
 
-    /// Makes rustls give up the buffer of a large record, since the session may be idle for long.
+    /// Makes rustls free the buffer of a large record, because the session may be idle for long.
     fn rest(&mut self) {
         let _ = self.connection.read_tls(&mut Nothing);
     }
 
-    /// Handles what was read from the stream, and sends what that makes necessary.
+    /// Processes the bytes read from the stream, and sends the answers that the protocol requires.
     fn process(&mut self, io: &mut (impl Read + Write)) -> Result<(), Failure> {
         let handshaking = self.connection.is_handshaking();
         match self.connection.process_new_packets() {
@@ -289,14 +292,15 @@ impl Session {
             Err(error) => {
                 let chosen = self.connection.negotiated_cipher_suite().is_some();
                 let failure = self.fail(Failure::of_protocol(&error, handshaking, chosen));
-                // The alert tells the peer why; if the stream does not take it, the caller still gets the failure.
+                // The alert tells the peer the reason. If the stream does not take the alert, the caller still gets the
+                // failure.
                 let _ = self.flush(io);
                 Err(failure)
             }
         }
     }
 
-    /// Why the peer closed a stream that takes no more bytes: an alert that came before says more than the stream.
+    /// Why the peer closed a stream that takes no more bytes: an earlier alert is more precise than the stream's error.
     #[cold]
     fn cause(&mut self, io: &mut impl Read, failure: Failure) -> Failure {
         if !matches!(failure, Failure::Io(Errno::PIPE | Errno::CONNRESET)) {

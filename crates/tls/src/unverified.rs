@@ -1,4 +1,4 @@
-//! Servers that are not verified: every certificate will do.
+//! Servers that are not verified: every certificate is accepted.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime},
 };
 
-/// Schemes whose signatures cannot be checked here: those of keys of P-521 and Ed448, and of RSA keys for PSS alone
-/// (`rsa_pss_pss_…`, RFC 8446, 4.2.3).
+/// Schemes whose signatures cannot be checked here: those of P-521 keys, of Ed448 keys, and of RSA keys that allow only
+/// PSS (`rsa_pss_pss_…`, RFC 8446, 4.2.3).
 const UNCHECKED_SCHEMES: [SignatureScheme; 5] = [
     SignatureScheme::ECDSA_NISTP521_SHA512,
     SignatureScheme::ED448,
@@ -24,8 +24,8 @@ const RSA: &[u8] = &[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1];
 /// Sizes in bytes of the RSA keys whose signatures can be checked: 2048 to 8192 bits.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 
-/// Accepts every certificate, whatever its form. The server must still prove that it has the certificate's key, if signatures
-/// of such a key can be checked here.
+/// Accepts every certificate, whatever its form. The server must still prove that it has the certificate's key, if this
+/// program can check signatures of such a key.
 #[derive(Debug)]
 pub struct AnyCertificate {
     signatures: WebPkiSupportedAlgorithms,
@@ -52,7 +52,7 @@ impl AnyCertificate {
             for algorithm in *algorithms {
                 match entity.verify_signature(*algorithm, message, signed.signature()) {
                     Ok(()) => return Ok(HandshakeSignatureValid::assertion()),
-                    // Other errors mean that the algorithm is not for such a key.
+                    // Other errors mean that the algorithm does not fit the key.
                     Err(error) => is_wrong |= matches!(error, webpki::Error::InvalidSignatureForPublicKey),
                 }
             }
@@ -101,7 +101,8 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// A suite whose servers may sign with Ed448, too, if the verifier takes it: clients hold those of TLS 1.2 to kinds of schemes.
+/// A suite whose servers may also sign with Ed448, if the verifier accepts it: for TLS 1.2, clients accept only the
+/// signature schemes of the suite.
 pub(crate) fn signed_by_any_key(suite: SupportedCipherSuite) -> SupportedCipherSuite {
     use SignatureScheme as Scheme;
     const KINDS: &[Scheme] = &[Scheme::ED25519, Scheme::ED448, Scheme::ECDSA_NISTP256_SHA256];
@@ -118,11 +119,11 @@ pub(crate) fn signed_by_any_key(suite: SupportedCipherSuite) -> SupportedCipherS
     SUITES.iter().find(|known| known.common.suite == suite.suite()).map_or(suite, SupportedCipherSuite::from)
 }
 
-/// The public key of a certificate of any version, with its algorithm (RFC 5280, 4.1): it comes behind version, serial
+/// The public key of a certificate of any version, with its algorithm (RFC 5280, 4.1). It follows version, serial
 /// number, signature, issuer, validity and subject.
 fn public_key(certificate: &[u8]) -> Option<&[u8]> {
     let mut fields = element(element(certificate)?.1)?.1;
-    // Version 1 does not say its version.
+    // A certificate of version 1 has no version field.
     let before = if fields.first() == Some(&0xa0) { 6 } else { 5 };
     for _ in 0..before {
         fields = element(fields)?.2;
@@ -138,7 +139,7 @@ fn rsa_bytes(key: &[u8]) -> Option<usize> {
     algorithm.starts_with(RSA).then_some(modulus.len() - zeros)
 }
 
-/// The first element of DER: all of it, what it holds, and what comes behind it.
+/// The first element of DER: the whole element, its content, and the bytes after it.
 fn element(der: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let first = usize::from(*der.get(1)?);
     let long =
@@ -171,7 +172,7 @@ mod tests {
         let key = public_key(&third).unwrap();
         assert!(webpki::RawPublicKeyEntity::try_from(&SubjectPublicKeyInfoDer::from(key)).is_ok());
         assert_eq!((key.len(), rsa_bytes(key)), (91, None), "a key of P-256");
-        // The same fields without a version, and without what comes behind the key.
+        // The same fields without the version and without the fields after the key.
         let fields = element(element(&third).unwrap().1).unwrap().1;
         let old = &fields[element(fields).unwrap().0.len()..];
         let long =

@@ -1,4 +1,4 @@
-//! What an idle session holds in memory.
+//! Measures the memory of an idle session.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -11,7 +11,7 @@ use std::{
 
 use tls::{Authority, Failure, Offer, Session, Validity, Version};
 
-/// Counts the bytes that are allocated.
+/// Counts the allocated bytes.
 struct Counting;
 
 static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
@@ -47,7 +47,8 @@ fn an_idle_session_takes_little_memory() {
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
         let mut buffer = vec![0; 65_536];
-        // The first session fills what the configurations share, such as tickets; so the second one is measured.
+        // The first session allocates state that the configurations share, such as tickets, so only the second one is
+        // measured.
         for round in 0..2 {
             let before = ALLOCATED.load(Ordering::Relaxed);
             let mut client =

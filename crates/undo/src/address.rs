@@ -26,7 +26,7 @@ pub struct InterfaceAddress {
 }
 
 impl InterfaceAddress {
-    /// Takes the address from the interface. Does nothing if it or the network namespace is gone.
+    /// Removes the address from the interface. Does nothing if the address, the interface or the network namespace is gone.
     pub(crate) fn remove(&self) -> io::Result<()> {
         if !self.network.is_own_or_gone()? {
             return Ok(());

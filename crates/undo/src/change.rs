@@ -78,7 +78,7 @@ impl Change {
         }
     }
 
-    /// Fails if it would be impossible to prove later that the change is the run's. The kernel's settings lie below `settings`.
+    /// Fails unless a later cleanup could prove that the change is the run's. The kernel's settings lie below `settings`.
     pub(crate) fn check_provable(&self, run: &str, settings: &[&str]) -> Result<(), Error> {
         match self {
             Self::Folder { path } | Self::File { path } | Self::ControlGroup { path }

@@ -23,7 +23,7 @@ use crate::{
 const VARIABLE: &str = "PROOFLOAD_STATE_DIR";
 /// Name of the folder of tunings.
 const TUNINGS: &str = "tunings";
-/// Where the kernel shows its settings.
+/// Folders in which the kernel shows its settings.
 const SETTINGS: [&str; 2] = ["/proc/sys", "/sys"];
 
 /// A folder for journals that no other user can look into, held by its descriptor.
@@ -52,8 +52,8 @@ impl Folder {
         }
     }
 
-    /// The folder `name` in a folder that every user may write to. If another user has already made it, a folder with a random suffix,
-    /// which later calls find again: only a private folder of this user can be opened.
+    /// The folder `name` in a folder that every user may write to. If another user has taken this name, a folder with a random suffix.
+    /// Later calls find the same folder again, because only private folders of this user can be opened.
     fn in_shared(place: &Path, name: &str) -> Result<Self, Error> {
         let first = place.join(name);
         let user = geteuid().as_raw();
@@ -73,7 +73,7 @@ impl Folder {
         Self::at(place.join(drawn + &random_name().map_err(failed)?))
     }
 
-    /// The folder at `path`. Created for this user only if missing.
+    /// The folder at `path`. If it is missing, it is created with access for this user only.
     ///
     /// # Errors
     /// When the folder cannot be created, or another user could look into it.

@@ -36,7 +36,7 @@ pub(crate) struct Header {
     pub is_service: bool,
 }
 
-/// Every further line.
+/// Any line after the first.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Line {
@@ -94,7 +94,7 @@ impl Journal {
             let Ok(Some(JournalContent { header, open, .. })) = read(folder, &name) else { continue };
             let is_same = header.is_service && header.kind == kind && header.title == title;
             let is_same_boot = header.boot == boot_id();
-            // A live owner holds the lock of its journal. Its process number proves nothing, because it may be of another container.
+            // A live owner holds the lock of its journal. Its process number proves nothing, because it may belong to another container.
             let lock = |file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
             let is_left = || folder.held().kept(&name, OFlags::RDWR).is_ok_and(lock);
             if is_same && (!is_same_boot || is_left()) {

@@ -32,8 +32,8 @@ pub const OWN_BPF: &str = "bpf";
 
 type Cause = Box<dyn error::Error + Send + Sync>;
 
-/// The folder of a balancer's pins, held by a lock on the folder itself: while a process holds it, no other process takes the folder or
-/// removes its content, whatever namespaces and state folders the two use. The kernel releases the lock when the process ends.
+/// The folder of a balancer's pins, held by a lock on the folder itself: while a process holds it, no other process can take the folder or
+/// remove its content, even with another namespace or state folder. The kernel releases the lock when the process ends.
 #[derive(Debug)]
 pub struct Pins(files::Folder);
 
@@ -97,10 +97,10 @@ impl Pins {
     }
 }
 
-/// Ends the attachments for whose pins' names `is_asked` is true.
+/// Detaches the attachments whose pin names satisfy `is_asked`.
 ///
 /// # Errors
-/// When an attachment cannot be ended.
+/// When an attachment cannot be detached.
 pub fn detach_pins(pins: &Path, is_asked: impl Fn(&str) -> bool) -> Result<(), Cause> {
     let mut names = Vec::new();
     for entry in fs::read_dir(pins)? {

@@ -26,7 +26,7 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// The process that has this number now; none if there is none.
+    /// The process that has this number now; none if no process has it.
     ///
     /// Also none if `/proc` belongs to another PID namespace and would show a different process.
     pub fn of(pid: u32) -> Option<Self> {

@@ -42,7 +42,7 @@ pub(crate) fn state(folder: &Path) -> State {
     state
 }
 
-/// Gives a folder a former state.
+/// Restores a folder to a former state.
 pub(crate) fn set(folder: &Path, former: &State) {
     state(folder).keys().for_each(|path| fs::remove_file(path).unwrap());
     former.iter().for_each(|(path, content)| fs::write(path, content).unwrap());

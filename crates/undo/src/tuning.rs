@@ -131,8 +131,8 @@ impl Tunings {
         here.into_iter().for_each(|setting| self.chain(setting));
     }
 
-    /// Adds a setting that an earlier tuning may have changed, too. A value that another program wrote between the two tunings becomes
-    /// its former value. If the later tuning found the value from before the first one, a [`restore`] that was killed had written it.
+    /// Adds a setting that an earlier tuning may also have changed. If another program wrote a value between the two tunings, that value
+    /// becomes the former value. If the later tuning found the original value, a killed [`restore`] had written it.
     fn chain(&mut self, later: Setting) {
         let Some(earlier) = self.settings.iter_mut().find(|earlier| earlier.path == later.path) else {
             return self.settings.push(later);

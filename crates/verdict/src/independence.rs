@@ -1,4 +1,4 @@
-//! Whether what kept the generator from its work was independent of the target.
+//! Decides whether the generator's absences were independent of the target.
 
 use std::collections::BTreeSet;
 
@@ -112,12 +112,13 @@ mod tests {
     use super::*;
     use crate::LinkUse;
 
-    /// Ten seconds in which the generator waited for so long, and the target and another program worked for so long.
+    /// Judges ten seconds in which the generator waited for `waited_s`, the target worked for `target_s`, and another program for
+    /// `other_s`.
     fn is_independent(waited_s: f64, target_s: f64, other_s: f64, role: Role) -> bool {
         with_cpus(waited_s, [target_s, other_s], role, [None; 3], 0.0)
     }
 
-    /// The same where generator, target and the other program are kept to some of two processors, of which the first was idle for so long.
+    /// The same, with generator, target and the other program limited to some of two processors; the first one was idle for `idle_s`.
     fn with_cpus(
         waited_s: f64,
         [target_s, other_s]: [f64; 2],

@@ -17,22 +17,22 @@ pub struct Observed<'a> {
     pub trial: &'a Trial,
     /// Whether it met all goals.
     pub goals_met: bool,
-    /// What the kernels of its hosts counted.
+    /// The counters of its hosts' kernels.
     pub counters: &'a TrialCounters,
-    /// The parts that the hosts have, in the order of the counters.
+    /// The roles of the hosts, in the order of the counters.
     pub roles: &'a [Role],
-    /// What the links carried, each direction by itself.
+    /// The traffic of the links, separately for each direction.
     pub links: &'a [LinkUse],
 }
 
-/// The part that a host has in a trial.
+/// The role of a host in a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It makes the load.
+    /// It generates the load.
     Load,
-    /// It is the target, or stands before it.
+    /// It is the target, or is in front of the target.
     Target,
-    /// It makes the load and is the target, as this machine is without a lab.
+    /// It generates the load and is the target, as this machine does without a lab.
     Both,
 }
 
@@ -42,16 +42,16 @@ impl Role {
     }
 }
 
-/// What one direction of a link carried.
+/// The traffic of one direction of a link.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LinkUse {
     /// The link and the direction, such as `link sea a to b`.
     pub name: String,
-    /// Bits per second that it can carry; none if unlimited.
+    /// Capacity in bits per second; none if unlimited.
     pub rate_bits_per_s: Option<f64>,
-    /// Bits per second that it carried, on the layer that the rate counts.
+    /// Carried bits per second, on the layer that the capacity counts.
     pub carried_bits_per_s: f64,
-    /// The seconds of the trial in which it was full.
+    /// Time of the trial in which the link was full, in seconds.
     pub full_s: f64,
     /// Packets that arrived at the link.
     pub offered_packets: u64,
@@ -65,7 +65,7 @@ pub struct LinkUse {
 enum Finding {
     /// This bounded the trial.
     Bound { place: String, evidence: String, certainty: Certainty },
-    /// This did not.
+    /// This did not bound the trial.
     Not(String),
     /// Counters are missing.
     Unknown(String),
@@ -73,13 +73,13 @@ enum Finding {
     Irrelevant,
 }
 
-/// Counters are read one after the other, which takes some milliseconds: shares of a shorter time are not to be trusted.
+/// Shortest trial, in seconds, whose shares of time are reliable: counters are read one after the other, which takes some milliseconds.
 const MIN_ELAPSED_S: f64 = 0.2;
 /// Causes that show in counts rather than in shares of time, and are judged however short the trial was.
 const COUNTED: [Cause; 5] =
     [Cause::SourcePorts, Cause::Descriptors, Cause::Conntrack, Cause::AcceptQueue, Cause::SynQueue];
 
-/// Says what bounded a trial.
+/// Finds the bottleneck of a trial.
 pub fn judge(observed: &Observed<'_>) -> Verdict {
     let mut verdict = Verdict::default();
     let lost = observed.counters.hosts.iter().filter_map(|host| Some((&host.host, rules::is_lost(host)?)));
@@ -109,7 +109,7 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
             Finding::Irrelevant => {}
         }
     }
-    // A trial that is void for other reasons than its generator shows nothing of the target.
+    // A trial that is void for other reasons than its generator shows nothing about the target.
     let validity = &observed.trial.validity;
     let is_own = |named: &Bottleneck| matches!(named.cause, Cause::Generator | Cause::SourcePorts);
     if validity.is_void() && !verdict.bottlenecks.iter().any(is_own) {

@@ -43,7 +43,7 @@ pub(crate) const RULES: [(Cause, Rule); 19] = [
     (Cause::SshWindow, network::ssh_window),
     (Cause::CongestionWindow, network::congestion_window),
     (Cause::Disk, target::disk),
-    // What remains if nothing else explains the trial.
+    // This rule applies if nothing else explains the trial.
     (Cause::SlowHandler, target::slow_handler),
 ];
 
@@ -80,7 +80,7 @@ fn likely(place: &str, evidence: String) -> Finding {
     Finding::Bound { place: place.to_owned(), evidence, certainty: Certainty::Likely }
 }
 
-/// A core of a machine that was fully busy, mostly with the network's interrupts.
+/// A core that was fully busy, mostly with the network's interrupts.
 fn core_full_of_interrupts(observed: &Observed<'_>, place: &str, machine: &Counters) -> Option<String> {
     let cores = machine.online_cpus().into_iter().filter_map(|core| {
         let of = |what: &str| {
@@ -100,7 +100,7 @@ fn core_full_of_interrupts(observed: &Observed<'_>, place: &str, machine: &Count
     })
 }
 
-/// The share of the time of a machine's processors that other virtual machines had.
+/// Share of a machine's processor time that the hypervisor took away for other virtual machines.
 fn stolen_share(observed: &Observed<'_>, place: &str, machine: &Counters) -> f64 {
     let cpus = machine.online_cpus();
     share_at(observed, place, machine.processors_s(&cpus, "steal")) / cpus.len().max(1) as f64
@@ -120,7 +120,7 @@ fn percent(share: f64) -> String {
     format!("{:.*} %", usize::from(share < 0.1), share * 100.0)
 }
 
-/// Why nothing is known of a host that should have been looked at.
+/// Why a host that should have been watched has no counters.
 pub(crate) fn is_lost(host: &HostCounters) -> Option<&str> {
     host.counters.missing.get("ssh").filter(|_| host.counters.values.is_empty()).map(String::as_str)
 }
@@ -135,7 +135,7 @@ fn machines<'a>(
     here.into_iter().chain(hosts.filter_map(|host| Some((host.host.as_str(), host.machine.as_ref()?))))
 }
 
-/// The hosts of the targets, each with whether it makes the load as well.
+/// The hosts of the targets, each with whether it generates the load as well.
 fn target_hosts<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a HostCounters, bool)> + Clone {
     let with_role = observed.counters.hosts.iter().zip(observed.roles);
     with_role
@@ -143,16 +143,16 @@ fn target_hosts<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a Hos
         .map(|(host, role)| (host, *role == Role::Both))
 }
 
-/// Whether requests go to this address of a host that makes the load as well.
+/// Whether requests go to this address of a host that generates the load as well.
 fn is_asked(observed: &Observed<'_>, address: &str) -> bool {
     let targets = observed.trial.http().map_or(&[][..], |http| &http.plan.targets);
     let port = address.parse().map(|address: SocketAddr| address.port());
     targets.iter().any(|target| port == Ok(target.port()))
 }
 
-/// Why processes of the targets could not be looked at, or only at the begin and the end: there were too many, or this user may
-/// not see them. If all sockets that requests go to belong to processes that were seen, the hidden ones are not the target's.
-/// `sampled`: whether each second matters.
+/// Why processes of the targets could not be looked at, or only at the start and the end: there were too many, or this user may not see
+/// them. If all sockets that receive requests belong to processes that were seen, the hidden processes are not the target's. `sampled` says
+/// whether each second matters.
 fn hidden_programs<'a>(observed: &'a Observed<'_>, sampled: bool) -> Option<&'a str> {
     let is_seen = |host: &HostCounters, address: &String| {
         host.programs.iter().any(|program| program.listens.contains(address))
@@ -162,7 +162,7 @@ fn hidden_programs<'a>(observed: &'a Observed<'_>, sampled: bool) -> Option<&'a 
         let asked = || host.listeners.keys().filter(|address| is_asked(observed, address));
         let is_another = asked().next().is_some() && asked().all(|address| is_seen(host, address));
         let hidden = missing.get("programs").filter(|_| !is_another);
-        // There were too many processes to look at each second. At the begin and the end, all those of this machine are looked at.
+        // There were too many processes to look at each second. At the start and the end, all those of this machine are looked at.
         let more = missing.get("more programs").filter(|_| sampled || host.machine.is_some());
         more.or(hidden).map(String::as_str)
     })

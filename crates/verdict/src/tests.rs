@@ -7,7 +7,7 @@ mod doubts;
 mod targets;
 mod windows;
 
-/// Everything about a trial of 10 s that nothing bounds: 100 requests a second, answered in 2 ms, against `web`, from `client`.
+/// A trial of 10 s without any bottleneck: 100 requests a second, answered in 2 ms, against `web`, from `client`.
 struct Case {
     trial: Trial,
     goals_met: bool,
@@ -58,7 +58,7 @@ impl Case {
         &mut self.counters.hosts[1].programs[0]
     }
 
-    /// The target worked with one thread, for this many seconds.
+    /// Sets the work of the target's only thread, in seconds.
     fn works(&mut self, seconds: f64) {
         (self.web().busiest_thread_s, self.web().running_s) = (Some(seconds), seconds);
     }
@@ -209,7 +209,7 @@ fn drops_that_only_a_driver_counts_are_named_by_its_counter() {
     }
 }
 
-/// The target is on another machine, with counters of its own.
+/// The target is on another machine, which has separate counters.
 fn remote() -> Case {
     let mut case = Case::slow();
     let own = case.counters.machine.clone();
@@ -232,7 +232,7 @@ fn a_remote_machine_has_its_own_disk_cores_and_queues() {
         }
         assert_eq!(case.named(), [(cause, "web".to_owned())], "{:#?}", case.verdict());
     }
-    // The disk of the machine that makes the load is not the target's.
+    // The disk of the machine that generates the load is not the target's.
     let mut case = remote();
     case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 6_000_000);
     assert_eq!(case.named(), []);

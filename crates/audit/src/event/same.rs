@@ -119,7 +119,7 @@ mod tests {
         ] {
             assert!(!same(sent, stored), "{sent} {stored}");
         }
-        // No double needs so many digits, and a text of so many cannot be made.
+        // No double needs so many digits, and a text with so many cannot be constructed.
         assert!(!same("0.3", &format!("0.3{}1", "0".repeat(70_000))));
     }
 }

@@ -1,4 +1,4 @@
-//! Property tests: exactly the damage of files is found.
+//! Property tests: the audit finds exactly the damage done to the files.
 
 use std::path::Path;
 

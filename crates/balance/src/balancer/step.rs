@@ -36,7 +36,7 @@ pub(crate) enum Operation {
         port: u16,
         entry: ServiceEntry,
     },
-    /// Marks an address as that of a VIP which does not balance all of its ports.
+    /// Marks an address as a VIP's, although the VIP does not balance all ports of it.
     SetAddress {
         address: IpAddr,
         vip: u32,
@@ -83,7 +83,7 @@ impl Balancer {
             state.write_servers(true, &mut operations);
             self.is_unfinished |= !state.change_ring(now_ns, self.handshake_ns, &mut making, &mut rings);
         }
-        // The counts of VIPs are cleared before rings are set, too.
+        // The counts of VIPs are also cleared before rings are set.
         operations.extend(rings.extract_if(.., |ring| !matches!(ring, Operation::SetRing { .. })));
         operations.append(&mut rings);
         let wanted = self.wanted_services(|state| state.ring.is_some());
@@ -135,7 +135,7 @@ impl Balancer {
         rings.chain(leaving).min().map(|since| since.saturating_add(self.handshake_ns))
     }
 
-    /// After a failed write, forgets what the tables have, so that all entries are written, and all removals made, again.
+    /// After a failed write, forgets the contents of the tables, so that all entries are written, and all removals made, again.
     pub(crate) fn distrust_tables(&mut self) {
         self.services.extend(self.removed.drain(..).map(|key| (key, None)));
         self.services.values_mut().for_each(|written| *written = None);
@@ -204,7 +204,8 @@ impl VipState {
             match &server.written {
                 Some(written) if *written == entry => continue,
                 Some(written) if written.mac != entry.mac => {
-                    // An entry is written byte by byte, so a server is held while its MAC address changes: its flows wait meanwhile.
+                    // An entry is written byte by byte, so the server is held while its MAC address changes: no frame goes to a
+                    // half-written address, and its flows wait.
                     let waiting = |mac: Mac| ServerEntry { mac, state: State::HELD, ..entry.clone() };
                     operations
                         .extend([waiting(written.mac), waiting(entry.mac), entry.clone()].iter().map(set));
@@ -215,8 +216,8 @@ impl VipState {
         }
     }
 
-    /// Gives the VIP its wanted ring once the last change is longer ago than a handshake takes. Returns false if this step may make no
-    /// more rings.
+    /// Gives the VIP its wanted ring once the last change is older than a handshake may take. Returns false if this step may make no more
+    /// rings.
     fn change_ring(
         &mut self,
         now_ns: u64,

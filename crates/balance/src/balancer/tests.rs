@@ -73,7 +73,7 @@ impl Tables {
         }
     }
 
-    /// What holds after every step.
+    /// Checks the invariants that hold after every step.
     fn check(&mut self, balancer: &Balancer, config: &Config) {
         for state in balancer.vips() {
             for server in &state.servers {
@@ -159,7 +159,7 @@ fn a_server_that_is_taken_out_stays_until_its_flows_have_ended() {
     assert_eq!(step(&mut balancer, 2), (Some(State::DRAINING), half), "a ring has just been made");
     assert_eq!(balancer.next_step_ns(), Some(1 + HANDSHAKE_NS));
     assert_eq!(step(&mut balancer, 1 + HANDSHAKE_NS), (Some(State::DRAINING), 0));
-    // Nothing but a sweep after the handshakes of the former ring says that nothing is left.
+    // Only a sweep that begins after the handshakes of the former ring proves that no flow is left.
     let over_ns = 1 + 2 * HANDSHAKE_NS;
     balancer.apply_sweep(&Swept { begun_ns: over_ns, ..Swept::default() });
     assert!(step(&mut balancer, over_ns).0.is_some(), "a sweep that is not whole says nothing");
@@ -206,7 +206,7 @@ fn a_vip_that_leaves_is_not_asked_by_a_later_daemon_what_nobody_asked_before() {
     assert_eq!(target.check.kind, CheckKind::None);
     tables.make(later.step(HANDSHAKE_NS, usize::MAX), HANDSHAKE_NS);
     assert_eq!(tables.servers[&2].state, State::DRAINING, "it goes on");
-    // Wanted again, and without checks, it is up, whatever was found before.
+    // If the VIP is wanted again without checks, its server is up, whatever earlier checks found.
     balancer.set_health(id, silent());
     both.vips[1].check.kind = CheckKind::None;
     let mut later = take_over(&balancer, &tables, &both);
@@ -305,7 +305,7 @@ fn a_server_that_answers_badly_keeps_its_flows() {
         tables.make(balancer.step(2, usize::MAX), 2);
         assert_eq!(tables.servers[&2].state, state);
     }
-    // Nothing listens on a server that is taken out: its flows are waited for, until it is silent.
+    // Nothing listens on a removed server: the balancer waits for its flows until the server is silent.
     balancer
         .configure(&config(vec![Vip {
             servers: checked.vips[0].servers[..1].to_vec(),
@@ -367,10 +367,10 @@ fn a_removal_that_failed_is_made_again() {
     assert_eq!(balancer.step(3, usize::MAX), [], "it is made once");
 }
 
-/// The last part of a VIP's address, whether it goes by turns, and its servers: the last part of the address, and the weight.
+/// The last part of a VIP's address, whether it uses round robin, and its servers: the last part of the address, and the weight.
 type DrawnVip = (u8, bool, Vec<(u8, u32)>);
 
-/// What may happen to a balancer.
+/// An event that may happen to a balancer.
 #[derive(Debug, Clone)]
 enum Happening {
     Configured(Vec<DrawnVip>),
@@ -470,7 +470,7 @@ fn many_rings_are_made_part_by_part_and_nothing_goes_before_its_successor_is_the
     let leads_to = |tables: &Tables, last: u8, port| {
         tables.services.get(&(IpAddr::from([10, 0, 0, last]), port)).map(|entry| entry.vip)
     };
-    // Port 81 goes to a VIP of its own, which comes last.
+    // Port 81 moves to a separate VIP, the last one.
     let wanted = config(
         [vip(100, vec![80], &[(1, 1)]), vip(101, vec![80], &[(2, 1)]), vip(102, vec![80], &[(3, 1)])]
             .into_iter()
@@ -485,7 +485,7 @@ fn many_rings_are_made_part_by_part_and_nothing_goes_before_its_successor_is_the
         assert_eq!(tables.rings.len(), 1 + ready);
         assert_eq!(balancer.addresses().len(), 1 + ready, "no client comes to what has no ring");
         assert_eq!(leads_to(&tables, 100, 81), Some(1), "it is served as before");
-        // The program bypasses a server that dies meanwhile at once.
+        // If a server dies meanwhile, the program bypasses it at once.
         balancer.set_neighbour(server_address(ready as u8), None);
         let operations = balancer.step(2, 0);
         assert!(

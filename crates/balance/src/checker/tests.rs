@@ -121,7 +121,7 @@ fn in_namespaces_of_its_own() {
     // A request is in the log a moment after its answer.
     until("as many answers were good as it takes", || requests("/two") - before >= 3);
 
-    // A server that loses the VIP while it runs fails, and so does one that is gone.
+    // A server that loses the VIP while it runs fails, and so does a removed server.
     let mut expect_silence_of = |ids: &[u64]| {
         targets.iter_mut().filter(|own| ids.contains(&own.id)).for_each(|own| own.check.timeout = brief);
         checker.set_targets(targets.clone());
@@ -158,7 +158,7 @@ fn announced(device: &Device) {
 /// Servers with their addresses, those that came up, and those that went down with the reasons.
 type Collected = (Vec<(IpAddr, Option<crate::Mac>)>, Vec<u64>, Vec<(u64, Fault)>);
 
-/// Waits until as many servers as given have an address, have come up and have gone down.
+/// Waits until `macs` servers have an address, `up` have come up and `down` have gone down.
 fn collect(events: &Receiver<Event>, macs: usize, up: usize, down: usize) -> Collected {
     let mut all = (Vec::new(), Vec::new(), Vec::new());
     while all.0.len() < macs || all.1.len() < up || all.2.len() < down {
@@ -175,7 +175,7 @@ fn collect(events: &Receiver<Event>, macs: usize, up: usize, down: usize) -> Col
     all
 }
 
-/// Waits until such a fault has been reported for each of these targets.
+/// Waits until a fault that satisfies `is_such` has been reported for each of these targets.
 fn await_faults(events: &Receiver<Event>, ids: &[u64], is_such: impl Fn(&Fault) -> bool) {
     let mut missing = ids.to_vec();
     while !missing.is_empty() {
@@ -195,7 +195,7 @@ fn start_nginx(name: &str) -> Child {
     )
     .unwrap();
     let file = format!("/run/{name}.conf");
-    // The command becomes the program.
+    // `ip netns exec` replaces itself with nginx, so the child's process is nginx.
     let words = ["netns", "exec", name, "nginx", "-p", "/run", "-c", &file];
     let child = Command::new("ip").args(words).spawn().unwrap();
     until("nginx listens", || {

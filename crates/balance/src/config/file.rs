@@ -24,7 +24,7 @@ const KINDS: [&str; 4] = ["tcp", "http", "https", "none"];
 /// Longest name of a device, as the kernel has it.
 const MAX_DEVICE_BYTES: usize = 15;
 
-/// Schedules by their names here, and by those of ipvs. ipvs has two names, with and without weights, for what is one schedule here.
+/// Schedules by their names here and in ipvs. ipvs has two names, with and without weights, where this program has one schedule.
 const SCHEDULES: [(&str, Schedule); 6] = [
     ("maglev", Schedule::Ring),
     ("round-robin", Schedule::RoundRobin),

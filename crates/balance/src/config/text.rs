@@ -132,7 +132,7 @@ fn shown(time: Duration) -> String {
     format!("{}{unit}", ns / size)
 }
 
-/// Texts of TOML are written as those of JSON, as long as no DEL is in them, which names and paths do not have.
+/// JSON strings are also TOML strings, unless they contain DEL, which names and paths do not have.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }

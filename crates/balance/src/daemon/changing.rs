@@ -16,12 +16,12 @@ pub(super) struct Changing {
     asked: PendingRequest,
     /// The configuration that was in effect before, and the text of its file.
     former: (Config, String),
-    /// The answer once the change is made, in words.
+    /// Description of the change, for the answer.
     what: String,
 }
 
 impl Daemon {
-    /// Makes the next part of the present change; if there is none, begins the next change that waits.
+    /// Makes the next part of the present change; without one, begins the next waiting change.
     pub(super) fn go_on_changing(&mut self) {
         if self.changing.is_none()
             && let Some((asked, read)) = self.waiting.pop_front()
@@ -40,7 +40,7 @@ impl Daemon {
         }
     }
 
-    /// Begins a change, unless its caller has gone.
+    /// Begins a change, unless its caller no longer waits for the answer.
     fn begin(&mut self, asked: PendingRequest, read: Option<FileRead>) {
         if asked.is_given_up() {
             return;

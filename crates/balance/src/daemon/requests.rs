@@ -39,7 +39,7 @@ impl Daemon {
         }
     }
 
-    /// The configuration that a request asks for, the text of its file, and what is done then, in words.
+    /// The configuration that a request asks for, the text of its file, and a description of the change.
     pub(super) fn wanted(
         &self,
         request: &Request,

@@ -35,11 +35,11 @@ const KIND: &str = "balance";
 /// What a daemon starts with.
 #[derive(Debug)]
 pub struct Options {
-    /// Its name. The BPF file system must be there.
+    /// Its name. A BPF file system must already be mounted.
     pub instance: Instance,
     /// The configuration of the file.
     pub config: Config,
-    /// The file of the configuration, which is read again when that is asked for.
+    /// The configuration file, which a reload reads again.
     pub file: PathBuf,
     /// The text of the file.
     pub text: String,
@@ -49,7 +49,7 @@ impl Daemon {
     /// Starts a daemon. If an earlier one of this name was killed or has left its tables, this one continues with them.
     ///
     /// # Errors
-    /// When a daemon of this name runs, or another one has one of the VIPs, or this user, this kernel or this device cannot. Changes that
+    /// When a daemon of this name runs, another daemon has one of the VIPs, or this user, kernel or device cannot run it. The changes that
     /// this start has made are undone then.
     pub fn start(options: Options) -> Result<Self, Error> {
         let Options { instance, config, file, text } = options;
@@ -62,7 +62,7 @@ impl Daemon {
             |change: &Change| matches!(change, Change::Balancer { pins: there, .. } if *there == pins);
         let mut there = instance.take_pins(Pins::there).inspect_err(|_| {
             if changes.is_empty() {
-                // The folder has nothing but the lock.
+                // The folder contains only the lock.
                 let _ = fs::remove_dir_all(&instance.folder);
                 instance.folder.parent().map(fs::remove_dir);
             }
@@ -141,7 +141,7 @@ impl Daemon {
             journal,
             _lock: lock,
         };
-        // Hosts that answer for the VIPs are only worth a warning, so an error of this look is ignored.
+        // Other hosts that answer for the VIPs only cause a warning, so an error of this check is ignored.
         for (vip, mac) in rivals(&daemon.device.link, &daemon.config).unwrap_or_default() {
             let fact = rival_fact(vip, mac, &daemon.device.name);
             warn!("{fact}: choose another VIP, or take it from that host");
@@ -221,7 +221,7 @@ fn load_for<T>(
     }
 }
 
-/// Refuses VIPs that another balancer gave to this network namespace: the first balancer to end would take them from the other.
+/// Refuses VIPs that another balancer has added in this network namespace: the first balancer to end would remove them from the other.
 pub(super) fn refuse_taken(instance: &Instance, config: &Config) -> Result<(), Error> {
     for run in undo::runs(instance.journals())? {
         if run.kind != KIND || run.title == instance.label {

@@ -26,7 +26,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The state that an earlier daemon has left; none if there is none, or none that this version can read.
+    /// The state that an earlier daemon left; none if it is missing, or if this version cannot read it.
     pub(super) fn read(instance: &Instance) -> Option<Self> {
         let path = instance.state();
         let text = match fs::read(&path) {

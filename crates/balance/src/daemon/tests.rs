@@ -1,4 +1,4 @@
-//! Daemons in namespaces of their own, while other programs change their devices, addresses and disks.
+//! Daemons in separate namespaces, while other programs change their devices, addresses and disks.
 
 use std::{fs, io::Write, process::Command, thread::JoinHandle};
 
@@ -26,7 +26,7 @@ ip -n web address add 10.0.0.11/24 dev eth0; ip -n web address add 10.0.0.100/32
 ip address add 10.0.0.1/24 dev eth0; ip link set eth0 up
 ";
 
-/// A server that is there answers or refuses, however late.
+/// The timeout is long, because a running server answers or refuses even on a slow machine.
 const CHECK: &str = "check = { kind = \"tcp\", interval = \"200ms\", timeout = \"60s\" }";
 const PLAIN: &str = "check = { kind = \"none\" }";
 
@@ -43,7 +43,7 @@ fn shell(script: &str) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// Runs a test, whose name begins with `as_root_`, in namespaces of its own with the network above.
+/// Runs a test, whose name begins with `as_root_`, in separate namespaces with the network above.
 fn alone(name: &str, test: impl Fn(&Folder)) {
     alone::run(&format!("daemon::tests::as_root_{name}"), || {
         shell(NETWORK);
@@ -120,7 +120,7 @@ fn weigh(weight: u32) -> Request {
     change("web", Change::Set(Values { weight: Some(weight), ..Values::default() }))
 }
 
-/// What a daemon that does nothing else answers.
+/// The answer of a daemon that does nothing else meanwhile.
 fn answer(daemon: &mut Daemon, request: Request) -> Answer {
     let (sender, answers) = std::sync::mpsc::channel();
     daemon.take_request(PendingRequest::new(request, sender, None));
@@ -147,7 +147,7 @@ fn addresses() -> String {
     shell("ip -o address show")
 }
 
-/// Something listens on the server until the guard is gone.
+/// A listener on the server; dropping the guard ends it.
 struct Listener(std::process::Child);
 
 impl Listener {
@@ -181,7 +181,7 @@ fn as_root_a_disk_that_takes_nothing_keeps_no_state_from_the_tables() {
         assert!(
             matches!(daemon.weigh(2), Answer::Done { .. }) && matches!(daemon.weigh(3), Answer::Done { .. })
         );
-        // Statistics know it before the table does, but what came before a change is written before its answer.
+        // Statistics show the state before the table has it, but a change is answered only after all earlier writes.
         let (up, _) = daemon.tables();
         let beside = daemon.instance.state().with_extension("new");
         fs::create_dir(&beside).unwrap();
@@ -250,7 +250,7 @@ fn as_root_a_device_may_change_go_and_come_back() {
             "ip address flush dev eth0 scope global; ip address add 10.0.0.2/24 dev eth0; ip -n web neigh flush dev eth0",
         );
         until("the VIP is given again", || addresses().contains("eth0    inet 10.0.0.100/32"));
-        // Probes now come from the other address, because no host has the former one.
+        // Probes now come from the other address, because the former one has been removed.
         listener = probed_again(listener);
 
         let pins = daemon.instance.pins();
@@ -318,7 +318,7 @@ fn as_root_a_device_with_another_name_is_put_back() {
         let why = refusal(daemon.ask(&Request::Stop { keep: false }));
         assert!(why.contains("another program or user has set it since"), "{why}");
         assert!(daemon.thread.join().unwrap().is_err());
-        // A number for all that holds whatever the device has.
+        // The value for all devices prevails over any value of the device.
         shell(
             "ip link set wan0 name eth0; ip link set eth0 up; sysctl -qw net.ipv4.conf.all.arp_ignore=3 net.ipv4.conf.eth0.arp_ignore=0",
         );
@@ -469,7 +469,7 @@ fn as_root_tables_of_a_balancer_that_runs_are_nobody_elses() {
     });
 }
 
-/// Which container this process is.
+/// Tells this process which container it is.
 const CONTAINER: &str = "BALANCE_TEST_CONTAINER";
 
 #[test]
@@ -521,7 +521,7 @@ fn as_root_a_program_that_somebody_removes_is_attached_again() {
         until("it is attached again", is_attached);
         shell(&format!("rm -r {shown}"));
         until("it is attached once more", || is_attached() && pins.exists());
-        // As long as it cannot be, `stats` says so.
+        // `stats` reports it as long as the program cannot be attached.
         shell(&format!(
             "until mkdir /sys/fs/bpf/other && chown 61234 /sys/fs/bpf/other && rm -r {shown} && mv -T /sys/fs/bpf/other {shown}
              do rmdir /sys/fs/bpf/other || true; done"
@@ -549,7 +549,7 @@ fn as_root_a_file_that_comes_slowly_keeps_nobody_waiting() {
         shell(&format!("mkfifo {}", path.display()));
         std::thread::scope(|scope| {
             let reload = scope.spawn(|| daemon.ask(&Request::Reload));
-            // It is being read.
+            // Opening the FIFO for writing waits until the daemon reads it.
             let mut file = File::options().write(true).open(&path).unwrap();
             writeln!(file, "# slow").unwrap();
             assert!(!reload.is_finished());
@@ -611,7 +611,7 @@ fn as_root_a_long_change_keeps_nobody_waiting_and_is_taken_back_if_nobody_waits_
         assert!(matches!(others.try_recv().unwrap(), Answer::Done { .. }), "its turn has come");
         let staying = |daemon: &Daemon| daemon.balancer.vips().iter().filter(|vip| !vip.is_leaving).count();
         assert_eq!(staying(&daemon), 1);
-        // A sound one is made.
+        // A valid change succeeds.
         let done = answer(&mut daemon, Request::Reload);
         assert!(matches!(done, Answer::Done { .. }), "{done:?}");
         assert_eq!((staying(&daemon), daemon.balancer.addresses().len()), (1 + vips, 1 + vips));

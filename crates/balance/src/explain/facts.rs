@@ -17,7 +17,7 @@ use rustix::{
 
 use crate::{Config, Error, Mac, instance, prober::mac_of, rights};
 
-/// How long others may take to answer.
+/// How long other hosts may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long another host may take to answer for a VIP. Usually none does, and the whole time passes.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
@@ -36,7 +36,7 @@ pub(crate) struct BalancerFacts {
     pub(crate) kernel: (u8, u8, u16),
     pub(crate) lacking_rights: Vec<&'static str>,
     pub(crate) has_bpf_file_system: bool,
-    /// Whether this user may write there, and may mount one.
+    /// Whether this user may write to the BPF file system, and may mount one.
     pub(crate) may_pin: bool,
     pub(crate) may_mount: bool,
     /// Names of all devices but `lo`.
@@ -45,7 +45,7 @@ pub(crate) struct BalancerFacts {
     pub(crate) driver: Option<String>,
     /// Names of the cls_bpf programs that are attached by links, in the order in which they run.
     pub(crate) programs: Vec<String>,
-    /// Whether the XDP program of the device is that of a balancer.
+    /// Whether the XDP program of the device belongs to a balancer.
     pub(crate) is_running: bool,
     pub(crate) addresses: Vec<OwnAddress>,
     pub(crate) servers: BTreeMap<IpAddr, Option<Mac>>,
@@ -146,11 +146,11 @@ fn own_addresses(netlink: &mut Netlink, links: &[Link]) -> io::Result<Vec<OwnAdd
     Ok(addresses.collect())
 }
 
-/// VIPs that are asked for at once. Each takes a place among the kernel's neighbours.
+/// Maximum number of VIPs to ask for at once, because each takes an entry in the kernel's neighbour table.
 const MOST_ASKED: usize = 64;
 
-/// The hosts that answer for those VIPs which a device is to get and this host does not have. What the kernel knew before does not
-/// count, because it may be out of date.
+/// The other hosts that answer for VIPs which a device will get and this host does not have yet. Entries that the kernel already had do not
+/// count, because they may be out of date.
 pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr, Mac>> {
     if !config.answer_arp {
         return Ok(BTreeMap::new());
@@ -170,7 +170,7 @@ pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr
     Ok(others.filter(|(_, mac)| Some(*mac) != link.mac).collect())
 }
 
-/// Has the kernel resolve these addresses, and waits for the answers.
+/// Asks the kernel to resolve these addresses, and waits for the answers.
 fn neighbours(
     netlink: &mut Netlink,
     index: u32,

@@ -1,4 +1,4 @@
-//! The rules for what is missing for a server.
+//! The rules that find what a server lacks.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use settings::Network;
 
 use super::{Finding, Findings, ServerFacts, Verdict, link_local};
 
-/// What is missing for a server of VIPs.
+/// Finds what a server of these VIPs lacks.
 pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
     let mut all = Findings::default();
     for vip in vips {

@@ -135,7 +135,7 @@ pub(super) fn words(line: &str) -> Vec<Word<'_>> {
 /// Parses the words of a line.
 ///
 /// # Errors
-/// When they have no command of the table.
+/// When they contain no command that makes a configuration.
 pub(super) fn parse<'l>(words: &[Word<'l>]) -> Result<Given<'l>, Wrong> {
     let is_program = |word: &Word<'_>| word.text == "sudo" || word.text.rsplit('/').next() == Some("ipvsadm");
     let mut rest = words.iter().copied().skip_while(is_program).peekable();

@@ -28,15 +28,15 @@ pub(super) struct Talk {
     pub(super) request: Vec<u8>,
     is_asked: bool,
     good: RangeInclusive<u16>,
-    /// The begin of the answer, without interim answers.
+    /// The beginning of the answer, without interim answers.
     answer: Vec<u8>,
     tls: Option<Box<Tls>>,
 }
 
-/// What the probe does after it has received bytes.
+/// The next action of the probe after it has received bytes.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// There is no result yet; these bytes are to be sent, if there are any.
+    /// There is no result yet; the probe sends these bytes, if there are any.
     Says(Vec<u8>),
     /// The result: the server is well, or not.
     Found(Result<(), String>),
@@ -48,7 +48,7 @@ struct Tls {
     wire: Wire,
 }
 
-/// Bytes that have been received, and bytes that are to be sent.
+/// Received bytes, and bytes to send.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
     pub(super) incoming: VecDeque<u8>,
@@ -79,7 +79,7 @@ impl Talk {
         Ok(Some(Self { port, request, is_asked: false, good, answer, tls }))
     }
 
-    /// What a silent server has left unanswered.
+    /// The step that a silent server has not answered.
     pub(super) fn awaited(&self) -> &'static str {
         let is_handshaking = self.tls.as_ref().is_some_and(|tls| tls.session.is_handshaking());
         if is_handshaking { "a handshake of TLS" } else { "a request" }
@@ -131,7 +131,7 @@ impl Talk {
 }
 
 impl Talk {
-    /// The status of the answer behind interim ones (RFC 9110, 15.2), which no client need have asked for; none if it has not come.
+    /// The status of the answer after interim ones, which a server may send unasked (RFC 9110, 15.2); none if it has not come yet.
     fn final_status(&mut self, ends: bool) -> Result<Option<u16>, ()> {
         loop {
             let status = status(&self.answer, ends)?;
@@ -149,7 +149,7 @@ impl Talk {
 }
 
 impl Tls {
-    /// Takes received bytes, and returns the plaintext in them. Bytes to be sent are in `wire.outgoing` then.
+    /// Takes received bytes, and returns the plaintext in them. Afterwards, `wire.outgoing` contains the bytes to send.
     fn exchange(&mut self, fresh: &[u8], request: &[u8]) -> Result<Vec<u8>, Failure> {
         let Self { session, wire } = self;
         wire.incoming.extend(fresh);
@@ -189,7 +189,7 @@ impl Write for Wire {
     }
 }
 
-/// Whether the text of a refusal mentions TLS, as those of nginx, Apache and Go do.
+/// Whether the text of a refusal mentions TLS, as the texts of nginx, Apache and Go do.
 fn speaks_of_tls(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     ["HTTPS", "SSL", "TLS"].iter().any(|word| text.contains(word))
@@ -207,7 +207,7 @@ pub(super) fn request(path: &str, host: Option<&str>, vip: SocketAddr) -> Vec<u8
     .into()
 }
 
-/// The status at the begin of an answer; none if too little of the answer has come.
+/// The status at the beginning of an answer; none if too little of the answer has come.
 fn status(answer: &[u8], ends: bool) -> Result<Option<u16>, ()> {
     const BEGIN: &[u8; 12] = b"HTTP/1.x 000";
     let fits = |(at, byte): (usize, &u8)| match BEGIN.get(at) {

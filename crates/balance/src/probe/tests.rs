@@ -77,7 +77,7 @@ impl Server {
     }
 }
 
-/// A checksum over a correct packet is that of its header.
+/// Compares the checksums of a packet with newly calculated ones.
 fn checksums_are_right(packet: &[u8]) -> bool {
     let sliced = SlicedPacket::from_ip(packet).unwrap();
     let Some(TransportSlice::Tcp(tcp)) = &sliced.transport else { return false };
@@ -199,7 +199,7 @@ fn a_plain_request_to_a_port_of_tls_is_told_of() {
     }
 }
 
-/// A server of TLS behind the packets, which sends a segment when the last one has been acknowledged. Gives what the probe finds.
+/// A TLS server that sends a segment when the last one has been acknowledged. Returns the outcome of the probe.
 fn over_tls(status: u16) -> Option<Outcome> {
     let identity = tls::Authority::new("test").unwrap().certify(&["a.example"], tls::Validity::default());
     let mut session =
@@ -284,7 +284,7 @@ fn an_answer_fits_into_what_is_read_and_is_read_if_not() {
     assert_eq!(server.probe.receive(&cut, &mut server.sent), Some(Ok(())));
 }
 
-/// Of IPv6 and TCP, with options.
+/// Bytes of the IPv6 header and of a TCP header with 40 bytes of options.
 const HEADERS: usize = 40 + 60;
 
 #[test]
@@ -337,7 +337,7 @@ proptest! {
         }
     }
 
-    /// An answer in pieces of any size, some of them repeated, too early or overlapping earlier ones, has the same result as the whole.
+    /// An answer in pieces of any size has the same result as the whole, even if pieces are repeated, come too early or overlap.
     #[test]
     fn an_answer_in_pieces_is_put_together(
         interim in prop::option::of(102_u16..200),

@@ -39,7 +39,7 @@ fn is_syn(packet: &[u8]) -> bool {
     matches!(&sliced.transport, Some(etherparse::TransportSlice::Tcp(tcp)) if tcp.syn())
 }
 
-/// Servers on virtual time: `alive` says which of them accept connections when, refuse them, or are silent.
+/// Simulates servers on virtual time: `alive` tells which of them accept connections at a time, refuse them, or are silent.
 fn run(
     prober: &mut Prober,
     from: Instant,
@@ -125,7 +125,7 @@ fn probes_are_spread_over_the_interval() {
         (1..=80).for_each(|id| {
             prober.neighbour(IpAddr::from([192, 0, 2, 10 + id as u8]), known(), start);
         });
-        // How many begin in each tenth of the interval of 2 s from the fourth second on.
+        // Number of probes that begin in each tenth of the interval of 2 s, from the fourth second on.
         let mut begun = [0_u32; 10];
         let counted = std::cell::RefCell::new(&mut begun);
         run(&mut prober, start, Duration::from_secs(6), |_, at| {
@@ -260,7 +260,7 @@ proptest! {
                 if let Some((before, is_first)) = last.insert(id, (now, !last.contains_key(&id))) {
                     let gap = (now - before).as_secs_f64() / check.interval.as_secs_f64();
                     let is_as_long = (gap - 1.0).abs() <= jitter / 2.0 + 1e-6;
-                    // The second probe comes at a time of its own within the interval.
+                    // The second probe comes at an individual time within the interval.
                     prop_assert!(is_as_long || is_first && gap < 1.0 + jitter / 2.0, "{gap}");
                 }
                 let reset = prober.receive(&answer(&syn, true), now);

@@ -41,7 +41,7 @@ fn settings_come_with_addresses_of_ipv4() {
     assert_eq!(plan.lines, expected);
     assert!(planned(&["10.0.0.102"], &[], "8", "2").unwrap().settings.len() == 1, "8 answers for nothing");
     assert_eq!(planned(&["2001:db8::1"], &[], "0", "0").unwrap().settings, []);
-    // A 3 of the device itself would prevail over a 1 for all.
+    // A device's own value of 3 would prevail over the value 1 for all devices.
     let names = |ignore| {
         let plan = planned(&["10.0.0.102"], &[], ignore, "2").unwrap();
         plan.settings.into_iter().map(|(name, ..)| name).collect::<Vec<_>>()
@@ -133,7 +133,7 @@ fn in_a_namespace_of_its_own() {
     setup.end().unwrap();
     assert_eq!(state(), before);
 
-    // Killed, it is a server until `clean`; the next command goes on with what is there.
+    // After a kill, the host is a server until `clean`; the next command continues with what is there.
     for is_resumed in [true, false] {
         let kept = tempfile::tempdir_in(&temporary).unwrap();
         let journals = Folder::at(kept.path().join("state")).unwrap();

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-/// Set in the process that a test starts in namespaces of its own.
+/// Set in the process that a test starts in separate namespaces.
 const INSIDE: &str = "BALANCE_TEST_IS_INSIDE";
 
-/// Runs the test of this name again in namespaces of its own, with a BPF file system and a `/run` of its own. Whatever the test starts
-/// ends with it.
+/// Runs the test of this name again in new namespaces, with a separate BPF file system and `/run`. Everything that the test starts ends
+/// with it.
 pub(crate) fn run(name: &str, test: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return test();

@@ -1,4 +1,4 @@
-//! Frames, made byte by byte as the standards have them. Nothing here knows how the program reads them.
+//! Frames, built byte by byte after the standards and independently of the program's parser.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ pub(crate) const UDP: u8 = 17;
 pub(crate) const ICMP: u8 = 1;
 pub(crate) const ICMPV6: u8 = 58;
 
-/// Who speaks to whom.
+/// Sender and receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ends {
     pub(crate) from: (IpAddr, u16),
@@ -27,17 +27,17 @@ impl Ends {
     }
 }
 
-/// A header of IPv4, but for what its payload gives.
+/// The fields of an IP header that do not follow from its payload.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Header {
     /// Options of IPv4, or extension headers of IPv6 that lead to the protocol.
     pub(crate) options: Vec<u8>,
-    /// What the header of IPv6 names next; the protocol, if there are no extension headers.
+    /// The next header of IPv6; none: the protocol.
     pub(crate) next: Option<u8>,
     pub(crate) identification: u16,
-    /// Flags and offset of IPv4.
+    /// Flags and fragment offset of IPv4.
     pub(crate) fragment: u16,
-    /// Told instead of the true length.
+    /// The length field; none: the true length.
     pub(crate) length: Option<u16>,
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn fragment_header(next: u8, offset: u16, has_more: bool, identificat
     header
 }
 
-/// A segment of TCP with a right checksum.
+/// A TCP segment with a correct checksum.
 pub(crate) fn tcp(ends: Ends, flags: u8, options: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut segment = ends.from.1.to_be_bytes().to_vec();
     segment.extend(ends.to.1.to_be_bytes());
@@ -129,7 +129,7 @@ pub(crate) fn udp(ends: Ends, payload: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// A message of ICMP of either family, from a router to `to`, that quotes the begin of a packet.
+/// An ICMP message of either family, from a router to `to`, that quotes the beginning of a packet.
 pub(crate) fn icmp(kind: u8, code: u8, quoted: &[u8]) -> Vec<u8> {
     let mut message = vec![kind, code, 0, 0, 0, 0, 5, 0xdc];
     message.extend(quoted);

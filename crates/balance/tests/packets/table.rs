@@ -1,4 +1,4 @@
-//! Frames that need no history: each alone has one fate.
+//! Frames whose fate does not depend on earlier frames.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -31,7 +31,7 @@ struct Case {
     reason: Option<(u32, Reason)>,
 }
 
-/// A SYN that is sent.
+/// A SYN that the program sends on.
 fn syn(name: &'static str, frame: Vec<u8>) -> Case {
     Case { is_new: true, ..sent(name, frame) }
 }
@@ -69,7 +69,7 @@ fn options(next: u8, options: Vec<u8>) -> Header {
     Header { next: Some(next), options, ..Header::default() }
 }
 
-/// One after another, each with the number of the next.
+/// A chain of extension headers, each with the number of the next one.
 fn extensions(numbers: &[u8]) -> Header {
     let header = |(at, number): (usize, &u8)| {
         let next = *numbers.get(at + 1).unwrap_or(&TCP);
@@ -88,7 +88,7 @@ fn well_formed() -> Vec<Case> {
     let plain = |ends: Ends| ip(ends, TCP, &Header::default(), &tcp(ends, SYN, &[2, 4, 5, 0xb4], &[]));
     let mut padded = segment(four, SYN);
     padded.resize(60, 0xee);
-    // These do not begin a flow, so each has a port of its own.
+    // These do not begin a flow, so each has a separate port.
     let other = |port, flags| segment(from_v4(9, port, BY_RING), flags);
     let data = from_v4(9, 1001, BY_RING);
     let all_headers = extensions(&[HOP_BY_HOP, DESTINATION, ROUTING, AUTHENTICATION]);
@@ -156,7 +156,7 @@ fn later() -> Header {
     Header { fragment: 5, identification: 77, ..Header::default() }
 }
 
-/// What routers tell of packets that the VIP has sent to a client.
+/// ICMP errors of routers about packets that the VIP has sent to a client.
 fn errors() -> Vec<Case> {
     let mut cases = Vec::new();
     let router = |to| Ends { from: (Ipv4Addr::new(10, 0, 9, 9).into(), 0), to };
@@ -260,7 +260,7 @@ fn long_extension() -> Header {
     options(DESTINATION, vec![TCP, 9, 1, 4, 0, 0, 0, 0])
 }
 
-/// Whole frames of each family, cut off after each byte: the header tells of more than there is.
+/// Whole frames of each family, cut off after each byte: the header announces more bytes than the frame has.
 fn cut_off() -> Vec<Case> {
     let (four, six) = (from_v4(9, 1000, BY_RING), from_v6(9, 1000, BY_RING));
     let frames = [
@@ -273,7 +273,7 @@ fn cut_off() -> Vec<Case> {
     frames.into_iter().flat_map(cut).collect()
 }
 
-/// The kernel does not make a packet of a frame of IP that is shorter than its header.
+/// The kernel builds no packet from an IP frame that is shorter than its header.
 fn may_come(hook: Hook, frame: &[u8]) -> bool {
     let smallest = match frame[12..] {
         [8, 0, ..] => 14 + 20,

@@ -1,4 +1,4 @@
-//! A balancer with VIPs and servers, and what must become of a frame there.
+//! A balancer with VIPs and servers, and the expected fate of a frame there.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -15,19 +15,19 @@ pub(crate) const ROUTER: Mac = [2, 0, 0, 0, 0, 2];
 /// No handshake of these tests takes longer.
 const HANDSHAKE: Duration = Duration::from_secs(3_600);
 
-/// VIPs: by the ring, by turns, by turns and persistent, by the ring and persistent. The first has port 80, the others all ports.
+/// VIPs by schedule: ring, round robin, persistent round robin, persistent ring. The first has port 80, the others all ports.
 pub(crate) const BY_RING: u32 = 1;
 pub(crate) const BY_TURNS: u32 = 2;
 pub(crate) const BY_TURNS_PERSISTENT: u32 = 3;
 pub(crate) const BY_RING_PERSISTENT: u32 = 4;
 
-/// Servers of each VIP, of which numbers follow each other.
+/// Servers of each VIP; their numbers are consecutive.
 pub(crate) const SERVERS_EACH: u16 = 3;
 
-/// What a frame met.
+/// What the program did with a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It has gone to this server.
+    /// It was sent to this server.
     Sent(u16),
     Passed,
     Dropped,
@@ -48,7 +48,7 @@ pub(crate) struct Counts {
 }
 
 impl World {
-    /// All VIPs have rings with all of their servers.
+    /// A world in which each VIP has a ring with all of its servers.
     pub(crate) fn new(hook: Hook) -> Self {
         let is_root = rustix::process::geteuid().is_root();
         assert!(is_root, "root is needed: make test leaves this out without root");
@@ -100,10 +100,10 @@ impl World {
         self.table.set_server(number, Some(&entry)).unwrap();
     }
 
-    /// The ring changes from one server to another, less than a handshake ago or longer.
+    /// Changes the ring from one server to another, less than a handshake ago if `is_recent`.
     pub(crate) fn change(&mut self, vip: u32, from: u16, to: u16, is_recent: bool) {
         let now_ns = monotonic_ns();
-        // The machine may have started a moment ago.
+        // The monotonic clock starts at boot, which may be a moment ago.
         let (handshake, changed_ns) = match is_recent {
             true => (HANDSHAKE, now_ns.saturating_sub(1_000_000_000)),
             false => (Duration::from_nanos(now_ns / 2), now_ns / 4),
@@ -113,7 +113,7 @@ impl World {
         self.table.set_ring(vip, &ring(to..to + 1), &ring(from..from + 1), changed_ns).unwrap();
     }
 
-    /// The VIP has these servers instead, each of a weight.
+    /// Replaces the servers of the VIP; each has a number and a weight.
     pub(crate) fn set_servers(&mut self, vip: u32, weights: &[(u16, u32)]) {
         for (number, _) in weights {
             let entry = ServerEntry { mac: mac(*number), state: State::UP, generation: 1, vip };
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Runs the program, and checks that the frame is what its fate makes of it.
+    /// Runs the program, and checks that the resulting frame fits its fate.
     pub(crate) fn run(&self, frame: &[u8]) -> Fate {
         let ran = self.program.run(frame, 1).unwrap();
         let [passed, dropped, sent] = match self.hook {
@@ -156,7 +156,7 @@ impl World {
         self.run(&segment(ends, flags))
     }
 
-    /// Opens a connection, which is established then: SYN, the ACK of the handshake, and data.
+    /// Establishes a connection with SYN, the ACK of the handshake, and data.
     pub(crate) fn open(&self, ends: Ends) -> u16 {
         let Fate::Sent(number) = self.segment(ends, SYN) else { panic!("a SYN is not sent") };
         for _ in 0..2 {

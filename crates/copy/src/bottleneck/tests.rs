@@ -66,7 +66,7 @@ fn each_cause_is_named_by_what_shows_it() {
     assert_eq!(sends(|senders| senders.receive_window_limited_us = 60_000_000), Cause::SocketBuffer);
     assert_eq!(sends(|senders| senders.send_buffer_bytes = 170 * 1_300_000), Cause::SocketBuffer);
     assert_eq!(sends(|senders| senders.rtt_us += 170 * 30_000), Cause::Path);
-    // A delay by packets that are sent again is not a queue.
+    // Delay by retransmissions is not a queue.
     assert_eq!(
         sends(|senders| {
             senders.rtt_us += 170 * 30_000;
@@ -89,7 +89,7 @@ fn each_cause_is_named_by_what_shows_it() {
     let hot = HostUse { busiest: Some(("sshd".to_owned(), 0.95)), ..there.clone() };
     assert_eq!(of(&idle, Some(&hot), |_| {}), Cause::Processor);
     assert_eq!(of(&HostUse { busy_share: Some(0.98), ..idle.clone() }, None, |_| {}), Cause::Processor);
-    // Programs that wait for each other; where each channel carries 2 MiB in a round trip, it is the window.
+    // Programs that wait for each other are the cause; if each channel carries 2 MiB in a round trip, the window is.
     let chain = HostUse { busiest: Some(("sshd".to_owned(), 0.5)), ..there.clone() };
     let short = |seen: &mut Seen<'_>| (seen.channels, seen.round_trip_s) = (6, 0.0003);
     assert_eq!(of(&idle, Some(&chain), short), Cause::Processor);

@@ -25,7 +25,7 @@ fn a_shell_whose_dd_waits_for_a_fifo_ends_with_its_connection() {
         std::fs::write(at("dd"), dd.replace("FILE", &file.display().to_string())).unwrap();
         std::fs::set_permissions(at("dd"), std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::write(&file, "x").unwrap();
-        // Like a server, this gives the shell a session of its own, and waits.
+        // Like a server, this starts the shell in a new session, and waits.
         let mut server = Command::new("sh");
         let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
         server.args(["-c", "exec 3<&0; setsid sh <&3 3<&- & echo $! >\"$0\"; wait"]).arg(at("pid")).env("PATH", path);

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use kernel::{remote::ss, tcp::Connection};
 
-/// The line before the connections in a text.
+/// Line before the connections in the text of a sample.
 pub(super) const SOCKETS: &str = "proofload: sockets";
 
-/// One sample of a machine. Counters have risen since its start.
+/// One sample of a machine. Its counters have counted since the machine's start.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Look {
-    /// Time in which processors worked and in which they did not, in ticks.
+    /// Busy time and idle time of the processors, in ticks.
     pub(super) processors: Option<(u64, u64)>,
     /// Time in which a program waited for a disk, in microseconds.
     pub(super) disk_us: Option<u64>,
@@ -31,7 +31,7 @@ pub(super) struct Working {
 }
 
 impl Look {
-    /// Keeps the programs that the same sshd has started as this one, and not before it: those of the copy, and later ones of others.
+    /// Keeps the programs that the same sshd has started as this one, and not earlier: those of the copy, and other users' later ones.
     pub(super) fn keep_siblings(&mut self, pid: u32, began_ticks: u64) {
         let ancestor = |pid: u32| {
             let mut top = pid;
@@ -51,7 +51,7 @@ impl Look {
     }
 }
 
-/// A look from the texts of `/proc/stat`, `/proc/pressure/io`, `/proc/PID/stat` of some processes, and perhaps what `ss` says.
+/// Parses the texts of `/proc/stat`, `/proc/pressure/io`, `/proc/PID/stat` of some processes, and perhaps the output of `ss`.
 pub(super) fn look_at(text: &str) -> Look {
     let (text, sockets) = text.split_once(SOCKETS).unwrap_or((text, ""));
     let of_processors = || {
@@ -79,7 +79,7 @@ pub(super) fn program(line: &str) -> Option<(u32, Working)> {
     let (pid, rest) = line.split_once(" (")?;
     let (name, fields) = rest.rsplit_once(") ")?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    // The third field is the first of them.
+    // `fields` begins with the third field.
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let running_ticks = number(14)?.checked_add(number(15)?)?;
     let is_blocked = fields.first() == Some(&"D");

@@ -54,10 +54,10 @@ pub struct Address {
     pub prefix: u8,
 }
 
-/// What the kernel knows of a neighbour.
+/// The kernel's state of a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Neighbour {
-    /// Nothing, or nothing yet.
+    /// The kernel has no address of it, or not yet.
     Unknown,
     /// Its Ethernet address is known.
     Known {
@@ -70,14 +70,14 @@ pub enum Neighbour {
     Failed,
 }
 
-/// A change of what the kernel knows of a neighbour.
+/// A change of a neighbour's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NeighbourChange {
     /// Number of the interface.
     pub index: u32,
     /// The neighbour.
     pub address: IpAddr,
-    /// What is known of it now.
+    /// Its new state.
     pub now: Neighbour,
 }
 
@@ -106,7 +106,7 @@ impl Netlink {
         Ok(answers.into_iter().filter_map(address).collect())
     }
 
-    /// What the kernel knows of a neighbour.
+    /// The kernel's state of a neighbour.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -179,7 +179,7 @@ impl NeighbourChanges {
         Ok(Self { socket })
     }
 
-    /// Changes that have come since the last call; none if none has.
+    /// The changes since the last call; empty if there are none.
     ///
     /// # Errors
     /// When there were more changes than the kernel keeps: some are lost, so the neighbours that matter must be queried again.
@@ -211,7 +211,7 @@ fn messages(bytes: &[u8]) -> io::Result<Vec<NetlinkMessage<RouteNetlinkMessage>>
     while !rest.is_empty() {
         let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
             .map_err(|error| io::Error::other(format!("cannot read the kernel's answer: {error}")))?;
-        // Messages begin at multiples of four bytes, and have a header, so this ends.
+        // Messages begin at multiples of four bytes. Each step is at least four bytes long, so the loop ends.
         let length = (message.header.length as usize).next_multiple_of(4).max(4);
         rest = rest.get(length..).unwrap_or_default();
         messages.push(message);
@@ -258,7 +258,7 @@ fn link(message: RouteNetlinkMessage) -> Option<Link> {
 
 fn address(message: RouteNetlinkMessage) -> Option<Address> {
     let RouteNetlinkMessage::NewAddress(message) = message else { return None };
-    // Where both ends of a point-to-point interface have one, ours is the local one.
+    // If a point-to-point interface has addresses of both ends, ours is the local one.
     let local = message.attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Local(address) => Some(*address),
         _ => None,

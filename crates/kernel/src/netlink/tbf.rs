@@ -9,7 +9,7 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 
-/// Bytes that the kernel counts of a frame in addition to the IP packet.
+/// Bytes that the kernel counts for a frame in addition to the IP packet.
 pub const ETHERNET_HEADER_BYTES: u64 = 14;
 /// A full bucket holds the traffic of 1/1,000 second. Timers are about 10 µs late, on virtual processors about 100 µs: a
 /// smaller bucket would overflow meanwhile, and the rate would not be reached. From 550 Mbit/s on the bucket holds a
@@ -27,9 +27,9 @@ pub struct TokenBucket {
     pub rate_bits_per_s: u64,
     /// Size of the bucket: bytes that may pass at once after a pause.
     pub burst_bytes: u64,
-    /// Bytes that may wait.
+    /// Size of the queue, in bytes.
     pub queue_bytes: u64,
-    /// Bytes that are counted of each packet in addition to the Ethernet frame.
+    /// Bytes that are counted for each packet in addition to the Ethernet frame.
     pub overhead_bytes: u16,
 }
 

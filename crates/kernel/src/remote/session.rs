@@ -35,17 +35,17 @@ set -- /proc/$p/fd/*; [ -L "$1" ] && echo $#; e $? "$p/fd"; done; }
 "#;
 /// The name of the part that `b` answers with.
 pub(super) const AT_ONCE: &str = "at once";
-/// The begin of the names of parts that `n` answers with; an interface's name follows.
+/// Prefix of the names of parts that `n` answers with; an interface's name follows.
 pub(super) const DRIVER: &str = "ethtool ";
 /// The name of the part that ends an answer.
 const END: &str = "end";
 /// An answer longer than this is not from our shell.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
-/// Bytes that are read at once.
+/// Size of one read, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
-/// At most this many pieces wait to be read. A machine that sends more than it was asked for is blocked.
+/// Maximum number of pieces that wait to be processed. A host that sends more than it was asked for is then blocked.
 const MAX_PIECES: usize = 64;
-/// How much of the end of the standard error of `ssh` is kept.
+/// Number of bytes that are kept from the end of the standard error of `ssh`.
 const WORDS_BYTES: usize = 4_096;
 /// Longest wait for the end of the standard error of `ssh`.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
@@ -133,7 +133,7 @@ impl Session {
 
     fn asked(&mut self, commands: &str, wait: Duration) -> io::Result<Vec<Part>> {
         // Each answer is awaited before more is written, so a silent host cannot fill the pipe.
-        // If `ssh` has ended, the error below contains what it wrote last.
+        // If `ssh` has ended, the error below contains its last message.
         let _ = self.input.write_all(format!("{commands}\ne 0 {END}\n").as_bytes());
         let (mut answer, until) = (Vec::new(), Instant::now() + wait);
         let end = format!("\n{} 0 {END}\n", self.mark);
@@ -182,7 +182,7 @@ fn shown_id(child: &Child) -> Option<u32> {
     crate::number(&info, "Pid:")?.try_into().ok()
 }
 
-/// Receives the output of `ssh` until it ends. The bounded channel stops reading while nothing is taken.
+/// Receives the output of `ssh` until it ends. While nobody takes pieces, the full channel stops the reading.
 fn received(mut from: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<Vec<u8>>> {
     let (sender, receiver) = mpsc::sync_channel(MAX_PIECES);
     let work = move || {
@@ -201,7 +201,7 @@ fn received(mut from: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<V
 #[derive(Debug)]
 struct LastWords {
     words: Arc<Mutex<Vec<u8>>>,
-    /// Disconnected once nothing more comes.
+    /// Disconnected at the end of the standard error.
     ended: mpsc::Receiver<()>,
 }
 
@@ -269,7 +269,7 @@ mod tests {
         let mut taken = 0;
         while let Ok(piece) = output.recv() {
             taken += piece.len();
-            // One piece has been read and one been given away beyond those that wait.
+            // In addition to the waiting pieces, one has been read and one has been handed over.
             let ahead = read.load(Ordering::SeqCst) - taken;
             assert!(ahead <= (MAX_PIECES + 2) * PIECE_BYTES, "{ahead} bytes wait");
         }
@@ -290,7 +290,7 @@ mod tests {
 
     const MARK: &str = "0123456789abcdef0123456789abcdef";
 
-    /// The shell of this machine in the place of one behind `ssh`.
+    /// Runs the commands in a shell of this machine instead of one behind `ssh`.
     fn here(commands: &str) -> Vec<Part> {
         told(PRELUDE, commands)
     }

@@ -1,4 +1,4 @@
-//! What is read of a remote host through its shell.
+//! Reads a remote host through its shell.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,9 +24,9 @@ use crate::{
     tcp::{Connection, Listener},
 };
 
-/// What was asked for, by its name: its text, or why there is none.
+/// The requested texts by their names; an error says why there is no text.
 type Texts = BTreeMap<String, Result<String, String>>;
-/// What control groups counted of their quotas, by the names of their files.
+/// Quota counters of control groups, by the names of their files.
 type Groups = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// The shell of a remote host during a trial.
@@ -35,13 +35,13 @@ pub(crate) struct Shell<'a> {
     session: &'a mut Session,
     /// The processes that listen, with their addresses, as of the last whole look.
     owners: BTreeMap<u32, BTreeSet<String>>,
-    /// The control groups of those that listened at the begin.
+    /// The control groups of the processes that listened at the start.
     groups: Option<BTreeSet<PathBuf>>,
-    /// What these groups counted when each was first read.
+    /// The counters of these groups when each was first read.
     groups_before: Groups,
-    /// What cannot be read, with the reason.
+    /// The names of data that cannot be read, with the reasons.
     missing: BTreeMap<String, String>,
-    /// What the last brief look read of the network and the machine.
+    /// The texts about the network and the machine from the last brief look.
     recent: Texts,
 }
 
@@ -177,13 +177,13 @@ impl Source for Shell<'_> {
         }
         let mut all = ss::connections(&self.sockets("connections", "-tinm state established")?);
         let own_ends = self.session.own.connection.map(|(ours, theirs)| (theirs, ours));
-        // A socket for both versions of IP shows an address of version 4 as one of version 6.
+        // A socket for both versions of IP shows an IPv4 address as an IPv6 one.
         let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
         all.retain(|seen| Some((plain(seen.local), plain(seen.remote))) != own_ends);
         Ok(all)
     }
 
-    /// Processes that listen. In a brief look, those that listened at the begin.
+    /// Processes that listen; in a brief look, only those that listened at the start.
     fn programs(&mut self, _: &Processes, look: Look) -> io::Result<Vec<Program>> {
         if look == Look::Whole {
             self.find_owners()?;

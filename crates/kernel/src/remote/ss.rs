@@ -16,7 +16,7 @@ struct Entry<'a> {
     words: Vec<&'a str>,
 }
 
-/// The listening sockets in the output of `ss -ltn`. It does not tell their inodes.
+/// The listening sockets in the output of `ss -ltn`. The output lacks their inodes.
 pub(crate) fn listeners(text: &str) -> Vec<Listener> {
     let listener = |entry: Entry<'_>| Listener {
         address: entry.local,
@@ -95,7 +95,7 @@ fn address(word: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, if port == "*" { 0 } else { port.parse().ok()? }))
 }
 
-/// The kernel's information, and the used part and the size of the send buffer.
+/// The kernel's information about a connection; the used part and the size of its send buffer.
 fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
     let (mut info, mut buffer) = (TcpInfo::default(), [0, 0]);
     for (key, value) in words.iter().filter_map(|word| word.split_once(':')) {

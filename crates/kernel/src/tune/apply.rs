@@ -83,7 +83,7 @@ pub(super) fn with_coupled(settings: &[(String, String)]) -> impl Iterator<Item 
     settings.iter().map(|(name, _)| name.as_str()).chain(coupled)
 }
 
-/// Why a setting cannot be restored exactly, and so is not changed; none if it can be.
+/// Why a setting is not changed: it could not be restored exactly. None if it could.
 pub fn refusal(name: &str) -> Option<String> {
     // Settings whose change also changes others (devinet.c, addrconf.c; vm.rst).
     const COUPLED: [&str; 4] = ["net.ipv4.ip_forward", "net.ipv6.conf.all.", "vm.dirty_", "vm.overcommit_"];

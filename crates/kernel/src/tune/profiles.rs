@@ -1,4 +1,4 @@
-//! Profiles: what settings should be for a purpose, and why.
+//! Profiles: the values that settings should have for a purpose, with reasons.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ impl LongPath {
     }
 }
 
-/// What a setting should be.
+/// The value that a setting should have.
 #[derive(Debug, Clone, Copy)]
 enum Value<'a> {
     Is(&'a str),
@@ -41,18 +41,18 @@ enum Value<'a> {
 /// A setting, the value that a profile wants it to have, and why.
 struct Want(&'static str, Value<'static>, &'static str);
 
-/// What settings should be for a purpose.
+/// The values that settings should have for a purpose.
 pub struct Profile {
     /// Its name.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose, in words.
     pub purpose: &'static str,
     /// The path for which buffers are sized if the user gives none; none if the profile has no such default, or sizes no buffers.
     pub path: Option<LongPath>,
     wants: &'static [&'static [Want]],
 }
 
-/// A setting as it is, and as a profile wants it.
+/// The present and the wanted value of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     /// The setting.
@@ -63,9 +63,9 @@ pub struct Wanted {
     pub wants: String,
     /// Why.
     pub why: &'static str,
-    /// What justifies the change, if the kernel counts it.
+    /// The counter that justifies the change, if the kernel has one.
     pub justification: Option<Justification>,
-    /// What is to be written; none if the setting is as wanted or not applied here.
+    /// The value to write; none if the setting is as wanted or not applied here.
     pub to_write: Option<String>,
     /// Why the setting is not applied here; none if it is.
     pub not_applied: Option<&'static str>,
@@ -261,8 +261,8 @@ fn wanted(
     Wanted { name: name.to_owned(), now, wants, why, justification, to_write, not_applied, is_unseen }
 }
 
-/// Whether `/sys` shows interfaces with the names, numbers and addresses of this network namespace's. Any user can check this. It is
-/// no proof, but suffices for reading.
+/// Whether the interfaces in `/sys` have the names, numbers and addresses of those in this network namespace. Any user can check this. It
+/// is no proof, but suffices for reading.
 pub fn sys_looks_own() -> bool {
     let shown = |name: &str, what: &str| {
         crate::read(format!("/sys/class/net/{name}/{what}")).map(|text| text.trim().to_owned()).ok()
@@ -277,7 +277,7 @@ pub fn sys_looks_own() -> bool {
     links.len() == all_shown && links.iter().all(is_same)
 }
 
-/// The settings of interfaces that a value is for.
+/// The interfaces' settings to which a value applies.
 fn interface_settings(value: Value<'_>) -> Vec<String> {
     let processors = processors().len();
     let queues = |interface: &String| {

@@ -1,10 +1,10 @@
-//! The settings that are known, and what they really do. The facts come from the kernel's ip-sysctl.rst, net.rst and vm.rst, and from
-//! its source where these say too little.
+//! The known settings and their real effects. The facts come from the kernel's ip-sysctl.rst, net.rst and vm.rst, and from its source if
+//! these say too little.
 
-/// Where a setting holds.
+/// The scope of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Each network namespace has a value of its own.
+    /// Each network namespace has a separate value.
     Namespace,
     /// The whole machine has one value. It can be changed only from the initial network namespace; others do not have the setting,
     /// or cannot write it.
@@ -24,7 +24,7 @@ pub(crate) enum Rule {
     AtLeast(u64),
     /// Larger numbers do harm.
     AtMost(u64),
-    /// Less than the machine's own number does harm.
+    /// Numbers below the machine's default do harm.
     NotLowered,
     /// Three numbers of pages, of which the last may be at most a quarter of the memory.
     Pages,
@@ -43,14 +43,14 @@ pub(crate) enum Rule {
 pub struct Known {
     /// Its name, as sysctl(8) writes it.
     pub name: &'static str,
-    /// What its numbers count; empty for switches and words.
+    /// The unit of its numbers; empty for switches and words.
     pub unit: &'static str,
     /// Where it holds.
     pub(crate) scope: Scope,
     pub(crate) rule: Rule,
     /// The counter that justifies a change when it rises; empty if the kernel has none.
     pub counter: &'static str,
-    /// What it really does today.
+    /// Its real effect today.
     pub remark: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What is seen of hosts of one machine: at the begin, each second, and at the end.
+//! Samples of the hosts of one machine: at the start, each second, and at the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -29,10 +29,10 @@ pub(super) struct Samples<S> {
 struct HostSamples<S> {
     source: S,
     counters: Recorder,
-    /// Processes by their id and begin.
+    /// Processes by their id and start time.
     programs: BTreeMap<(u32, u64), ProgramSamples>,
     senders: Senders,
-    /// Looks at programs.
+    /// Number of looks at programs.
     looks: u32,
     seen: HostCounters,
 }
@@ -46,9 +46,9 @@ struct ProgramSamples {
     /// The number of the last look that found it.
     last_look: u32,
     listens: BTreeSet<String>,
-    /// What its control group had counted of its quota when it was first seen, and at the end.
+    /// The quota counters of its control group when the process was first seen, and at the end.
     quota: [BTreeMap<String, u64>; 2],
-    /// Looks, and those in which a thread waited for a device.
+    /// Number of looks at it, and number of those in which a thread waited for a device.
     looks: (u32, u32),
 }
 
@@ -96,7 +96,7 @@ impl<S: Source> Samples<S> {
     }
 }
 
-/// What the machine of some hosts counted.
+/// The counters of the machine of these hosts.
 fn machine_of<S: Source>(hosts: &mut [HostSamples<S>], look: Look) -> io::Result<Counters> {
     hosts.first_mut().map_or(Ok(Counters::default()), |host| host.source.machine(look))
 }
@@ -113,7 +113,7 @@ impl<S: Source> HostSamples<S> {
         }
     }
 
-    /// The first look. What was done before it does not count.
+    /// The first look. Earlier activity does not count.
     fn begin(&mut self, processes: &Processes) -> io::Result<()> {
         self.source.enter()?;
         self.look_at_sockets(Look::Whole)?;
@@ -197,12 +197,12 @@ impl<S: Source> HostSamples<S> {
 }
 
 impl ProgramSamples {
-    /// Whether any of its threads has run since the begin.
+    /// Whether any of its threads has run since the start.
     fn has_run(&self) -> bool {
         self.before.as_ref().is_none_or(|before| before.threads != self.last.threads)
     }
 
-    /// What it used, without `ended_ns`: the time of ended children that were seen, and so have entries of their own.
+    /// Its use, without `ended_ns`: the time of ended children that were seen, and so have separate entries.
     fn used(&self, ended_ns: u64) -> ProgramUse {
         let (now, before) = (&self.last, self.before.as_ref());
         let of = |of: fn(&Program) -> u64| of(now).saturating_sub(before.map_or(0, of));

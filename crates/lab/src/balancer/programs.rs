@@ -14,7 +14,7 @@ const LOG_LIMIT_BYTES: u64 = 1 << 20;
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Balancer {
-    /// The processes that the balancer's kind needs, in a stage of their own after all others.
+    /// The processes that the balancer's kind needs, in a separate stage after all others.
     pub(super) fn make_processes(&self, plan: &Plan, details: &Details) -> Result<Vec<Process>, String> {
         let host = &plan.hosts[self.host].name;
         let process = |number: u32, program: Program, ready: Ready| Process {

@@ -13,11 +13,11 @@ use crate::{
     program::Haproxy,
 };
 
-/// The keys of HAProxy in a lab file that this table also has.
+/// HAProxy's keys in a lab file that this table also has.
 const OF_HAPROXY: [&str; 9] =
     ["mode", "check", "check_interval", "retries", "redispatch", "maxconn", "backlog", "reuse", "tls"];
 const KINDS: [&str; 4] = ["direct", "l2dsr", "haproxy", "lvs"];
-/// Port of clients with TLS, unless given.
+/// Default port of clients with TLS.
 const TLS_PORT: u16 = 443;
 
 /// The values that the table gives.
@@ -76,8 +76,8 @@ pub fn balancer_schema() -> Map<String, Json> {
     all
 }
 
-/// Reads the table and gives the hosts of the plan what the balancer needs. `target` are the servers unless the table
-/// names others, with their port; `clients` are the hosts that make the load. None if there are mistakes.
+/// Reads the table and adds what the balancer needs to the hosts of the plan. `target` are the servers, with their port, unless the table
+/// names others; `clients` are the hosts that make the load. None if there are mistakes.
 pub fn read_balancer(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
@@ -94,7 +94,7 @@ pub fn read_balancer(
     ] {
         table.require(reader, key, what);
     }
-    // HAProxy's settings in the published test, as far as it describes them.
+    // HAProxy's settings in the published test, as far as the publication describes them.
     let haproxy =
         Haproxy { pin: true, check: true, redispatch: true, backlog: Some(15_000), ..Haproxy::default() };
     let details = Details {

@@ -20,7 +20,7 @@ use crate::{
 /// Maximum number of hosts in a lab. A bridge has at most 1023 ports.
 const MAX_HOSTS: u64 = 1_000;
 
-/// Routes by hosts. Gateways are resolved when all addresses are known.
+/// Routes by hosts. Their gateways can be resolved only after all addresses are known.
 pub(super) type UnresolvedRoutes = Vec<(Vec<usize>, Vec<UnresolvedRoute>)>;
 
 pub(super) struct UnresolvedRoute {

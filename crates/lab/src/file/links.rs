@@ -41,7 +41,7 @@ fn read_one(
         }
         let mistakes_before = reader.mistake_count();
         let hosts = groups.read_hosts(reader, value);
-        // An unknown host has been reported already; it may be the second.
+        // An unknown host, which may be the second one, has been reported already.
         if hosts.len() < 2 && reader.mistake_count() == mistakes_before {
             reader.mistake(value.span(), "a link joins at least two hosts");
         }
@@ -63,7 +63,7 @@ fn read_one(
     let kind = match shape_keys {
         shape_keys if is_segment => read_segment(reader, shape_keys),
         Some(ShapeKeys { spec, given_keys, is_emulated: true }) => {
-            // Checked here, where the line and the column are known.
+            // This is checked here, because here the line and the column are known.
             let driver = given_keys.into_iter().find(|(key, _)| *key == "driver");
             if let (Driver::Netem, Some((_, span))) = (spec.driver, driver) {
                 netem::mistakes(&spec).into_iter().for_each(|mistake| reader.mistake(span.clone(), mistake));
@@ -199,7 +199,7 @@ fn read_segment(reader: &mut Reader<'_>, shape_keys: Option<ShapeKeys>) -> LinkK
     LinkKind::Segment { port_rate_bits_per_s: spec.a_to_b.rate_bits_per_s }
 }
 
-/// The shape of a link as a file gives it.
+/// The shape of a link, as the file gives it.
 struct ShapeKeys {
     spec: LinkSpec,
     given_keys: Vec<(&'static str, Range<usize>)>,

@@ -45,8 +45,7 @@ pub(super) fn read(
     processes
 }
 
-/// Reports placeholders in the commands of a lab file that stand for no host. A study has further placeholders and checks
-/// its own.
+/// Reports placeholders in the commands of a lab file that stand for no host. A study has further placeholders and checks them itself.
 pub(super) fn check_placeholders(
     reader: &mut Reader<'_>,
     processes: Option<&Value<'_>>,
@@ -126,8 +125,8 @@ pub fn process_schema() -> Map<String, Json> {
     keys
 }
 
-/// Reads a table with the keys of `processes`, which may be another one, such as a study's target. Returns its processes, one
-/// for each host. The caller may have taken its own keys from the table. Without `name`, the table may have the key `name`.
+/// Reads a table of `processes`, or another table with the same keys, such as a study's target. Returns its processes, one for each host.
+/// The caller may have taken its own keys from the table. Without `name`, the table may have the key `name`.
 pub fn read_process(
     reader: &mut Reader<'_>,
     mut table: Table<'_, '_>,

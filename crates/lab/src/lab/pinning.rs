@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn children_that_pin_themselves_are_seen() {
         let cpu = cpu_numbers(&sched_getaffinity(None).unwrap()).last().unwrap();
-        // `cat` ends with its input. Descriptor 3 passes the input on, because a shell gives programs in the background none.
+        // `cat` ends when its input ends. Descriptor 3 passes the input on, because a shell starts background programs without input.
         let script = format!("exec 3<&0; taskset -c {cpu} cat <&3 & wait");
         let mut shell = Command::new("sh");
         let shell = shell.args(["-c", &script]).process_group(0).stdin(Stdio::piped());

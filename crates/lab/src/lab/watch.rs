@@ -19,8 +19,8 @@ const READY_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const LINK_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Lab {
-    /// Waits for a failure: a process of the plan has ended though it must not or wrote too much, or the process of a
-    /// link has ended. None if nothing failed within `timeout`.
+    /// Waits for a failure: a process of the plan has ended although it must not, or has written too much, or the process of a link has
+    /// ended. None if nothing failed within `timeout`.
     pub fn watch(&self, timeout: Duration) -> Option<ProcessFailure> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -49,7 +49,7 @@ impl Lab {
             if let Some(failure) = failure(planned, process) {
                 return Err(Error::Process(failure));
             }
-            // A process that this one depends on may have ended since it was ready. That is the cause then.
+            // A process that this one depends on may have ended since it was ready; then that is the cause.
             let others = || self.events.1.try_recv().ok();
             if let Some(failure) = std::iter::from_fn(others).find_map(|name| self.process_failure(&name)) {
                 return Err(Error::Process(failure));

@@ -219,7 +219,7 @@ fn measure(
             let ip_bytes = stream.payload_bytes as u64 + header_bytes(link.ends(direction)[1]);
             let (carried, packets) = arrival_rate(shape, &arrivals, options, ip_bytes);
             (direction_result.rate_bits_per_s, direction_result.rate_packets) = (Some(carried), packets);
-            // Even on a slow link, half of the sent packets would suffice.
+            // If twice the minimum should have arrived, fewer than the minimum are a fault, even on a slow link.
             let expected = arrivals.sent as f64 * (1.0 - shape.loss.ratio());
             if packets < MIN_RATE_PACKETS && expected >= 2.0 * MIN_RATE_PACKETS as f64 {
                 reasons_here.push(format!(
@@ -281,7 +281,8 @@ fn measure_delay_and_loss(
     loss_arrivals: &Arrivals,
     stolen: &[Range<u64>],
 ) -> Measured {
-    // Packets in the delay line need no processor: their departures are computed.
+    // Packets in the delay line need no processor, because their departures are computed. So only stolen time near sending and arrival
+    // counts.
     let is_stolen = |(sent, arrived_ns): &(u64, u64)| {
         let ends = [
             (*sent, (*arrived_ns).min(sent + STEAL_MARGIN_NS)),

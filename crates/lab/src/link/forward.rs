@@ -184,8 +184,7 @@ impl Mover {
         (reads.iter().sum(), is_more)
     }
 
-    /// Records an absence if this check comes more than [`LATE_NS`] after `next_check_ns`. After an absence, the first check
-    /// finds it.
+    /// Records an absence if this check comes more than [`LATE_NS`] after `next_check_ns`. The first check after an absence detects it.
     fn check_absence(&mut self) {
         let now_ns = monotonic_ns();
         let late_ns = now_ns.saturating_sub(self.next_check_ns);

@@ -30,9 +30,9 @@ const UNSHARE_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Namespace {
-    /// That of a process.
+    /// The namespace of a process.
     Pid(u32),
-    /// That of a file such as `/run/netns/NAME` or `/proc/PID/ns/net`.
+    /// The namespace that a file such as `/run/netns/NAME` or `/proc/PID/ns/net` refers to.
     Path(PathBuf),
 }
 
@@ -201,7 +201,7 @@ impl DropCounter {
         Ok(Self { file: File::open("/proc/thread-self/net/dev")?, device: device.to_owned(), last: 0 })
     }
 
-    /// The count. If the host is gone and the count cannot be read, the previous one.
+    /// Reads the count. If the host is gone and the count cannot be read, returns the previous one.
     fn read(&mut self) -> u64 {
         let mut text = String::new();
         let read = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.read_to_string(&mut text));

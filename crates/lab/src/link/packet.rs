@@ -269,7 +269,7 @@ mod tests {
         [&header_buffer[..head], &packet[payload]].concat()
     }
 
-    /// Completes the checksum and verifies the packet as a receiver does.
+    /// Completes the checksum, and verifies the packet as a receiver would.
     fn is_sound(packet: &[u8], protocol: u8) -> bool {
         let field = |at: usize| usize::from(u16::from_le_bytes([packet[at], packet[at + 1]]));
         let (start, offset) = (field(6), field(8));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn wire_bytes_are_those_of_the_segments() {
-        // 44 full ones of 1,448 and a last of 100: as a card would send them.
+        // As a card would send them: 44 segments with 1,448 bytes of payload and a last one with 100 bytes.
         let packet = super_packet(false, TCP, 44 * 1_448 + 100, 1_448, 0x18);
         let layout = Layout::of(&packet).unwrap();
         assert_eq!(layout.segments, 45);

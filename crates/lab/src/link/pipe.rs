@@ -68,7 +68,7 @@ struct Wire {
     finish_ns: u64,
     /// Bits × 10⁹ of the current group left at `started_ns`.
     remaining: u128,
-    /// Bits × 10⁹ by which rounding up to whole nanoseconds was too long: a credit for the next group.
+    /// Bits × 10⁹ that rounding up to whole nanoseconds has given away: a credit for the next group.
     credit: u128,
     /// Time at which the wire became or will become free if nothing waits.
     free_ns: u64,

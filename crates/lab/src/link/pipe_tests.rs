@@ -159,7 +159,7 @@ fn a_full_queue_drops_the_tail_by_segments() {
 fn the_seconds_in_which_the_wire_is_full_are_counted() {
     let mut test = TestPipe::new(gigabit());
     let mut carry = |seconds: std::ops::Range<u64>, share: u64| {
-        // 812 frames take 10 ms.
+        // At 1 Gbit/s, 812 frames take 10 ms.
         for tick in seconds.start * 100..seconds.end * 100 {
             (0..812 * share / 100).for_each(|_| test.offer(tick * 10 * MS, 1_500));
             test.drain(tick * 10 * MS);
@@ -234,7 +234,7 @@ fn free_jitter_is_what_was_asked_for_at_any_rate_and_kept_order_adds_to_it() {
     let delays = |jitter_order| {
         let jitter = Distribution::Uniform { min_ns: 0, max_ns: 20 * MS };
         let mut test = TestPipe::new(Shape { jitter, jitter_order, ..Shape::default() });
-        // 5,000 packets per second, each with a size of its own to identify it.
+        // 5,000 packets per second, each with a different size that identifies it.
         let left_ns = |bytes: u64| bytes * MS / 5;
         (1..=5_000).for_each(|bytes| test.offer(left_ns(bytes), bytes as u32));
         let mut arrived = Vec::new();

@@ -49,7 +49,7 @@ impl Link {
         Self::start_with(&program, Stdio::inherit(), spec, a, b)
     }
 
-    /// Like [`Link::start`], with the path of the program that has `link-worker`, and a destination for its standard error.
+    /// Like [`Link::start`], with the path of a program that has the command `link-worker`, and a destination for its standard error.
     ///
     /// # Errors
     /// Those of [`Link::start`].

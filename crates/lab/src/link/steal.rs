@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn watching_ends() {
         let watch = StealWatch::start();
-        // Until then, the thread reads the steal time a few times.
+        // Gives the thread time to read the steal time a few times.
         thread::sleep(Duration::from_millis(20));
         watch.finish();
     }

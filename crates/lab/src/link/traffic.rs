@@ -37,8 +37,8 @@ pub(super) struct Stream {
     pub interval_ns: f64,
     /// Total number of datagrams.
     pub packets: u64,
-    /// Whether the threads of the stream have real-time priority: right for few packets whose times matter, wrong for a
-    /// load, which must leave the processors to the link.
+    /// Whether the threads of the stream have real-time priority: right for few packets whose times matter, wrong for a load, which must
+    /// leave processor time to the link.
     pub is_probe: bool,
 }
 
@@ -161,7 +161,7 @@ fn spawn<T: Send + 'static>(
 fn send(socket: &UdpSocket, stream: Stream) -> io::Result<u64> {
     let mut buffer = vec![0; stream.burst * stream.payload_bytes];
     let started_ns = monotonic_ns();
-    // At most twice the planned time plus a second. The results show that the machine is too slow.
+    // Sending stops after twice the planned time plus a second, because the machine is too slow then; the results show that.
     let max_ns = stream.duration_ns() * 2 + 1_000_000_000;
     let mut sent = 0;
     for index in 0_u64.. {

@@ -57,8 +57,8 @@ pub(super) fn create(name: &str) -> io::Result<File> {
         rest: [0; 22],
     };
     request.name[..name.len()].copy_from_slice(name.as_bytes());
-    // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, 40 bytes, which `InterfaceRequest` is, and
-    // which outlives the call. Any byte is valid in its fields.
+    // SAFETY: TUNSETIFF reads and writes a `struct ifreq` of 40 bytes. `InterfaceRequest` is one, and outlives the call. Any byte is valid
+    // in its fields.
     unsafe { ioctl(&file, Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request)) }?;
 
     let without_uso = CHECKSUM | TSO4 | TSO6 | TSO_ECN;

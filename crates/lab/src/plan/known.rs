@@ -11,7 +11,7 @@ pub struct Known {
     pub kind: KnownKind,
     /// Port on which the program listens.
     pub port: u16,
-    /// Folder in which a data listener stores events, created if missing. If none, a folder that disappears with the lab.
+    /// Folder in which a data listener stores events, created if missing. If none, the listener uses a folder that disappears with the lab.
     pub store: Option<PathBuf>,
     /// Arguments appended to the command line.
     pub args: Vec<String>,
@@ -53,7 +53,7 @@ pub struct Haproxy {
     pub backend_port: Option<u16>,
     /// Threads; 1 if none.
     pub workers: Option<u32>,
-    /// Whether each thread gets a processor of its own, from the last ones that the host may use.
+    /// Whether each thread gets its own processor, from the last ones that the host may use.
     pub pin: bool,
     /// Whether it forwards TCP connections unchanged, instead of requests.
     pub is_tcp: bool,
@@ -69,9 +69,9 @@ pub struct Haproxy {
     pub maxconn: Option<u32>,
     /// Length of the queue of connections not yet accepted; that of the kernel if none.
     pub backlog: Option<u32>,
-    /// When requests share connections to the backends, in haproxy's words; haproxy's default if none.
+    /// When requests share connections to the backends, as a value of HAProxy's `http-reuse`; HAProxy's default if none.
     pub reuse: Option<String>,
-    /// Whether clients must use TLS. The certificate is made for it and is signed by no authority that clients know.
+    /// Whether clients must use TLS. The certificate is made for this process; clients do not know the authority that signs it.
     pub tls: bool,
     /// Addresses that the certificate is for, in addition to that of the host.
     #[serde(default)]

@@ -24,8 +24,8 @@ const MAX_CONNECTIONS: u32 = 10_000;
 const OTHER_DESCRIPTORS: u64 = 200;
 
 impl Haproxy {
-    /// Maximum number of client connections at once that a process with this many descriptors can hold: each takes two. If none,
-    /// the limit of this process applies.
+    /// Maximum number of client connections at once that a process with this many descriptors can hold: each takes two descriptors. If
+    /// `descriptors` is none, the limit of this process applies.
     pub(crate) fn most_connections(descriptors: Option<u64>) -> u32 {
         let descriptors = descriptors.or(getrlimit(Resource::Nofile).maximum).unwrap_or(1 << 20);
         u32::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS) / 2).unwrap_or(u32::MAX)
@@ -36,7 +36,7 @@ impl Haproxy {
         Self::KEYS
     }
 
-    /// The abstract socket of its statistics, in its host's network. The name is that of its process.
+    /// The name of the abstract socket of its statistics, in its host's network; it contains the name of its process.
     pub fn statistics_socket(process: &str) -> String {
         format!("proofload-{process}")
     }

@@ -98,7 +98,7 @@ impl AnswerWriter {
             | Refusal::MaybeStored(_)
             | Refusal::Stopping => {
                 let body = b"500 Internal Server Error\nbuffer space has too many data\n";
-                // Like receipts, only for clients that know them.
+                // Only clients that name a level know this header, as with receipts.
                 let include_maybe = context.names_level && refusal.may_be_stored();
                 let maybe = [(AnswerReceipt::MAYBE_STORED_HEADER, "maybe")];
                 let fields = if include_maybe { &maybe[..] } else { &[] };

@@ -1,7 +1,7 @@
 //! A thread beside each loop reads and renders large bodies, so that they do not hold up the loop's other clients.
 //!
-//! The thread is pinned as its loop is. A waiting body counts in the budget. Its lines go to the storage in pieces, a
-//! few at a time, because a single large write would delay the lines of other requests.
+//! The thread has the same processor affinity as its loop. Waiting bodies count towards the budget. Their lines go to
+//! the storage in pieces, a few at a time, because a single large write would delay the lines of other requests.
 
 use std::{
     collections::VecDeque,
@@ -55,7 +55,7 @@ pub(super) struct Job<'a> {
     /// The time of events that carry none.
     pub now: EventTime,
     pub now_ns: u64,
-    /// Set when the client was answered that the body was not read in time.
+    /// Set once the client was refused because its body was not read in time.
     pub cancelled: Arc<AtomicBool>,
 }
 
@@ -142,7 +142,7 @@ impl BodyReader<'_> {
         let (result, pieces) = if job.cancelled.load(Ordering::Relaxed) {
             (Err(Refusal::NotReadInTime), VecDeque::new())
         } else {
-            // A panic costs this client its answer, and leaves the loop's other clients alone.
+            // A panic must fail only this request, not the loop's other clients.
             let read = catch_unwind(AssertUnwindSafe(|| read(self.shared, &mut self.renderer, job)));
             read.unwrap_or_else(|_| {
                 self.renderer = Renderer::new(&self.shared.config);
@@ -150,7 +150,7 @@ impl BodyReader<'_> {
             })
         };
         self.read.send(ReadBody { request, connection, result, pieces }).map_err(drop)?;
-        // Cannot fail: the counter would have to reach 2^64 unread.
+        // Fails only if the counter overflows, after 2^64 writes without a read.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         Ok(())
     }
@@ -166,7 +166,7 @@ fn read<'a>(
     let mut data = Vec::new();
     renderer.now = Some(now);
     let result = prepare(shared, renderer, &mut incoming, connection, now_ns, &mut data);
-    // Freeing a large body takes time too: here it does not hold up the loop.
+    // Freed here, because freeing a large body would delay the loop.
     drop(incoming);
     let runs = std::mem::take(&mut renderer.runs);
     let pieces = if result.is_ok() { split_into_pieces(data, runs) } else { VecDeque::new() };
@@ -180,7 +180,7 @@ fn split_into_pieces(mut data: Vec<u8>, mut runs: Vec<Run>) -> VecDeque<Piece> {
     while let Some(last) = runs.last() {
         let end = last.range.end;
         let fits = |run: &Run| end - run.range.start <= PIECE_BYTES;
-        // A line may be longer than a piece.
+        // At least one run: a single line may be longer than a piece.
         let first = runs.iter().rposition(|run| !fits(run)).map_or(0, |at| at + 1).min(runs.len() - 1);
         let mut piece_runs = runs.split_off(first);
         let start = piece_runs[0].range.start;

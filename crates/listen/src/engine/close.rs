@@ -10,12 +10,12 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Minimum number of bytes to discard before a client that goes on sending is reset, which can cost it the answer.
+/// Minimum number of discarded bytes before a client that keeps sending is reset. The reset can destroy the answer.
 const LINGER_BYTES: u64 = 1 << 20;
 
 impl<'a> Engine<'a> {
-    /// Closes with a FIN. Closing a socket with unread bytes would send a reset, which can destroy the answer on its
-    /// way; so the rest is read first (RFC 9112, 9.6).
+    /// Closes with a FIN after reading the rest of the input: closing a socket with unread bytes would send a reset,
+    /// which can destroy the answer in transit (RFC 9112, 9.6).
     pub(super) fn close(&mut self, connection: &mut Connection<'a>) -> Step {
         let more_may_come = connection.readable
             || connection.unparsed.is_some()
@@ -98,7 +98,7 @@ impl<'a> Engine<'a> {
             Wait::Request | Wait::Client | Wait::Linger => return NextStep::Close,
             Wait::Head => Refusal::SlowHead,
             Wait::Body => Refusal::SlowBody,
-            // The body reader is late; this says nothing about the disk.
+            // The body reader is late, not the disk.
             Wait::Storage if self.pending.cancel_reading(connection.pending) => Refusal::NotReadInTime,
             Wait::Storage => {
                 if self.pending.find(connection.pending).is_some() {

@@ -41,13 +41,13 @@ const TURNS: u32 = 2;
 /// The action after a step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The next step at once.
+    /// Take the next step now.
     Continue,
-    /// The next step, after other connections had their turn.
+    /// Take the next step after other connections had their turn.
     Yield,
-    /// Waiting for the kernel, the storage or a timer.
+    /// Wait for the kernel, the storage or a timer.
     Wait,
-    /// The connection is to be closed.
+    /// Close the connection.
     Close,
 }
 
@@ -67,12 +67,12 @@ pub(crate) struct Engine<'a> {
     events_read: usize,
     /// Passes large bodies to the body reader.
     body_reader_queue: BodyReaderQueue<'a>,
-    /// Pieces of large requests to be submitted, each with its request and level.
+    /// Pieces of large requests that are not submitted yet, each with its request and level.
     pieces: VecDeque<(Token, Level, Piece)>,
     pending: PendingTable<'a>,
-    /// Requests of this round to be answered as soon as their lines are submitted.
+    /// Requests of this round that are answered once their lines are submitted.
     accepted: Vec<Token>,
-    /// Reused for later requests.
+    /// Finished requests whose buffers later requests reuse.
     #[expect(clippy::vec_box, reason = "they go to connections and come back as they are, without a copy")]
     spare: Vec<Box<IncomingRequest<'a>>>,
     buffer: Vec<u8>,
@@ -80,7 +80,7 @@ pub(crate) struct Engine<'a> {
     out: Vec<u8>,
     /// Buffer for the value of an answer's receipts.
     receipts: Vec<u8>,
-    /// The last `Date`, and the second since 1970 to which it belongs.
+    /// The last `Date`, preceded by its second since 1970.
     date: (i64, String),
 }
 

@@ -44,7 +44,7 @@ pub(super) fn prepare<'a>(
         },
     };
     let start = data.len();
-    // The body's reservation passes to its lines.
+    // The lines take over the body's reservation.
     let mut reservation = std::mem::replace(&mut incoming.reservation, shared.budget.reservation());
     let earlier = claim.as_ref().and_then(Claim::earlier);
     if let Some(part) = earlier {

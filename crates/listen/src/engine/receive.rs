@@ -36,8 +36,8 @@ impl<'a> Engine<'a> {
         let step = match connection.stream.recv(&mut buffer) {
             Ok(0) => Step::Close,
             Ok(received) => {
-                // A partly filled buffer means that the socket is empty, and epoll will report more bytes. The end of
-                // the stream was reported already if the peer has closed.
+                // A partly filled buffer means that the socket is empty, and epoll reports later bytes. It has already
+                // reported the end of the stream if the peer has closed.
                 let emptied = received < buffer.len() && connection.stream.is_plain();
                 connection.readable = !emptied || connection.peer_closed;
                 self.counters.received_bytes.add(received as u64);
@@ -134,7 +134,7 @@ impl<'a> Engine<'a> {
             return self.refuse_early(connection);
         }
         if std::mem::take(&mut incoming.expects_continue) {
-            // The send buffer has room for these bytes: the previous answer was taken.
+            // The send buffer has room for these bytes, because it has taken the whole previous answer.
             return match connection.stream.send(b"HTTP/1.1 100 Continue\r\n\r\n") {
                 Ok(25) => Step::Continue,
                 _ => Step::Close,
@@ -166,7 +166,7 @@ impl<'a> Engine<'a> {
             self.recycle(incoming);
         }
         context.close = true;
-        // The end of a malformed request is unknown: more of it may be here or arrive later.
+        // The end of a malformed request is unknown, so the socket may still hold or receive more of it.
         connection.readable = true;
         self.answer(connection, &reply, &context)
     }

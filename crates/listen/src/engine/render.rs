@@ -199,7 +199,7 @@ impl RequestLines<'_, '_, '_> {
         }
     }
 
-    /// Makes the last run the one of the record's segment.
+    /// Ensures that the last run belongs to the record's segment.
     #[inline]
     fn select_run(&mut self, record: &Record<'_>, time: EventTime) -> Result<(), Refusal> {
         let last = self.runs.last();
@@ -243,8 +243,8 @@ fn system_time() -> EventTime {
     EventTime { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
 }
 
-/// Writes an object with extra members. An extra member replaces a member of the same name, which a client may have
-/// forged; the others are appended.
+/// Writes an object with extra members. An extra member replaces the object's member of the same name, because a client
+/// may have forged that one. The other extra members are appended.
 fn write_with_members(object: &str, extra_members: &str, by_name: &HashMap<&str, &str>, line: &mut String) {
     let mut replaced = HashSet::new();
     line.clear();
@@ -373,7 +373,7 @@ mod tests {
         let budget = Budget::new(1 << 20);
         let mut incoming = IncomingRequest::new(budget.reservation());
         incoming.kind = events::Kind::Raw;
-        // Text that looks like JSON is text here.
+        // In a text body, a line that looks like JSON stays text.
         incoming.body = b"one\n{\"a\":1}\n".to_vec();
         let mut renderer = Renderer::new(&config);
         renderer.render(&store, &incoming, None, &mut budget.reservation(), &mut Vec::new()).unwrap();

@@ -94,7 +94,8 @@ impl<'a> Engine<'a> {
             Ok(false) => return Step::Wait,
             Err(_) => return Step::Close,
         }
-        // An answer written before the stop did not say that it was the last.
+        // An answer written before the stop lacks `Connection: close`, so the client may have sent
+        // another request.
         if connection.close || (self.is_stopping() && !connection.check_for_more()) {
             return self.close(connection);
         }

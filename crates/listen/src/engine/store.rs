@@ -22,10 +22,12 @@ use crate::{
 
 /// The lines of a round are submitted early once they have this size.
 const BATCH_BYTES: usize = 1 << 20;
-/// Maximum size of pieces that wait to be written, unless one piece alone is larger: lines of other requests are
-/// written behind them. Pieces that only wait for a sync do not count, because they delay no answer.
+/// Maximum size of submitted pieces that are not written yet; a single piece may be larger. Limited, because lines of
+/// other requests are written after them. Pieces that only wait for a sync do not count, because they delay no other
+/// answer.
 const MAX_QUEUED_PIECE_BYTES: usize = 2 << 20;
-/// A piece with more files than this waits until all earlier pieces are written: each file is a write of its own.
+/// A piece with more files than this waits until all earlier pieces are written, because each file needs a separate
+/// write.
 const MAX_PIECE_FILES: usize = 8;
 
 impl<'a> Engine<'a> {
@@ -98,7 +100,7 @@ impl<'a> Engine<'a> {
         self.answer(connection, &Reply::Refused(Refusal::InternalError), &context)
     }
 
-    /// Whether the body reader is to read a body.
+    /// Whether the body reader must read a body.
     #[inline]
     pub(super) fn needs_body_reader(
         &self,
@@ -190,7 +192,7 @@ impl<'a> Engine<'a> {
         self.port.submit_in_bulk(Batch { data: piece.data, parts });
     }
 
-    /// Submits all pieces that are left; their results are not read any more.
+    /// Submits all pieces that are left. Nothing reads their results any more.
     pub(crate) fn hand_over_all_pieces(&mut self) {
         while !self.pieces.is_empty() {
             self.hand_over_piece();
@@ -359,8 +361,8 @@ impl<'a> Engine<'a> {
         step
     }
 
-    /// The context of an answer that is sent later than its request was read: in a stopping listener it closes the
-    /// connection, unless another request has arrived.
+    /// The current context of a delayed answer: if the listener is stopping, the answer closes the connection, unless
+    /// another request has arrived.
     #[inline]
     fn context_now(&self, mut context: AnswerContext, connection: &mut Connection<'a>) -> AnswerContext {
         context.close |= self.is_stopping() && !connection.check_for_more();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{mistakes::Mistakes, section::Section, syntax::Directive, values};
 
-/// The slice of time if `timekey` is not given: a day.
+/// Default of `timekey`: a day.
 const DEFAULT_TIMEKEY: Duration = Duration::from_secs(86_400);
 /// The slices that time placeholders can express: a second, a minute, an hour, a day.
 const TIMEKEYS: [Duration; 4] =

@@ -32,7 +32,7 @@ pub(super) fn read(
     if let Some(transport) = section.child("transport") {
         config.tls = tls(transport, section.mistakes);
     }
-    // The spelling of Fluentd 0.12 for `<parse>`.
+    // Fluentd 0.12 has `format` instead of `<parse>`.
     let old = section.read("format", |format| match format {
         "json" => Ok(()),
         _ => Err(format!("'{format}' is not known here (known: json)")),

@@ -1,8 +1,8 @@
 //! Imports the configurations of other programs.
 //!
-//! [`fluentd`] imports a `fluentd.conf` with one `http` source and one `file` output. A parameter without effect here
-//! is noted. Everything else that cannot be obeyed is a mistake, because users rely on settings that are ignored
-//! silently. The mapping is in `docs/listen.md`.
+//! [`fluentd`] imports a `fluentd.conf` with one `http` source and one `file` output. A parameter that has no effect
+//! here gets a note. Any other parameter that cannot be applied is a mistake, because ignoring it silently would
+//! mislead the user. The mapping is in `docs/listen.md`.
 
 mod chunks;
 mod input;

@@ -126,7 +126,7 @@ impl<'d, 'm, 't> Section<'d, 'm, 't> {
         }
     }
 
-    /// Refuses everything that was not asked for.
+    /// Refuses all parameters and child directives that nothing has read.
     pub(super) fn finish(self) {
         let inside = &self.directive.name;
         for parameter in &self.directive.parameters {

@@ -7,7 +7,7 @@ use super::mistakes::Mistakes;
 /// Maximum nesting of directives; real files have three levels.
 const MAX_DEPTH: usize = 16;
 
-/// Directives that stand in the file itself.
+/// Directives at the top level of a file.
 const OUTER: [&str; 4] = ["source", "match", "filter", "system"];
 
 /// `<name argument> … </name>`, or the whole file.
@@ -58,7 +58,7 @@ pub(super) fn parse(text: &str, mistakes: &mut Mistakes<'_>) -> Directive {
     while open.len() > 1 {
         let mut last = open.pop().expect("there is more than one");
         parser.mistakes.add(last.at, format!("<{0}> is never closed: </{0}> is missing", last.name));
-        // Directives that stand in the file itself are not nested, but follow this one.
+        // A top-level directive inside this one follows it instead, because it cannot be nested.
         let (behind, within) =
             last.children.into_iter().partition(|inner| OUTER.contains(&inner.name.as_str()));
         last.children = within;

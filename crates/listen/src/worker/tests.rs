@@ -183,7 +183,7 @@ fn an_idle_connection_is_kept_as_long_as_it_may_be() {
 #[test]
 fn the_rest_of_a_refused_body_is_discarded_from_the_close_on() {
     with_worker(|worker, client| {
-        // This time is longer than a closed connection is drained.
+        // Longer than the time for which a closed connection is drained.
         let closed_ns = let_in(worker) + 5_000 * MS;
         let refused = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
         take_at(closed_ns, worker, &client, [&post_json("/a", "", b"x")[..], refused].concat());

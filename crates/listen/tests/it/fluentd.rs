@@ -1,4 +1,4 @@
-//! Answers and lines as Fluentd's `in_http` and `out_file` give them, byte for byte.
+//! Answers and lines equal those of Fluentd's `in_http` and `out_file`, byte for byte.
 
 use listen::{Compat, RequestFields};
 use testing::http::post_json;
@@ -37,7 +37,7 @@ fn a_success_is_88_bytes() {
     assert_eq!(client.post("/a//b/", EVENT).whole(), OK);
     let ndjson = "Content-Type: application/x-ndjson\r\n";
     assert_eq!(client.post_with("/a/b", ndjson, "{\"b\":1}\n{\"b\":2}\n").whole(), OK);
-    // Nothing is stored of a body that cannot be stored whole.
+    // A body that cannot be stored completely is not stored at all.
     for (headers, body) in
         [("", "{\"a\":"), ("", "[1,{\"a\":1}]"), ("", "{}\n{}"), (ndjson, "{}\nx\n"), (ndjson, "{}\n\n{}")]
     {
@@ -88,11 +88,11 @@ fn what_fluentd_refuses_is_refused_in_its_words() {
         assert_eq!(client.answer().whole(), expected, "{}", String::from_utf8_lossy(request));
         assert!(client.is_closed());
     }
-    // No HTTP is closed without a word.
+    // Bytes that are not HTTP close the connection without an answer.
     let mut client = testbed.connect();
     client.send("nonsense\r\n\r\n");
     assert!(client.is_closed());
-    // Every method but GET and OPTIONS posts.
+    // Every method except GET and OPTIONS posts.
     let mut client = testbed.connect();
     client.send("DELETE /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"d\":1}");
     assert_eq!(client.answer().whole(), OK);
@@ -181,7 +181,7 @@ fn records_get_what_the_request_says() {
     assert_eq!(stored, expected);
 }
 
-/// As Fluentd 1.16.11 has stored them.
+/// The expected lines are those that Fluentd 1.16.11 stored.
 #[test]
 fn what_comes_twice_and_what_a_client_has_forged_is_as_in_fluentd() {
     let testbed = Testbed::with(|config| {

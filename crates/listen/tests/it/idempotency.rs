@@ -1,11 +1,11 @@
-//! Requests repeated under the same key.
+//! Requests repeated with the same key.
 
 use listen::{Compat, Config, Level};
 use testing::{http::post_json, until};
 
 use crate::testbed::Testbed;
 
-/// Events have a folder by their `kind`.
+/// Stores events in folders by their `kind`.
 fn by_kind(config: &mut Config) {
     let template = format!("{}/${{tag}}-${{kind}}/e", config.store.template.folder().display());
     config.store.template = template.parse().unwrap();
@@ -80,7 +80,7 @@ fn repeats_at_the_same_time_are_stored_once() {
 #[test]
 fn a_repeat_of_what_was_stored_in_part_stores_the_rest() {
     let testbed = Testbed::with(by_kind);
-    // Where a file is no folder can be made.
+    // A file with the folder's name prevents the creation of the folder.
     let obstacle = testbed.folder().join("a-y");
     std::fs::write(&obstacle, "").unwrap();
     let line = |kind: &str| format!("{{\"kind\":\"{kind}\"}}\n");
@@ -117,7 +117,7 @@ fn the_rest_of_what_was_stored_in_part_is_as_the_first_request_would_have_made_i
     });
     let obstacle = testbed.folder().join("a-y");
     std::fs::write(&obstacle, "").unwrap();
-    // 1.5 MiB of each kind with the headers of the first, in two pieces; with those of a repeat in one or in three.
+    // 1.5 MiB of each kind: two pieces with the headers of the first request, one or three with those of a repeat.
     let line = |number: usize| format!("{{\"kind\":\"{}\",\"n\":{number}}}\n", ["x", "y"][number / 5_000]);
     let body: String = (0..10_000).map(line).collect();
     let post = |name: &str, value: usize| {

@@ -1,4 +1,4 @@
-//! When a request is answered, and where its receipt says that its events lie.
+//! The time of an answer by level, and the positions in its receipt.
 
 use std::collections::HashSet;
 
@@ -105,14 +105,14 @@ fn what_is_stored_in_part_is_told_so() {
         let template = format!("{}/${{tag}}-${{kind}}/e", config.store.template.folder().display());
         config.store.template = template.parse().unwrap();
     });
-    // Where a file is no folder can be made.
+    // A file with the folder's name prevents the creation of the folder.
     std::fs::write(testbed.folder().join("a-y"), "").unwrap();
     let mut client = testbed.connect();
     let answer = client.post("/a", "{\"kind\":\"x\"}\n{\"kind\":\"y\"}");
     assert_eq!((answer.status, answer.header("proofload-stored")), (500, Some("maybe")), "{answer:?}");
     assert_eq!(answer.json()["reason"].as_str(), Some("stored_in_part"));
     assert_eq!(testbed.stored("a-x/e"), "{\"kind\":\"x\"}\n");
-    // Nothing of this one is stored.
+    // No event of this request is stored.
     let answer = client.post("/a", "{\"kind\":\"y\"}");
     assert_eq!((answer.status, answer.header("proofload-stored")), (500, None), "{answer:?}");
 }

@@ -1,4 +1,4 @@
-//! What is asked and what is answered.
+//! Requests and their answers.
 
 use std::{io::Write, net::Shutdown};
 
@@ -43,7 +43,7 @@ fn a_mistake_is_named_with_its_place_and_nothing_is_stored() {
     assert_eq!((error["line"].as_u64(), error["column"].as_u64()), (Some(2), Some(6)), "{error}");
     assert_eq!(client.post("/a", "7").status, 400);
     assert_eq!(client.post("/a", "").status, 400);
-    // The connection goes on.
+    // The connection stays open.
     assert_eq!(client.post("/a", EVENT).status, 204);
     assert_eq!(testbed.stored("a"), format!("{EVENT}\n"));
 }
@@ -98,7 +98,7 @@ fn lists_have_empty_elements_and_what_can_count_once_comes_once() {
         let mut client = testbed.connect();
         client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\n{fields}Content-Length: 2\r\n\r\n{{}}"));
         let answer = client.answer();
-        // An expectation of a body that has come needs no interim answer, but may get one.
+        // An interim answer is allowed but not required if the body has already arrived.
         if answer.status == 100 { client.answer().status } else { answer.status }
     };
     for sound in [
@@ -121,7 +121,7 @@ fn lists_have_empty_elements_and_what_can_count_once_comes_once() {
         assert_eq!(answer.status, 400, "{name}");
         assert!(answer.json()["error"].as_str().is_some_and(|why| why.contains(name)), "{answer:?}");
     }
-    // Some name their coding as a list of one.
+    // Some clients send the coding as a list with one element.
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(b"{}").unwrap();
     let gzip = gzip.finish().unwrap();
@@ -282,7 +282,7 @@ fn a_path_names_the_tag() {
         assert_eq!(client.post(path, "{}").status, 204, "{path}");
     }
     assert_eq!(testbed.stored("p.a.b"), "{}\n".repeat(4));
-    // Whatever a tag is, it names a file in the folder.
+    // Whatever its tag, an event is stored in a file inside the folder.
     assert_eq!(client.post("/..%2f..%2fx", "{}").status, 204);
     assert!(!testbed.folder().parent().unwrap().join("x.log").exists());
 }
@@ -325,7 +325,7 @@ fn answers_carry_a_date_if_asked_to() {
 fn answers_that_are_not_taken_do_not_stop_others() {
     let testbed = Testbed::start();
     let mut deaf = testbed.connect();
-    // More answers than the buffers of both kernels hold.
+    // More answers than fit into both kernels' buffers.
     let bytes = post_json("/a", "Proofload-Ack: accepted\r\n", b"x").repeat(2_000);
     deaf.socket.set_nonblocking(true).unwrap();
     let mut before = 0;

@@ -1,4 +1,4 @@
-//! A listener under test with a folder of its own.
+//! A listener under test with its own folder.
 
 use std::{net::SocketAddr, path::Path, thread::JoinHandle, time::Duration};
 
@@ -9,13 +9,13 @@ use testing::{http::Client, unread_bytes, until};
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// Stores by tag below that folder, times in UTC, however slow the disk is.
+/// Stores by tag below the folder, with times in UTC and with time limits for a slow disk.
 pub(crate) fn store(folder: &Path) -> segments::Config {
     let template = format!("{}/${{tag}}", folder.display()).parse().unwrap();
     segments::Config { utc: true, descriptor_wait: LONG, close_wait: LONG, ..segments::Config::new(template) }
 }
 
-/// A listener that runs.
+/// A running listener.
 pub(crate) struct Testbed {
     pub address: SocketAddr,
     pub admin: Option<SocketAddr>,
@@ -61,12 +61,12 @@ impl Testbed {
         Client::connect(self.address).unwrap()
     }
 
-    /// Waits until it has read all that was sent.
+    /// Waits until the listener has read all sent bytes.
     pub(crate) fn has_read(&self) {
         until("all is read", || unread_bytes(self.address).iter().all(|&bytes| bytes == 0));
     }
 
-    /// Waits until nothing of the budget is used: an answer may come just before what its request had is given back.
+    /// Waits until the budget is unused: an answer may arrive just before its request releases its reservation.
     pub(crate) fn has_free_budget(&self) {
         until("the budget is free", || self.handle.statistics().budget_used_bytes == 0);
     }
@@ -75,12 +75,12 @@ impl Testbed {
         self.folder.as_ref().expect("only taken when it stops").path()
     }
 
-    /// What is stored of a tag.
+    /// The stored lines of a tag.
     pub(crate) fn stored(&self, tag: &str) -> String {
         std::fs::read_to_string(self.folder().join(format!("{tag}.log"))).unwrap_or_default()
     }
 
-    /// Stops it; the report, and the folder for what is left there.
+    /// Stops the listener; returns the report, and the folder with the remaining files.
     pub(crate) fn stop(mut self) -> (Report, TempDir) {
         let report = self.join().expect("it ran");
         (report, self.folder.take().expect("only taken here"))

@@ -30,7 +30,7 @@ impl Backoff {
         Self { rng: Pcg64Mcg::seed_from_u64(seed ^ 0x7265_7472_6965_7321) }
     }
 
-    /// Time to wait before retry `n` (from 1), in nanoseconds. It is at least what the receiver asks for, up to
+    /// Time to wait before retry `n` (from 1), in nanoseconds: at least the time that the receiver asks for, at most
     /// `MAX_WAIT_NS`.
     pub(super) fn wait_ns(&mut self, n: u8, retry_after_s: Option<u32>) -> u64 {
         let doublings = u32::from(n.saturating_sub(1)).min(20);
@@ -41,8 +41,8 @@ impl Backoff {
     }
 }
 
-/// Whether a retry may succeed: after an error of the connection, a timeout, or a transient status. An answer that is not
-/// HTTP stays wrong, and so does a request that is refused as wrong. `has_key`: the request has an idempotency key.
+/// Whether a retry may succeed: after a connection error, a timeout, or a transient status. It cannot help if the answer is not
+/// HTTP or the request is refused as wrong. `has_key`: the request has an idempotency key.
 pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool) -> bool {
     match class {
         ErrorClass::Status => {
@@ -90,7 +90,7 @@ pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool
     }
 }
 
-/// Whether the events may be stored although an answer has this status, which is no success.
+/// Whether the receiver may have stored the events although this status is no success.
 pub(super) fn may_be_stored(status: u16, has_key: bool) -> bool {
     GATEWAY.contains(&status) || (has_key && status == KEY_IN_USE)
 }

@@ -1,4 +1,4 @@
-//! The ledger, which keeps the outcome of every event, and the file of receipts that it is written to.
+//! The ledger, which keeps the outcome of every event, and the file of receipts to which it is written.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use record::{
 pub(super) struct OutcomeRuns {
     runs: Vec<Run>,
     events: u32,
-    /// The client sent more events than there are numbers, so that the runs are incomplete.
+    /// The client sent more events than can be numbered, so the runs are incomplete.
     is_full: bool,
 }
 
@@ -64,7 +64,7 @@ impl OutcomeRuns {
     }
 }
 
-/// A bounded, evenly spread sample of locations: every n-th; n doubles whenever the sample is full.
+/// A bounded, evenly spread sample of locations: every n-th one; n doubles whenever the sample is full.
 #[derive(Debug)]
 pub(super) struct LocationSample {
     max_length: usize,
@@ -115,7 +115,7 @@ impl LocationSample {
 pub(crate) struct Ledger {
     first_client: u32,
     clients: Vec<OutcomeRuns>,
-    /// Sampled locations at which the receiver says that it stored events.
+    /// Sampled locations of stored events, as the receiver reported them.
     pub(super) locations: Vec<StoredAt>,
 }
 
@@ -131,7 +131,7 @@ impl Ledger {
         numbered.flat_map(|(client, runs)| runs.lines(client))
     }
 
-    /// The first client that sent more events than there are numbers.
+    /// The first client that sent more events than can be numbered.
     fn full_client(&self) -> Option<u32> {
         let mut numbered = (self.first_client..).zip(&self.clients);
         numbered.find(|(_, runs)| runs.is_full).map(|(client, _)| client)
@@ -160,7 +160,7 @@ impl ReceiptFile {
 
     /// Removes the file, because nothing was sent.
     pub(crate) fn discard(self) {
-        // A file that stays is reported to the next run as one of another run.
+        // If the file remains, the next run reports it as a receipt of another run.
         let _ = fs::remove_file(&self.path);
     }
 
@@ -197,7 +197,7 @@ impl ReceiptFile {
     }
 }
 
-/// Checks that a folder holds no receipts, of whichever worker: receipts of two runs would be read as one. Files of `run`
+/// Checks that a folder has no receipts of any worker, because receipts of two runs would be read as one run. Files of `run`
 /// are allowed.
 ///
 /// # Errors
@@ -219,7 +219,7 @@ pub(super) fn check_folder(folder: &Path, run: Option<RunId>) -> io::Result<()> 
     Ok(())
 }
 
-/// Whether a file of receipts may belong to this run. A file without a header may: its worker is just creating it.
+/// Whether a file of receipts may belong to this run. A file without a header may, because its worker may be about to write it.
 fn may_belong_to(path: &Path, run: RunId) -> bool {
     let mut first = Vec::new();
     let read = File::open(path).and_then(|file| BufReader::new(file).read_until(b'\n', &mut first));

@@ -1,4 +1,4 @@
-//! The same request, again and again.
+//! One request, sent repeatedly.
 
 use http1::{Error, Fed, HeadCache, Response, ResponseReader};
 use record::{ErrorClass, StatusSet};

@@ -29,22 +29,22 @@ pub struct Scripted {
     log: Option<LogSender>,
     /// Completed requests, of which every n-th is logged.
     completed: u64,
-    /// Nanoseconds from the wire's clock to the time since 1970.
+    /// Offset from the wire's clock to the time since 1970, in nanoseconds.
     to_unix_ns: i128,
 }
 
 #[derive(Debug)]
 struct ScriptedUser {
     user: User,
-    /// The request that is sent, or was sent last.
+    /// The request that is being sent, or was sent last.
     bytes: Vec<u8>,
     in_iteration: bool,
-    /// This side's address of its last connection, for the log.
+    /// The local address of the last connection, for the log.
     connection: Option<SocketAddr>,
 }
 
 impl Scripted {
-    /// Logs a request that ended at `ended_ns`, or not before the trial ended.
+    /// Logs a request that ended at `ended_ns`; `None` if the trial ended first.
     fn write_down(
         &mut self,
         slot: SlotId,
@@ -86,7 +86,7 @@ impl Scripted {
     }
 }
 
-/// Nanoseconds from the monotonic clock to the time since 1970, by the closest of some pairs of readings.
+/// Offset from the monotonic clock to the time since 1970, in nanoseconds: the most precise of several pairs of readings.
 fn to_unix_ns() -> i128 {
     let readings = (0..8).map(|_| {
         let before_ns = clock::monotonic_ns();
@@ -132,7 +132,7 @@ impl Exchange for Scripted {
         self.state.set_now(self.to_unix_ns + i128::from(now_ns));
         let scripted = &mut self.users[slot as usize];
         if !scripted.in_iteration {
-            // The caller that claims the iteration has asked `has_more`.
+            // The caller has asked `has_more` before it claimed the iteration.
             let _ = scripted.user.begin(&self.script, &mut self.state);
             scripted.in_iteration = true;
             self.result.iterations.begun += 1;
@@ -195,7 +195,7 @@ impl Exchange for Scripted {
 
     fn failed(&mut self, slot: SlotId, request: &InFlight, class: ErrorClass, now_ns: u64) -> Option<u64> {
         self.users[slot as usize].user.failed(&self.script);
-        // The log follows the recorder: an attempt that this machine could not send is not a request.
+        // As in the recorder, an attempt that this machine could not send is not a request.
         if class.origin() == Origin::Local && request.sent_ns == 0 {
             return None;
         }

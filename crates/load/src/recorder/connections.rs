@@ -6,7 +6,7 @@ use super::Recorder;
 use crate::wire::Agreed;
 
 impl Recorder {
-    /// Counts a connection attempt that ended and had begun while requests may have been delayed.
+    /// Counts a connection attempt that has ended, if it began while absences might delay requests.
     pub(crate) fn connect_delayed(&mut self) {
         self.result.http.counts.connects_delayed += 1;
     }
@@ -20,7 +20,7 @@ impl Recorder {
         self.result.http.counts.connections_peak = self.result.http.counts.connections_peak.max(self.open);
     }
 
-    /// Records that an open connection was closed.
+    /// Records the closing of an open connection.
     pub(crate) fn disconnected(&mut self) {
         self.open -= 1;
     }

@@ -1,4 +1,4 @@
-//! Whether a load has already missed every goal that it is run for.
+//! Finds out whether a load has already missed every goal of its trial.
 
 use record::{ErrorClass, HttpPlan, Origin};
 
@@ -9,9 +9,9 @@ use crate::absence::MIN_ABSENCE_NS;
 #[derive(Debug)]
 pub(super) struct Loss {
     lost: u64,
-    /// More than any goal of the trial allows all workers together to lose; `u64::MAX` without goals.
+    /// At least the largest loss that any goal of the trial allows all workers together; `u64::MAX` without goals.
     allowed: u64,
-    /// The largest bound of any goal on a time, in nanoseconds.
+    /// The largest time bound of any goal, in nanoseconds.
     longest_ns: u64,
 }
 
@@ -25,7 +25,7 @@ impl Loss {
 
     const NONE: Self = Self { lost: 0, allowed: u64::MAX, longest_ns: u64::MAX };
 
-    /// Counts an answer that came later than any goal allows, whatever the generator's share of it.
+    /// Counts an answer as lost if it came later than any goal allows, even without the generator's share of its time.
     pub(super) fn answered(&mut self, response_ns: u64, own_ns: u64) {
         self.lost += u64::from(response_ns.saturating_sub(own_ns) > self.longest_ns);
     }
@@ -41,7 +41,7 @@ impl Loss {
 }
 
 impl Recorder {
-    /// Whether every goal is missed, whatever the rest of the load does.
+    /// Whether the load has lost so many requests that it misses every goal, even if the rest succeeds.
     #[inline]
     pub(crate) fn has_missed_all_goals(&self) -> bool {
         self.loss.is_beyond()

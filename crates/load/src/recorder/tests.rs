@@ -11,7 +11,7 @@ const REQUEST: InFlight = InFlight {
     own_service_ns: 0,
 };
 
-/// A recorder of a trial that starts at 1,000 ns, and what receives its ticks.
+/// A recorder of a trial that starts at 1,000 ns, and the receiver of its ticks.
 fn recorder() -> (Recorder, mpsc::Receiver<Tick>) {
     let ((ticks, received), (_, spare)) = (mpsc::channel(), mpsc::channel());
     let mut recorder = Recorder::new(5, ticks, spare, &testing::open(1_000.0, 10, 10));

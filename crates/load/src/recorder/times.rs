@@ -1,21 +1,21 @@
-//! The points in time that are kept of a request.
+//! The points in time that are recorded for a request.
 
 use record::ErrorClass;
 
 /// A request between its assignment to a connection and its end.
 #[derive(Debug, Clone, Copy)]
 pub struct InFlight {
-    /// When the plan wanted it sent.
+    /// When the request was due by the plan.
     pub intended_ns: u64,
     /// When it was assigned to a connection.
     pub started_ns: u64,
     /// When its first byte was sent; 0 before that.
     pub sent_ns: u64,
-    /// Upper bound of the generator's share of its response time: it, or requests sent with it, left late.
+    /// Upper bound of the generator's share of the response time: the request, or other requests sent with it, left late.
     pub own_ns: u64,
-    /// The part of `own_ns` that may be in its service time: a queue of late requests in the target.
+    /// The part of `own_ns` that may be in the service time, because late requests queued in the target.
     pub own_queue_ns: u64,
-    /// Upper bound of the generator's further share of its service time.
+    /// Upper bound of the generator's further share of the service time.
     pub own_service_ns: u64,
 }
 
@@ -24,7 +24,7 @@ pub struct InFlight {
 pub struct ReceiveTime {
     /// When the kernel received the last byte; when it was read if the kernel's time is unknown.
     pub received_ns: u64,
-    /// By how much the true time may be earlier.
+    /// Largest time by which the answer may have arrived earlier.
     pub uncertainty_ns: u64,
     /// When the last byte was read.
     pub read_ns: u64,
@@ -33,7 +33,7 @@ pub struct ReceiveTime {
 /// A failed request that waits for its retry.
 #[derive(Debug, Clone, Copy)]
 pub struct PendingRetry {
-    /// When the plan wanted the first attempt sent.
+    /// When the first attempt was due by the plan.
     pub intended_ns: u64,
     /// When the retry is due.
     pub due_ns: u64,
@@ -41,6 +41,7 @@ pub struct PendingRetry {
     pub class: ErrorClass,
     /// Whether any byte of the last attempt was sent.
     pub was_sent: bool,
-    /// Upper bound of the generator's share of the time so far. From `MIN_ABSENCE_NS` on, the failure may be its own, too.
+    /// Upper bound of the generator's share of the time so far. At `MIN_ABSENCE_NS` or more, the generator may also have caused the
+    /// failure.
     pub own_ns: u64,
 }

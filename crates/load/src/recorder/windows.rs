@@ -1,9 +1,10 @@
-//! Sound windows: stretches of a trial in which the generator was there and the load was the planned one, judged alone.
+//! Sound windows: periods of a trial without generator absences, under the planned load, which are evaluated separately.
 //!
-//! A request belongs to the window in which it was due. A window counts only if the generator was not away from its begin until a
-//! whole window after its end, which its last requests have for their answers; after an absence, the first window begins a window
-//! after the load has recovered. So absences alone choose windows, and never by how long their requests took. If an answer takes
-//! longer than that, windows are too short: all are dropped. Windows of twice the length are kept beside them, and take their place.
+//! A request belongs to the window in which it was due. A window counts only if no absence occurred from its start until one window
+//! length after its end; its last requests are answered in that time. After an absence, the first window starts one window length
+//! after the load has recovered. So only absences select windows, never the times of their requests. If an answer takes longer than
+//! a window length, the windows are too short and all are dropped. Windows of twice the length, which are recorded in parallel, then
+//! replace them.
 
 use std::collections::VecDeque;
 
@@ -11,17 +12,17 @@ use record::{Histogram, HttpPlan, LoadModel, SoundTime};
 
 use super::Recorder;
 
-/// Length of a window at first, in nanoseconds: short, so that enough of them lie between frequent absences.
+/// Initial length of a window, in nanoseconds: short, so that enough windows fit between frequent absences.
 const FIRST_LENGTH_NS: u64 = 10_000_000;
 /// The longest window, in nanoseconds.
 const MAX_LENGTH_NS: u64 = 1_000_000_000;
-/// A trial has at least as many windows.
+/// The length of windows is limited so that a trial has at least this many.
 const MIN_WINDOWS: u64 = 16;
 
-/// The windows of a load's only worker. Until it is away for the first time, they cost nothing: all of the trial is sound.
+/// The windows of a load's only worker. Until its first absence they cost nothing, because the whole trial is sound.
 #[derive(Debug)]
 pub(super) struct Windows {
-    /// Those of the shortest length that no answer has exceeded, and those of twice that length.
+    /// Windows of the shortest length that no answer has exceeded, and windows of twice that length.
     both: [OneLength; 2],
     max_length_ns: u64,
     /// The smaller `first_ns` of both.
@@ -34,11 +35,11 @@ pub(super) struct Windows {
 #[derive(Debug)]
 struct OneLength {
     length_ns: u64,
-    /// When the oldest open window begins, or the next one will; `u64::MAX` while none may.
+    /// Start of the oldest open window, or of the next window if none is open; `u64::MAX` during an absence and its recovery.
     first_ns: u64,
-    /// When the oldest open window is over, with the time for its answers; `u64::MAX` if there is none.
+    /// When the oldest open window has ended and the time for its answers is over; `u64::MAX` if no window is open.
     due_ns: u64,
-    /// Windows that are not over, one after the other.
+    /// Windows that are not over, in order of time.
     open: VecDeque<Window>,
     spare: Vec<Window>,
     sound: u64,
@@ -53,7 +54,7 @@ struct Window {
 }
 
 impl Window {
-    /// An empty window with the memory of this one.
+    /// An empty window that reuses the memory of this one.
     fn cleared(mut self) -> Self {
         self.times_ns.clear();
         Self { begun: 0, ended: 0, ..self }
@@ -61,7 +62,7 @@ impl Window {
 }
 
 impl Windows {
-    /// The windows of this plan's load. A load that changes with time, or is of several workers, has none.
+    /// The windows of this plan's load. A load that changes with time, or that has several workers, has no windows.
     pub(super) fn of(plan: &HttpPlan) -> Self {
         let is_steady = match &plan.load {
             LoadModel::Closed { ramp_up_ns, .. } => *ramp_up_ns == 0,
@@ -80,7 +81,7 @@ impl Windows {
         }
     }
 
-    /// Notes a request that was due at `intended_ns`.
+    /// Records the start of a request that was due at `intended_ns`.
     #[inline]
     pub(super) fn begun(&mut self, intended_ns: u64) {
         if self.has(intended_ns) {
@@ -88,7 +89,7 @@ impl Windows {
         }
     }
 
-    /// Notes the end of such a request, with its response time if it succeeded.
+    /// Records the end of a request that was due at `intended_ns`, with its response time if it succeeded.
     #[inline]
     pub(super) fn ended(&mut self, intended_ns: u64, response_ns: Option<u64>) {
         if self.has(intended_ns) {
@@ -102,7 +103,7 @@ impl Windows {
         intended_ns >= self.first_ns
     }
 
-    /// Counts the windows that are over by `now_ns`. `waiting_since_ns`: when the oldest request was due that was not begun.
+    /// Counts the windows that are over by `now_ns`. `waiting_since_ns`: when the oldest request that has not begun was due.
     #[inline(never)]
     pub(super) fn settle(&mut self, now_ns: u64, waiting_since_ns: Option<u64>) {
         while let Some(length_ns) =
@@ -113,7 +114,7 @@ impl Windows {
                 self.both.swap(0, 1);
                 self.both[1] = OneLength::of(2 * long);
             } else {
-                // An answer that exceeds the longer windows exceeds the shorter ones too.
+                // An answer that exceeds the longer windows also exceeds the shorter ones.
                 self.both = [2 * long, 4 * long].map(OneLength::of);
             }
             self.recovered(now_ns);
@@ -121,21 +122,21 @@ impl Windows {
         self.look();
     }
 
-    /// Drops the open windows: the generator was away. The next one begins once the load has recovered.
+    /// Drops the open windows after an absence. The next window starts once the load has recovered.
     #[inline(never)]
     pub(super) fn disturbed(&mut self) {
         self.both.iter_mut().for_each(OneLength::drop_open);
         self.look();
     }
 
-    /// The load has recovered from absences.
+    /// Starts windows again when the load has recovered from absences.
     pub(super) fn recovered(&mut self, now_ns: u64) {
         let may = |windows: &&mut OneLength| windows.length_ns <= self.max_length_ns;
         self.both.iter_mut().filter(may).for_each(|windows| windows.recovered(now_ns));
         self.look();
     }
 
-    /// The sound time; none if there is no window.
+    /// The sound time; `None` if no window counted.
     pub(super) fn total(self) -> Option<SoundTime> {
         let [OneLength { length_ns, sound, times, .. }, _] = self.both;
         let window_s = length_ns as f64 / 1e9;
@@ -182,7 +183,7 @@ impl OneLength {
         }
         let mut index = (intended_ns - self.first_ns) / self.length_ns;
         if self.open.is_empty() {
-            // Nothing was due in the windows before.
+            // No request was due in the skipped windows, so they are sound.
             self.sound += index;
             self.first_ns += index * self.length_ns;
             self.due_ns = self.first_ns + 2 * self.length_ns;
@@ -205,7 +206,7 @@ impl OneLength {
         }
     }
 
-    /// Counts the windows that are over; their length if that is too short.
+    /// Counts the windows that are over. Returns the window length if it is too short for the answers.
     fn settle(&mut self, now_ns: u64, waiting_since_ns: Option<u64>) -> Option<u64> {
         while self.due_ns <= now_ns {
             let end_ns = self.first_ns + self.length_ns;
@@ -241,24 +242,24 @@ impl OneLength {
 }
 
 impl Recorder {
-    /// Notes a request that was due at `intended_ns`, for the sound windows.
+    /// Records the start of a request that was due at `intended_ns`, for the sound windows.
     #[inline]
     pub(crate) fn begun(&mut self, intended_ns: u64) {
         self.windows.begun(intended_ns);
     }
 
-    /// When [`Self::settle_windows`] is to be called next.
+    /// The next time at which to call [`Self::settle_windows`].
     #[inline]
     pub(crate) fn windows_due_ns(&self) -> u64 {
         self.windows.due_ns
     }
 
-    /// Counts the sound windows that are over. `waiting_since_ns`: when the oldest request was due that was not begun.
+    /// Counts the sound windows that are over. `waiting_since_ns`: when the oldest request that has not begun was due.
     pub(crate) fn settle_windows(&mut self, now_ns: u64, waiting_since_ns: Option<u64>) {
         self.windows.settle(now_ns, waiting_since_ns);
     }
 
-    /// Ends the sound windows: the generator was away. `is_over`: what is sent now is not delayed.
+    /// Ends the sound windows because of an absence. `is_over`: requests sent now are not delayed.
     pub(crate) fn was_away(&mut self, now_ns: u64, is_over: bool) {
         self.is_watched = true;
         self.windows.disturbed();
@@ -267,7 +268,7 @@ impl Recorder {
         }
     }
 
-    /// Begins sound windows again after an absence.
+    /// Starts sound windows again after an absence.
     pub(crate) fn recovered(&mut self, now_ns: u64) {
         self.windows.recovered(now_ns);
     }

@@ -5,7 +5,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::wire::Wire;
 
-/// Processor and waiting time of a worker thread so far.
+/// Processor time and waiting time of a worker thread so far.
 pub(super) struct ThreadTime {
     pub(super) cpu_ns: u64,
     pub(super) waited_ns: u64,

@@ -83,7 +83,7 @@ fn workers_have_arrivals_in_proportion_to_their_connections() {
             assert!((count - expected).abs() <= off, "{counts:?}");
         }
     }
-    // More workers than connections: some have none, and no arrivals.
+    // With more workers than connections, some workers have no connection and no arrivals.
     for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
         let schedules = shared(arrivals, &stages, TIMED, 2, 3);
         let counts: Vec<usize> = schedules.into_iter().map(|schedule| all(schedule).len()).collect();
@@ -93,7 +93,7 @@ fn workers_have_arrivals_in_proportion_to_their_connections() {
 
 #[test]
 fn a_poisson_process_without_a_duration_has_the_requests_of_the_plan() {
-    // The stage lasts as long as the requests take on average: half of the runs have fewer within it.
+    // The stage lasts as long as the requests take on average, so half of the runs have fewer requests within it.
     let stages = [stage(1.0, 1_000.0, 1_000.0)];
     for of in [1, 4] {
         let bounds = Bounds { requests: Some(1_000), timed: false };

@@ -1,10 +1,10 @@
-//! The connections of an open load, and which of them takes the next arrival.
+//! The connections of an open load, and the choice of the connection for each arrival.
 
 use std::collections::VecDeque;
 
 use crate::{schedule::Schedule, slot::Slot, wire::SlotId};
 
-/// Slots in use for each further slot that overdue arrivals may open after an absence of the generator.
+/// After an absence, overdue arrivals may open one further slot for this number of slots in use.
 const HELD_SLOTS_TO_ONE_MORE: SlotId = 20;
 
 /// An open load's schedule and the connections that carry it.
@@ -12,28 +12,28 @@ const HELD_SLOTS_TO_ONE_MORE: SlotId = 20;
 pub(crate) struct Pool {
     /// When requests are due.
     pub schedule: Schedule,
-    /// Open slots with nothing in flight, longest free first.
+    /// Open slots with nothing in flight, the longest free first.
     pub idle: VecDeque<SlotId>,
-    /// With pipelining: open slots that have requests in flight and had room for more when they were queued. A slot that is
-    /// taken out may be full, because keeping the queue exact would cost every answer.
+    /// With pipelining: open slots with requests in flight that had room for more when they were queued. A slot may have become
+    /// full since then; keeping the queue exact would cost time at every answer.
     pub pipelinable: VecDeque<SlotId>,
     /// Slots without a connection that may open one.
     pub vacant: Vec<SlotId>,
-    /// The first slot that was never used. No later slot was used either.
+    /// The first slot that has never been used. Later slots have not been used either.
     pub unused: SlotId,
-    /// No slot is used for the first time any more: every goal is missed, and more connections would test nothing.
+    /// No unused slot is opened any more, because every goal is missed and more connections would show nothing.
     pub is_full: bool,
-    /// The next arrival is overdue because the generator was away: it takes no further slot.
+    /// The next arrival is overdue because of an absence of the generator, so it must not open a further slot.
     pub holds: bool,
-    /// When an arrival was held and every connection was busy, for the last time.
+    /// The last time at which an arrival was held while every connection was busy.
     pub last_held_ns: u64,
-    /// Number of slots that may be used while arrivals are held; none outside the recovery from an absence.
+    /// Number of slots that may be used while arrivals are held; `None` except during the recovery from an absence.
     pub held_at: Option<SlotId>,
-    /// Number of slots that are opened before the start.
+    /// Number of slots that open their connections before the start.
     pub initial: SlotId,
     /// Number of retired slots.
     pub retired: u64,
-    /// When an arrival was due and every connection was busy, for the last time; 0 if never.
+    /// The last time at which an arrival was due while every connection was busy; 0 if never.
     pub busy_at_ns: u64,
     /// Sum of the retired slots' shares of arrivals. An arrival is lost when the sum reaches the number of slots.
     pub retired_carry: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Pool {
 pub(crate) enum Placement {
     /// It is assigned to this slot.
     Slot(SlotId),
-    /// It belongs to a retired slot, and is never sent.
+    /// It belongs to a retired slot, and is counted as never sent.
     Lost,
     /// It waits, because every connection is busy.
     Busy,
@@ -65,21 +65,21 @@ impl Pool {
         }
         let placement = self.find_free_slot(slots, depth);
         if placement == Placement::Busy && self.retired > 0 {
-            // The same arrival is placed again later.
+            // The same arrival is placed again later, so its share must be added only once.
             self.retired_carry -= self.retired;
         }
         placement
     }
 
-    /// Whether the next arrival may take one of the `slots` that was never used.
+    /// Whether the next arrival may take one of the `slots` that has never been used.
     #[inline]
     pub(crate) fn may_grow(&self, slots: usize) -> bool {
         let most = if self.holds { self.held_at.map_or(0, |most| most as usize).min(slots) } else { slots };
         !self.is_full && (self.unused as usize) < most
     }
 
-    /// Sets whether the next arrival is held. The share of slots that it may add is so small that a target does not notice, and as
-    /// large as the load needs to recover if each of its connections is always busy.
+    /// Sets whether the next arrival is held. A few further slots are allowed: too few to affect the target, but enough for the
+    /// load to recover if each of its connections is always busy.
     pub(crate) fn hold(&mut self, holds: bool) {
         self.holds = holds;
         if holds {

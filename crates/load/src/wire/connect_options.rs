@@ -1,4 +1,4 @@
-//! How the connections of a wire are made.
+//! The options for the connections of a wire.
 
 use std::{net::SocketAddr, os::fd::OwnedFd};
 
@@ -11,24 +11,24 @@ use super::preface::Preface;
 
 pub(super) const SOCKET_FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
-/// How the connections of a wire are made.
+/// The options for the connections of a wire.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConnectOptions {
     /// Whether Nagle's algorithm is off.
     pub nodelay: bool,
-    /// The Unix socket that connections without an address lead to.
+    /// The Unix socket for connections without a target address.
     pub unix_socket: Option<SocketAddrUnix>,
     /// The preface of each connection.
     pub preface: Option<Preface>,
 }
 
 impl ConnectOptions {
-    /// A connection to the Unix socket, which needs no wait.
+    /// Connects to the Unix socket, which never needs a wait.
     pub(super) fn connect_unix(&self) -> Result<OwnedFd, Errno> {
         let path = self.unix_socket.as_ref().ok_or(Errno::DESTADDRREQ)?;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)?;
         net::connect(&socket, path).map_err(|errno| match errno {
-            // The target's accept queue is full. TCP would wait for room; here the attempt has failed.
+            // The target's accept queue is full. TCP would wait for room; on a Unix socket the attempt fails.
             Errno::AGAIN | Errno::NOENT => Errno::CONNREFUSED,
             other => other,
         })?;
@@ -36,7 +36,7 @@ impl ConnectOptions {
     }
 }
 
-/// The connection's own address and the peer's, if both are addresses of IP.
+/// The connection's local and peer addresses, if both are IP addresses.
 pub(super) fn addresses(socket: &OwnedFd) -> Option<(SocketAddr, SocketAddr)> {
     let local = SocketAddr::try_from(net::getsockname(socket).ok()?).ok()?;
     let peer = SocketAddr::try_from(net::getpeername(socket).ok()??).ok()?;

@@ -1,4 +1,4 @@
-//! A wire on the kernel's TCP: non-blocking sockets and one edge-triggered epoll instance. A [`Layer`] on top of it may encrypt.
+//! A wire on the kernel's TCP: non-blocking sockets and one edge-triggered epoll instance. A [`Layer`] above it may encrypt.
 //!
 //! A request takes two system calls: sockets are registered once, when they open, and never re-armed.
 
@@ -30,7 +30,7 @@ use super::{
     stamps::Stamps,
 };
 
-/// The kernel's `TCP_INFO` of a connection (tcp(7)). Fields that an older kernel does not know are 0.
+/// The kernel's `TCP_INFO` of a connection (tcp(7)). Fields that an older kernel does not support are 0.
 fn tcp_info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
     // SAFETY: the struct consists of integers, for which zero is valid.
     let mut info: libc::tcp_info = unsafe { mem::zeroed() };
@@ -41,12 +41,12 @@ fn tcp_info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
     (result == 0).then_some(info)
 }
 
-/// Longest sleep, in nanoseconds, so that the caller can check whether to stop.
+/// Longest sleep, in nanoseconds: the caller checks between sleeps whether to stop.
 const MAX_SLEEP_NS: u64 = 50_000_000;
-/// Most events taken from the kernel at once. With more, the first answers would wait for the last.
+/// Most events taken from the kernel at once. With more, the first answers would wait too long for the last.
 const MAX_BATCH: usize = 256;
-/// Longest time that counts for one poll, in nanoseconds. A poll takes less than a microsecond; if it takes longer, the
-/// thread lost its processor.
+/// Longest time that counts as one poll, in nanoseconds. A poll takes less than a microsecond; in a longer one the thread lost
+/// its processor.
 const MAX_POLL_NS: u64 = 5_000;
 
 /// The kernel's sockets of one worker.
@@ -58,7 +58,7 @@ pub(crate) struct KernelWire<L: Layer = Plain> {
     /// A signal or a stopped process has interrupted the current wait.
     was_interrupted: bool,
     stamps: Stamps,
-    /// Resolution of times that the kernel counts in its own ticks.
+    /// Resolution of the kernel's tick-based times, in nanoseconds.
     tick_ns: u64,
     options: ConnectOptions,
     spin: SpinTail,
@@ -66,7 +66,7 @@ pub(crate) struct KernelWire<L: Layer = Plain> {
     spun_ns: u64,
 }
 
-/// A socket, and what the layer above it knows of the connection.
+/// A socket, and the layer's state of the connection.
 struct Connection<L: Layer> {
     socket: OwnedFd,
     preface: Option<Box<PrefaceState>>,
@@ -99,7 +99,7 @@ impl<L: Layer> KernelWire<L> {
         })
     }
 
-    /// Makes open connections end with a reset when the wire is dropped, so that their local ports are free at once.
+    /// Makes open connections end with a reset when the wire is dropped, so that their local ports are free immediately.
     pub(crate) fn reset_connections(&self) {
         for connection in self.connections.iter().flatten() {
             // If this fails, the connection closes in the usual way.
@@ -116,7 +116,7 @@ impl<L: Layer> KernelWire<L> {
         self.connections[slot as usize] = Some(Connection { socket, preface: None, state });
     }
 
-    /// How long ago the last segment in sequence came, which the kernel rounds down to its ticks.
+    /// The age of the last segment in sequence. The kernel rounds it down to its ticks.
     fn last_received_ns(&self, info: &libc::tcp_info) -> RangeInclusive<u64> {
         let for_ns = u64::from(info.tcpi_last_data_recv) * 1_000_000;
         for_ns.saturating_sub(self.tick_ns)..=for_ns + 2 * self.tick_ns
@@ -154,7 +154,7 @@ impl<L: Layer> KernelWire<L> {
     fn poll(&mut self, timeout_ns: u64, events: &mut Vec<Event>) {
         self.batch.clear();
         if epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&timespec(timeout_ns))).is_err() {
-            // A stopped process ends the wait without the events that came meanwhile: ask for them.
+            // After the process was stopped, the wait ends without the events that came meanwhile, so ask for them again.
             self.was_interrupted = true;
             if epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&timespec(0))).is_err() {
                 return;
@@ -201,8 +201,8 @@ impl<L: Layer> Wire for KernelWire<L> {
             net::sockopt::set_tcp_nodelay(&socket, true)?;
         }
         if let Some(source) = route.source {
-            // Leaves the choice of the port to connect(), which can use a port for several targets; bind() cannot. The option
-            // is of IPv4, but IPv6 sockets accept it since Linux 4.2.
+            // Lets connect() choose the port, because connect() can use a port for several targets and bind() cannot. It is an
+            // IPv4 option, but IPv6 sockets accept it since Linux 4.2.
             let _ = setsockopt(&socket, IpBindAddressNoPort, &true);
             net::bind(&socket, &SocketAddr::new(source, 0))?;
         }
@@ -287,7 +287,7 @@ impl<L: Layer> Wire for KernelWire<L> {
     }
 
     fn open_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
-        // The kernel counts the end of the handshake as the first time that something was received.
+        // The kernel counts the end of the handshake as the first receive time.
         Some(self.last_received_ns(&tcp_info(self.socket(slot).ok()?)?))
     }
 
@@ -322,7 +322,7 @@ impl<L: Layer> Wire for KernelWire<L> {
         let late_ns = if self.was_interrupted {
             ended_ns - began_ns
         } else {
-            // If the time had passed before the wait began, only the wait's own length is its lateness.
+            // If the planned time had passed before the wait began, only the wait's own length counts as its lateness.
             ended_ns.saturating_sub(planned_ns).max(overslept_ns)
         };
         if !events.is_empty() {
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn precise_waits_end_on_time_and_count_their_polling() {
         let mut wire = KernelWire::new(Plain, 1, ConnectOptions::default(), 500_000).unwrap();
-        // A single wait may wake after the deadline and then does not poll.
+        // A single wait may oversleep the deadline and then does not poll.
         until("a wait polls", || {
             let until = wire.now_ns() + 3_000_000;
             wire.wait(Some(until), Wake::Exactly, &mut Vec::new());

@@ -13,25 +13,25 @@ use rustix::{
 
 use super::{HandshakeStep, Received, Result, SlotId, stamps::Stamps};
 
-/// The layer that carries HTTP on the sockets of a wire.
+/// The protocol layer between a wire's sockets and HTTP.
 pub(crate) trait Layer {
-    /// The layer's state of a connection.
+    /// The layer's state for one connection.
     type State;
-    /// As [`super::Wire::HAS_HANDSHAKE`].
+    /// See [`super::Wire::HAS_HANDSHAKE`].
     const HAS_HANDSHAKE: bool;
-    /// As [`super::Wire::DISCARDS`].
+    /// See [`super::Wire::DISCARDS`].
     const DISCARDS: bool;
 
     /// The state of a new connection.
     fn begin(&mut self, slot: SlotId) -> Self::State;
 
-    /// As [`super::Wire::handshake`].
+    /// See [`super::Wire::handshake`].
     fn handshake(&mut self, slot: SlotId, state: &mut Self::State, io: &mut Io<'_>) -> Result<HandshakeStep>;
 
-    /// As [`super::Wire::send`].
+    /// See [`super::Wire::send`].
     fn send(&mut self, state: &mut Self::State, io: &mut Io<'_>, bytes: &[u8]) -> Result<usize>;
 
-    /// As [`super::Wire::receive`].
+    /// See [`super::Wire::receive`].
     fn receive(
         &mut self,
         state: &mut Self::State,
@@ -40,10 +40,10 @@ pub(crate) trait Layer {
         discard: bool,
     ) -> Result<Received>;
 
-    /// Ends a connection whose socket is closed next.
+    /// Ends a connection before its socket is closed.
     fn close(&mut self, state: &mut Self::State, io: &mut Io<'_>);
 
-    /// As [`super::Wire::tickets`]. `open`: the connections that are still open.
+    /// See [`super::Wire::tickets`]. `open`: the connections that are still open.
     fn tickets<'a>(&self, open: impl Iterator<Item = &'a Self::State>) -> u64
     where
         Self::State: 'a;
@@ -87,13 +87,13 @@ impl Layer for Plain {
     }
 }
 
-/// A socket that keeps what each read tells beside the bytes.
+/// A socket that also keeps the receive time and the other results of its reads.
 pub(crate) struct Io<'a> {
     socket: &'a OwnedFd,
     stamps: &'a mut Stamps,
-    /// The last read, if there was one that gave bytes.
+    /// The last read that returned bytes, if any.
     pub last: Option<Received>,
-    /// For how long all bytes that were read had been unread when they were read, in nanoseconds; `None` if unknown.
+    /// The longest time for which a byte had been unread when it was read, in nanoseconds; `None` if unknown.
     pub unread_ns: Option<u64>,
 }
 
@@ -125,7 +125,7 @@ impl Write for Io<'_> {
     }
 
     fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        // A message in one part needs no list; sendmsg(2) takes several.
+        // A message in one part needs no list of parts, which only sendmsg(2) takes.
         if let [one] = parts {
             return self.write(one);
         }

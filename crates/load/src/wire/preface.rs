@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::{ConnectionError, PrefaceStep, Result, layer::Io};
 
-/// Longest head of a proxy's answer.
+/// Longest head of a proxy's answer, in bytes.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
 /// The preface of each connection of a wire.
@@ -23,12 +23,12 @@ pub(crate) struct Preface {
     proxy_protocol: bool,
 }
 
-/// How far the preface of a connection is.
+/// The progress of a connection's preface.
 #[derive(Debug)]
 pub(super) struct PrefaceState {
-    /// Bytes that are still to be sent before the next answer.
+    /// Unsent bytes that precede the next answer.
     unsent: Vec<u8>,
-    /// The head of the proxy's answer, as far as it has arrived.
+    /// The part of the head of the proxy's answer that has arrived.
     answer: Option<Vec<u8>>,
     /// The line of the PROXY protocol.
     line: Vec<u8>,
@@ -42,7 +42,7 @@ impl Preface {
             .then_some(Self { connect, proxy_protocol: plan.proxy_protocol })
     }
 
-    /// The state of an established connection with these addresses; `None` for those of a Unix socket.
+    /// The state of an established connection with these addresses; `None` for a Unix socket.
     pub(super) fn begin(&self, addresses: Option<(SocketAddr, SocketAddr)>) -> PrefaceState {
         let line = if self.proxy_protocol { proxy_line(addresses) } else { Vec::new() };
         match &self.connect {
@@ -74,7 +74,7 @@ impl PrefaceState {
         Ok(true)
     }
 
-    /// Until the tunnel is open, it is the proxy that ends a connection.
+    /// Until the tunnel is open, the proxy is the peer that ends a connection.
     fn failure(&self, error: &io::Error) -> ConnectionError {
         match Errno::from_io_error(error) {
             Some(Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED) if self.answer.is_some() => {
@@ -84,7 +84,7 @@ impl PrefaceState {
         }
     }
 
-    /// Reads the answer to the request for a tunnel, if there is one. Returns whether nothing is left to be read.
+    /// Reads the answer to the request for a tunnel, if there is one. Returns whether it is complete.
     fn read_answer(&mut self, io: &mut Io<'_>) -> Result<bool> {
         let Some(answer) = &mut self.answer else { return Ok(true) };
         let mut buffer = [0; 1024];
@@ -108,8 +108,8 @@ impl PrefaceState {
     }
 }
 
-/// The status of a proxy's answer, of which 2xx opens the tunnel; `None` as long as the answer's head is incomplete, and 0 if it is no
-/// HTTP. Bytes behind the head of an open tunnel are no HTTP either: the target does not speak first.
+/// The status of a proxy's answer; 2xx opens the tunnel. `None` while the head is incomplete, 0 if the answer is not HTTP. Bytes after
+/// the head of an open tunnel are not HTTP either, because the target does not speak first.
 fn status_of(answer: &[u8]) -> Option<u16> {
     let start = b"HTTP/1.";
     if !answer.starts_with(&start[..answer.len().min(start.len())]) {
@@ -128,7 +128,7 @@ fn status_of(answer: &[u8]) -> Option<u16> {
     Some(if speaks_first { 0 } else { status })
 }
 
-/// The number of three digits; 0 if they are none.
+/// The number that these three digits form; 0 if one is not a digit.
 fn number_of(digits: [u8; 3]) -> u16 {
     if !digits.iter().all(u8::is_ascii_digit) {
         return 0;

@@ -10,26 +10,26 @@ use super::{
     layer::{Io, Layer},
 };
 
-/// Most calls that give no plaintext before a connection is given up: no sound peer sends so many empty records.
+/// Most consecutive calls without plaintext before a connection is given up: no correct peer sends so many empty records.
 const MAX_EMPTY_CALLS: u32 = 64;
 
-/// TLS, with the sessions of each slot for itself: a slot resumes its own sessions only, as a user's browser does.
+/// TLS with separate sessions for each slot: a slot resumes only its own sessions, as a user's browser does.
 pub(crate) struct Secure {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-    /// The configurations of the slots that have had a connection; empty without resumption.
+    /// The configuration of each slot that has had a connection; empty without resumption.
     by_slot: Vec<Option<Arc<ClientConfig>>>,
-    /// Tickets of closed connections.
+    /// Number of tickets that closed connections received.
     tickets: u64,
 }
 
 /// A TLS connection.
 pub(crate) struct SecureState {
-    /// None if it could not be made.
+    /// `None` if the session could not be created.
     session: Option<Session>,
     /// When the kernel received the last bytes, if known.
     received_ns: Option<u64>,
-    /// Bytes that the session has taken and not completely sent.
+    /// Bytes that the session has accepted but not sent completely.
     taken: usize,
 }
 
@@ -72,7 +72,7 @@ impl Layer for Secure {
         io: &mut Io<'_>,
     ) -> Result<HandshakeStep> {
         if state.session.is_none() {
-            // Only now, because its resources are wasted on a connection that fails.
+            // The session is created only now, because it would be wasted on a connection that fails.
             let session = Session::client(self.config_of(slot), self.name.clone());
             state.session = Some(session.map_err(ConnectionError::Tls)?);
         }
@@ -98,7 +98,7 @@ impl Layer for Secure {
         } else {
             session.flush(io).map_err(error_of)?;
         }
-        // Encrypted bytes that the kernel has not taken are not sent yet.
+        // Encrypted bytes that the kernel has not accepted do not count as sent.
         if session.has_unsent() { Err(ConnectionError::AGAIN) } else { Ok(mem::take(&mut state.taken)) }
     }
 
@@ -132,7 +132,7 @@ impl Layer for Secure {
         let Some(session) = &mut state.session else { return };
         self.tickets += u64::from(session.tickets());
         if !session.is_handshaking() {
-            // A peer that has closed the connection does not miss it.
+            // A peer that has closed the connection does not need the alert.
             let _ = session.send_close_notify(io);
         }
     }
@@ -143,7 +143,7 @@ impl Layer for Secure {
     }
 }
 
-/// Notes when the last bytes were received: plaintext that is decrypted from them later has no time of its own.
+/// Keeps the receive time of the last bytes, because plaintext that is decrypted from them later has no time of its own.
 fn note(received_ns: &mut Option<u64>, io: &Io<'_>) {
     if let Some(last) = io.last {
         *received_ns = last.received_ns;

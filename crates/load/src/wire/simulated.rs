@@ -1,4 +1,4 @@
-//! A network and a target on virtual time, for tests: nothing really waits, and every nanosecond is known.
+//! A network and a target on virtual time, for tests: nothing really waits, and every event has an exact time.
 //!
 //! The methods of [`Wire`] are never inlined and never call each other, so that `scripts/loop-cost.sh` can subtract their
 //! cost from the loop's.
@@ -29,7 +29,7 @@ pub enum Attempt {
     Silence,
 }
 
-/// What a target does with a connection.
+/// An action of a target on a connection.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// Sends bytes.
@@ -42,18 +42,18 @@ pub enum Action {
 
 /// A simulated target.
 pub trait Target {
-    /// The outcome of the n-th connection attempt of the trial.
+    /// The outcome of the trial's n-th connection attempt.
     fn attempt(&mut self, n: u64, slot: SlotId) -> Attempt {
         let _ = (n, slot);
         Attempt::Opens(10_000)
     }
 
-    /// Gets the bytes of a request before [`Self::request`] is called.
+    /// Receives the bytes of a request before [`Self::request`] is called.
     fn receive(&mut self, request: &[u8]) {
         let _ = request;
     }
 
-    /// The actions on the n-th request of the trial, which arrived at `now_ns`, each with its time.
+    /// The actions on the trial's n-th request, which arrived at `now_ns`, each with its time.
     fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)>;
 }
 
@@ -63,7 +63,7 @@ pub struct SimulatedWire<T> {
     request_bytes: usize,
     now_ns: u64,
     slots: Vec<Socket>,
-    /// Time, index in `network_events`, slot and incarnation of each event to come.
+    /// Pending events: time, index in `network_events`, slot and incarnation of each.
     agenda: BinaryHeap<Reverse<(u64, u64, SlotId, u64)>>,
     network_events: Vec<Option<NetworkEvent>>,
     attempts: u64,
@@ -72,14 +72,14 @@ pub struct SimulatedWire<T> {
     pub window: usize,
     /// Time that each send takes, in nanoseconds.
     pub send_cost_ns: u64,
-    /// Time that opening a connection takes the loop, in nanoseconds.
+    /// Time for which opening a connection occupies the loop, in nanoseconds.
     pub connect_cost_ns: u64,
-    /// When the loop is stopped, and for how long: in the next wait, or after the next send.
+    /// Stops of the loop: earliest time and length of each. A stop takes effect in the next wait, or after the next send.
     pub stops: VecDeque<(u64, u64)>,
-    /// Stops come after a send, not in a wait.
+    /// Stops take effect after a send, not in a wait.
     pub stops_in_send: bool,
-    /// How long before it becomes readable the last byte of each answer arrives, because an earlier byte was lost, in
-    /// nanoseconds.
+    /// Time between the arrival of an answer's last byte and its becoming readable, in nanoseconds, because an earlier byte was
+    /// lost.
     pub hole_ns: u64,
     /// When the last bytes that were read became readable.
     readable_ns: u64,
@@ -93,7 +93,7 @@ enum NetworkEvent {
 
 #[derive(Default)]
 struct Socket {
-    /// Number of the slot's connection, so that events of an old connection are dropped.
+    /// Counts the slot's connections, so that events of an earlier connection are dropped.
     incarnation: u64,
     exists: bool,
     open: bool,

@@ -1,7 +1,7 @@
 //! The kernel's software receive timestamps (SO_TIMESTAMPNS), converted to the loop's clock.
 //!
-//! The kernel stamps each segment when it arrives, on CLOCK_REALTIME. One receive call returns the stamp of its last byte.
-//! The loop uses CLOCK_MONOTONIC, so that the offset of the two clocks is measured before each round of reads.
+//! The kernel stamps each segment on CLOCK_REALTIME when it arrives. One receive call returns the stamp of its last byte. The
+//! loop uses CLOCK_MONOTONIC, so the offset of the two clocks is measured before each round of reads.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -28,11 +28,11 @@ const MAX_DRIFT_NS: i64 = 100_000;
 pub(super) struct Stamps {
     /// CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds.
     offset_ns: i64,
-    /// The real-time clock was not set between the last two readings.
+    /// The real-time clock did not step between the last two readings.
     is_steady: bool,
     control: Vec<u8>,
-    /// The kernel stamps all packets while at least one socket wants timestamps, and begins with a delay. This socket makes
-    /// it begin before the first connection.
+    /// The kernel stamps packets only while at least one socket wants timestamps, and it starts with a delay. This socket makes
+    /// it start before the first connection.
     _enabling_socket: Option<OwnedFd>,
 }
 
@@ -48,13 +48,13 @@ impl Stamps {
         stamps
     }
 
-    /// Makes the kernel return timestamps with what is read from a socket.
+    /// Makes the kernel return timestamps with the bytes that are read from a socket.
     pub(super) fn enable(socket: BorrowedFd<'_>) {
         // Without timestamps, bytes count as received when they were read, with the uncertainty that this implies.
         let _ = setsockopt(&socket, ReceiveTimestampns, &true);
     }
 
-    /// Measures the offset of the clocks. To be called before reading what was received since the last call.
+    /// Measures the offset of the clocks. Call it before reading the bytes that have arrived since the last call.
     pub(super) fn compare_clocks(&mut self) {
         for _ in 0..3 {
             let before_ns = monotonic_ns();
@@ -69,7 +69,7 @@ impl Stamps {
                 return;
             }
         }
-        // Without a reading, a step may have happened.
+        // Without a reading, a step cannot be ruled out.
         self.is_steady = false;
     }
 

@@ -1,4 +1,4 @@
-//! Connections: opened, lost, retired, timed out.
+//! Opens, retires and times out connections, and handles lost ones.
 
 use std::{cmp::Reverse, collections::VecDeque, net::IpAddr};
 
@@ -14,7 +14,7 @@ use crate::{
     wire::{Route, SlotId, Wire},
 };
 
-/// The kernel retransmits a SYN after a second, less the resolution of its clock.
+/// The time after which the kernel retransmits a SYN, in nanoseconds: a second, less the resolution of its clock.
 const SYN_RETRY_NS: u64 = 900_000_000;
 /// After this number of consecutive failures, the loop no longer tries to send before the handshake is reported.
 const MAX_EARLY_SEND_FAILURES: u32 = 16;
@@ -23,7 +23,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     pub(super) fn route(&self, id: SlotId) -> Route {
         let n = self.first_slot + u64::from(id);
         let pick = |list: &[IpAddr]| (!list.is_empty()).then(|| list[(n % list.len() as u64) as usize]);
-        // The next connection of a slot leads to the next address, from the same one as before.
+        // Each further connection of a slot goes to the next target address, from the same source address.
         let turn = n / self.plan.sources.len().max(1) as u64 + u64::from(self.slots[id as usize].generation);
         let target = turn.checked_rem(self.plan.targets.len() as u64);
         Route { target: target.map(|at| self.plan.targets[at as usize]), source: pick(&self.plan.sources) }
@@ -41,8 +41,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             self.connection_lost(id, connect_failure(errno), 0, now_ns);
             return;
         }
-        // Over loopback, and often over virtual links, the handshake is complete by now. Sending at once saves the wait
-        // for its event.
+        // Over loopback, and often over virtual links, the handshake is complete by now. An immediate send avoids the wait for
+        // the event.
         let has_request = self.sends_at_once && self.slots[id as usize].unsent > 0;
         let early = has_request && self.early_send_failures < MAX_EARLY_SEND_FAILURES;
         if early {
@@ -66,8 +66,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let own_ns = self.handshake_unnoticed_ns(id, now_ns);
         self.record_absence(now_ns, own_ns);
         let slot = &mut self.slots[id as usize];
-        // A burst after an absence may overflow the accept queue. The SYN is then retransmitted after a second, however
-        // short the absence was.
+        // A burst after an absence may overflow the accept queue. The SYN is then retransmitted after a second, even after a
+        // short absence.
         let took_ns = now_ns.saturating_sub(slot.connecting_since_ns);
         let syn_was_retried = slot.connects_delayed && took_ns >= SYN_RETRY_NS;
         let share_ns = if syn_was_retried { took_ns } else { own_ns };
@@ -85,7 +85,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Advances a connection that is being made as far as possible.
+    /// Advances a connection that is being established as far as possible.
     pub(super) fn advance_opening(&mut self, id: SlotId) {
         match self.slots[id as usize].phase {
             Phase::Preface => self.advance_preface(id),
@@ -119,7 +119,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.advance_handshake(id);
     }
 
-    /// Accounts for the time for which bytes of a connection that is being made were unread. Returns it.
+    /// Accounts for the time for which bytes of a connection that is being established were unread, and returns it.
     fn note_unread(&mut self, id: SlotId, unread_ns: Option<u64>, now_ns: u64) -> u64 {
         let unread_ns = unread_ns.unwrap_or_else(|| self.unnoticed_ns(now_ns));
         if unread_ns >= MIN_ABSENCE_NS {
@@ -129,7 +129,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         unread_ns
     }
 
-    /// Fails requests whose whole time was over when their connection was made, with the class of the step that took so long.
+    /// Fails requests that timed out before their connection was established, with the class of the current step.
     fn gave_up_opening(&mut self, id: SlotId, class: ErrorClass, now_ns: u64) -> bool {
         let is_late = self.is_late(id, now_ns);
         if is_late {
@@ -138,13 +138,13 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         is_late
     }
 
-    /// Whether the oldest request of a slot has had its whole time.
+    /// Whether the oldest request of a slot has timed out.
     fn is_late(&self, id: SlotId, now_ns: u64) -> bool {
         let oldest = self.slots[id as usize].requests.front();
         oldest.is_some_and(|request| request.started_ns.saturating_add(self.timeouts.whole_ns) <= now_ns)
     }
 
-    /// The connection takes requests from now on.
+    /// Makes the connection take requests.
     fn opened(&mut self, id: SlotId, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
         slot.phase = Phase::Open;
@@ -193,8 +193,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.return_to_pool(id);
     }
 
-    /// For how long the connection may have been open before the loop noticed, in nanoseconds. The kernel has no receive
-    /// time of a handshake, but it knows how long the handshake took.
+    /// How long the connection may have been open before the loop noticed, in nanoseconds. The kernel reports no receive time
+    /// for a handshake, but it reports how long the handshake took.
     fn handshake_unnoticed_ns(&self, id: SlotId, now_ns: u64) -> u64 {
         let began_ns = self.slots[id as usize].connecting_since_ns;
         let unnoticed_ns = now_ns.saturating_sub(self.wait_began_ns.max(began_ns));
@@ -202,20 +202,20 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             return 0;
         }
         if let Some(handshake_ns) = self.wire.round_trip_ns(id) {
-            // The wake-up itself is no absence.
+            // The wake-up itself does not count as an absence.
             let own_ns = now_ns.saturating_sub(began_ns + handshake_ns);
             return if own_ns < MIN_ABSENCE_NS { 0 } else { own_ns };
         }
-        // A SYN was sent again, perhaps because the target's queue was full: the wait may have been for the handshake.
+        // A SYN was retransmitted, perhaps because the target's queue was full, so the wait may have been for the handshake.
         match self.wire.open_for_ns(id) {
             Some(open_for_ns) if *open_for_ns.start() == 0 => 0,
             open_for_ns => unnoticed_ns.min(open_for_ns.map_or(u64::MAX, |open_for_ns| *open_for_ns.end())),
         }
     }
 
-    /// Ends a connection that was lost or never opened. Its requests fail with `class`; those behind an answer that was cut off fail
-    /// because the connection closed. Behind the last answer of a connection that the target closed, requests are unanswered
-    /// (RFC 9112, 9.3.2 and 9.6): they are sent again if that is safe. `answered` requests have just been answered.
+    /// Ends a connection that was lost or never opened. Its requests fail with `class`; requests behind a truncated answer fail
+    /// because the connection closed. If the target closed the connection after an answer, the requests behind it are unanswered
+    /// (RFC 9112, 9.3.2 and 9.6) and are sent again if that is safe. `answered` requests have just been answered.
     pub(super) fn connection_lost(&mut self, id: SlotId, class: ErrorClass, answered: u32, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
         let was_connecting = matches!(slot.phase, Phase::Connecting | Phase::Preface | Phase::Handshaking);
@@ -256,7 +256,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         slot.unsent = again.len() as u32;
         slot.requests = again;
         if is_alone && class.origin() != Origin::Local {
-            // A pool's connection that is opened before the start: no request counts the error.
+            // A pool's connection that is opened before the start has no request that counts the error.
             self.recorder.connection_error(class);
         }
         if class.origin() == Origin::Local && was_connecting {
@@ -293,7 +293,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Takes a slot out of use whose connection this machine cannot open. Its share of the load counts as never sent.
+    /// Takes a slot whose connection this machine cannot open out of use. Its share of the load counts as never sent.
     pub(super) fn retire(&mut self, id: SlotId, class: ErrorClass, requests: u32) {
         self.assigned -= u64::from(requests);
         self.recorder.unopened(class);
@@ -302,8 +302,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.source.retire(slot);
     }
 
-    /// Has the timers check a slot's deadline, unless they do so before. A slot has few deadline timers, because keeping one
-    /// exact would cost every request.
+    /// Sets a timer for a slot's deadline, unless an earlier one is set. A slot has few deadline timers, because an exact timer
+    /// would cost time at every request.
     pub(super) fn arm_deadline(&mut self, id: SlotId) {
         let slot = &mut self.slots[id as usize];
         let armed_ns = slot.deadline_armed_ns;
@@ -311,7 +311,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         else {
             return;
         };
-        // A later timer that is still set serves again, or they would pile up.
+        // A later timer that is still set is reused; otherwise timers would pile up.
         slot.deadline_later_ns = slot.deadline_later_ns.max(armed_ns);
         if (1..=at_ns).contains(&slot.deadline_later_ns) {
             slot.deadline_armed_ns = std::mem::take(&mut slot.deadline_later_ns);
@@ -328,7 +328,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             slot.deadline_later_ns = 0;
         }
         if slot.deadline_armed_ns != at_ns {
-            // An earlier timer has come instead.
+            // An earlier timer has replaced this one.
             return;
         }
         slot.deadline_armed_ns = 0;
@@ -338,7 +338,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             return;
         }
         let (generation, phase) = (slot.generation, slot.phase);
-        // The answer may be unread, or the connection open but unnoticed.
+        // The answer may be unread, or the connection may be open without the loop having noticed.
         match phase {
             Phase::Connecting if self.sends_at_once && !self.is_late(id, now_ns) => self.transmit(id),
             Phase::Connecting if self.is_established(id) => self.connect_ended(id),
@@ -358,12 +358,12 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             Phase::Handshaking => ErrorClass::TlsTimeout,
             _ => ErrorClass::Timeout,
         };
-        // What was read meanwhile may have begun other requests.
+        // The answers that were read may have started other requests.
         let now_ns = self.clock();
         self.connection_lost(id, class, 0, now_ns);
     }
 
-    /// Whether a connection attempt has succeeded, perhaps without an event that was seen. To a Unix socket, it has at once.
+    /// Whether a connection attempt has succeeded, even if its event was not seen. Connecting to a Unix socket succeeds at once.
     fn is_established(&self, id: SlotId) -> bool {
         self.plan.targets.is_empty() || self.wire.round_trip_ns(id).is_some()
     }

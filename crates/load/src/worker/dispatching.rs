@@ -14,15 +14,16 @@ use crate::{
     wire::{SlotId, Wire},
 };
 
-/// For how long an arrival waits for a connection that gets free while the load recovers from absences, of which those in a row took
-/// `longest_run_ns` at the most: absences must not add connections of their own. A longer wait is due to the target: one that keeps
-/// up has served what an absence delayed before the next. The factor of two allows for answer times that vary.
+/// How long an arrival waits for a busy connection to become free while the load recovers from absences, in nanoseconds; the longest
+/// run of absences took `longest_run_ns`. The wait keeps absences from opening additional connections. A longer wait is the target's
+/// fault: a target that keeps up has served the delayed requests before the next absence. The factor of two allows for varying
+/// answer times.
 pub(super) fn longest_hold_ns(longest_run_ns: u64) -> u64 {
     2 * longest_run_ns + MIN_DISTURBING_NS
 }
 
-/// For how long arrivals are sent before answers are read, in nanoseconds: answers make connections free. Where opening one takes longer
-/// than the time between arrivals, the loop would otherwise open all that it may before it reads an answer.
+/// How long arrivals are sent before answers are read, in nanoseconds. Answers make connections free: if opening a connection takes
+/// longer than the time between arrivals, the loop would otherwise open every connection that it may before it reads an answer.
 const MAX_DISPATCH_NS: u64 = 500_000;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
@@ -94,7 +95,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 }
                 Placement::Slot(slot) => {
                     pool.schedule.take();
-                    // A wait that an absence explains is not counted as one for a connection.
+                    // A wait that an absence explains does not count as a wait for a connection.
                     let own_ns =
                         if delay_ns > 0 { longest_hold_ns(self.absences.longest_run_ns()) } else { 0 };
                     if due_ns <= pool.busy_at_ns && now_ns - due_ns > own_ns {
@@ -104,7 +105,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                         pool.last_held_ns = now_ns;
                     }
                     if !pool.is_full && (pool.unused as usize) < self.slots.len() {
-                        // A new connection would have taken the arrival at once, so its wait is the generator's doing.
+                        // The arrival could have had a new connection at once, so the generator caused its wait.
                         let slot = &mut self.slots[slot as usize];
                         slot.free_since_ns = slot.free_since_ns.min(due_ns);
                     }
@@ -131,7 +132,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             return;
         }
         self.assign(id, intended_ns, ready_ns, now_ns);
-        // The other pipelined requests of a user that thinks have timers of their own.
+        // With think time, each of a user's pipelined requests has its own timer.
         let depth = if self.source.pauses() { 1 } else { self.plan.pipeline as usize };
         while self.slots[id as usize].requests.len() < depth && self.claim_request(id) {
             self.assign(id, intended_ns, ready_ns, now_ns);
@@ -139,7 +140,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.send(id);
     }
 
-    /// Claims the user's next request. False if the user is done; the user is then counted as inactive.
+    /// Claims the user's next request. Returns false if the user is done; the user then counts as inactive.
     fn claim_request(&mut self, id: SlotId) -> bool {
         let Some(users) = self.source.users() else { return false };
         let slot = &mut self.slots[id as usize];
@@ -183,7 +184,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             false => self.delay_ns(now_ns.saturating_sub(intended_ns)),
         };
         let slot = &mut self.slots[id as usize];
-        // A user is free when it has its answer, also where its connection ended with that.
+        // A user is free when it has its answer, even if its connection ended with the answer.
         let free_since_ns = if self.source.is_open() { slot.free_since_ns } else { 0 };
         let mut late_ns = now_ns.saturating_sub(ready_ns.max(free_since_ns));
         let (mut own_ns, mut own_queue_ns) = (late_ns, 0);
@@ -213,7 +214,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.assigned += 1;
     }
 
-    /// Upper bound of the delay by absences of a request that begins `late_ns` after it was due.
+    /// Upper bound of the delay by absences for a request that begins `late_ns` after it was due, in nanoseconds.
     #[inline]
     fn delay_ns(&mut self, late_ns: u64) -> u64 {
         if self.absences.delay_ns() == 0 {
@@ -223,14 +224,14 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.absences.note_begun(late_ns, self.are_arrivals())
     }
 
-    /// Whether nothing but the schedule makes requests due. What follows an answer, or a failure, is due later itself after each
+    /// Whether only the schedule makes requests due. A request that follows an answer or a failure becomes due later after each
     /// absence.
     pub(super) fn are_arrivals(&self) -> bool {
         self.source.is_open() && !X::HAS_STEPS && self.plan.events.is_none()
     }
 
-    /// Raises the bounds of a slot's requests that leave now and have waited for their connection: absences since they began, and
-    /// requests that were late before them, delay them too.
+    /// Raises the bounds of a slot's requests that waited for their connection and leave now: absences since they began, and
+    /// earlier late requests, delay them too.
     #[cold]
     pub(super) fn delayed_until_sent(&mut self, id: SlotId) {
         if self.source.follows_answers() {
@@ -255,7 +256,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     pub(super) fn requests_ended(&mut self, id: SlotId, answered: u32, failed: u32, now_ns: u64) {
         let requests = answered + failed;
         self.assigned -= u64::from(requests);
-        // A user is ready when the answer has arrived, however late it was read.
+        // A user is ready when the answer has arrived, even if it was read later.
         let ready_ns = if answered > 0 { self.slots[id as usize].ready_ns } else { now_ns };
         let mut own_pause_ns = None;
         if X::HAS_STEPS {
@@ -297,14 +298,14 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 }
             }
         }
-        // Once all users leave, their connections end together with the worker's other sockets, which may reset them.
+        // When all users leave, their connections end together with the worker's other sockets, which may be reset.
         let slot = &self.slots[id as usize];
         if self.sending && slot.loops_left == 0 && slot.requests.is_empty() {
             self.disconnect(id, now_ns);
         }
     }
 
-    /// Goes on with a user's iteration after one of its requests has ended, unless the trial ends before.
+    /// Continues a user's iteration after one of its requests has ended, unless the trial ends first.
     fn step_ended(&mut self, id: SlotId, pause_ns: Option<u64>, answered: bool, ready_ns: u64, now_ns: u64) {
         let refused_ns = self.slots[id as usize].refused_pause_ns();
         let pause_ns = pause_ns.unwrap_or_else(|| self.think_ns()).max(refused_ns);
@@ -380,7 +381,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Whether nothing is under way, waits, pauses, or is to go on in the next pass.
+    /// Whether no request is in flight, waiting, pausing or deferred to the next pass.
     pub(super) fn has_ended(&self, now_ns: u64) -> bool {
         let goes_on = |(id, _): &(SlotId, Deferred)| self.slots[*id as usize].in_iteration;
         self.assigned == 0
@@ -389,7 +390,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             && !self.deferred.iter().any(goes_on)
     }
 
-    /// Runs the deferred steps once. A step that fails again waits for the next pass.
+    /// Runs the deferred steps once. A step that fails again is deferred to the next pass.
     fn run_deferred(&mut self) {
         if self.deferred.is_empty() {
             return;
@@ -399,7 +400,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             let slot = &self.slots[id as usize];
             let since_ns = slot.free_since_ns.min(now_ns);
             match what {
-                // An arrival may have taken the slot meanwhile.
+                // An arrival may have taken the slot in the meantime.
                 Deferred::Reopen if slot.phase == Phase::Vacant && !slot.in_iteration => {
                     self.open(id, now_ns)
                 }

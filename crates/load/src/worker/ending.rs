@@ -7,8 +7,8 @@ use crate::{
     wire::{SlotId, Wire},
 };
 
-/// The target hangs if a request has waited for this long, and twice as long as any answer took, when the trial ends; time that this
-/// program may have added does not count. Other requests are only cut off by the end.
+/// The target hangs if a request has waited for this long, in nanoseconds, and for twice as long as any answer took, when the trial
+/// ends. Time that this program may have added does not count. Other requests are merely cut off by the end.
 const MIN_HANG_NS: u64 = 1_000_000_000;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
@@ -22,7 +22,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         end_ns + self.plan.drain_ns + self.delay_at_end_ns
     }
 
-    /// Whether iterations pause that go on afterwards.
+    /// Whether paused iterations will continue.
     pub(super) fn has_pauses(&self, now_ns: u64) -> bool {
         self.paused > 0 && self.may_go_on(now_ns)
     }
@@ -32,7 +32,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.next_arrival_ns().is_some()
     }
 
-    /// Whether iterations go on: until the end of sending or, in an open load, of waiting for answers.
+    /// Whether iterations continue: until the end of sending or, in an open load, until the wait for answers ends.
     pub(super) fn may_go_on(&self, now_ns: u64) -> bool {
         let is_open = self.source.is_open();
         let end_ns = self.sending_end_ns();
@@ -68,7 +68,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let end_ns = self.sending_end_ns().unwrap_or(now_ns).min(now_ns);
         let hangs_from_ns = self.recorder.longest_service_ns().saturating_mul(2).max(MIN_HANG_NS);
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            // How long a user has waited in vain counts; a request that the end cut off does not.
+            // The time for which a user waited in vain counts; a request that was cut off by the end does not.
             let mut waited_until_ns = slot.last_failure_ns.min(end_ns);
             for request in slot.requests.drain(..) {
                 let waited_ns = now_ns.saturating_sub(request.started_ns);

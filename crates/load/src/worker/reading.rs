@@ -12,13 +12,13 @@ use crate::{
     wire::{ConnectionError, Received, SlotId, Wire},
 };
 
-/// From this length on, the rest of a body is dropped in the kernel instead of read.
+/// Shortest remaining body that is dropped in the kernel instead of being read, in bytes.
 const MIN_DISCARD_BYTES: u64 = 8 * 1024;
-/// With bodies that are dropped, the first read takes the head and little more.
+/// If bodies are dropped, the first read takes only the head and little more.
 const HEAD_READ_BYTES: usize = 4 * 1024;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
-    /// Reads what has arrived and ends the answered requests. The next requests begin only afterwards, so that bytes beyond
+    /// Reads the available bytes and ends the answered requests. The next requests begin only afterwards, so that bytes after
     /// the last answer are recognised as unsolicited.
     pub(super) fn read(&mut self, id: SlotId, to_the_end: bool) {
         let mut answered = 0;
@@ -44,7 +44,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 }
                 Err(ConnectionError::AGAIN) => break,
                 Err(ConnectionError::CutOff) => {
-                    // Within an answer, even one that ends with the stream, bytes may be missing.
+                    // The stream ended within an answer, so bytes may be missing, even if the answer ends with the stream.
                     let is_within = self.slots[id as usize].reader.in_message();
                     end = Some(if is_within { ErrorClass::Truncated } else { ErrorClass::ClosedEarly });
                     break;
@@ -64,7 +64,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.after_reading(id, answered, end, time.read_ns);
     }
 
-    /// The receive time of what was just read. An error or an end of stream has none from the kernel.
+    /// The receive time of the bytes that were just read. The kernel reports none for an error or an end of stream.
     #[inline]
     fn receive_time(&mut self, id: SlotId, received: Option<Received>) -> ReceiveTime {
         let read_ns = self.clock();
@@ -93,7 +93,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         ReceiveTime { received_ns: read_ns - unread_ns, uncertainty_ns: 0, read_ns }
     }
 
-    /// For how long bytes without a receive time of their own may have been unread at `at_ns`; 0 without an absence.
+    /// How long bytes without a receive time may have been unread at `at_ns`, in nanoseconds; 0 without an absence.
     pub(super) fn unnoticed_ns(&self, at_ns: u64) -> u64 {
         let was_away = self.absences.counted_until_ns() > self.wait_began_ns;
         if was_away { at_ns.saturating_sub(self.wait_began_ns) } else { 0 }
@@ -142,13 +142,13 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         None
     }
 
-    /// Whether the connection has received its last answer, so that its end need not be awaited.
+    /// Whether the connection has received its last answer, so that the peer's close need not be awaited.
     fn has_last_answer(&self, id: SlotId) -> bool {
         let slot = &self.slots[id as usize];
         slot.closes && slot.requests.is_empty()
     }
 
-    /// Counts the time for which a part of an answer was unread: the sender may have waited for buffer space meanwhile.
+    /// Counts the time for which a part of an answer was unread, because the sender may have waited for buffer space.
     #[inline]
     fn add_unread_time(&mut self, id: SlotId, time: ReceiveTime) {
         if let Some(request) = self.slots[id as usize].requests.front_mut() {
@@ -190,12 +190,12 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         // `parse_received` has checked that a sent request waits for its answer.
         let Some(request) = slot.requests.pop_front() else { return 0 };
         if slot.unsent as usize > slot.requests.len() {
-            // The answer came before the request was completely sent: its rest would be no valid request.
+            // The answer came before the request was completely sent; the rest of the request must not be sent as a new one.
             slot.unsent = slot.requests.len() as u32;
             slot.reader = http1::ResponseReader::new(http1::Limits::default());
             slot.closes = true;
         }
-        // Without a receive time, the answer may have come when the loop was away: from then on, the user was ready.
+        // Without a receive time, the answer may have come during the loop's absence; the user was ready from then on.
         let ready_ns = time.received_ns.saturating_sub(time.uncertainty_ns).max(request.sent_ns);
         (slot.last_answer_ns, slot.ready_ns) = (time.received_ns, ready_ns);
         if !self.has_answers {
@@ -203,7 +203,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             self.absences.first_answered(time.read_ns);
         }
         let slot = &mut self.slots[id as usize];
-        // A slot that was not full was free before.
+        // A slot that was not full could already have taken a request.
         if slot.requests.len() + 1 >= self.plan.pipeline as usize {
             slot.free_since_ns = ready_ns;
         }
@@ -211,7 +211,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         if let Some(lifetime) = &self.lifetime {
             slot.answers += 1;
             if lifetime.has_ended(slot, time.received_ns) {
-                // The next connection is no sign that the target has closed this one.
+                // This side closes the connection, so the next connection does not mean that the target closed this one.
                 (slot.closes, slot.was_open) = (true, false);
             }
         }
@@ -254,7 +254,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
 
     fn after_reading(&mut self, id: SlotId, answered: u32, end: Option<ErrorClass>, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
-        // A connection that was to end has given its last answer, however it ends.
+        // A connection that was announced to close has given its last answer, however it ends.
         let has_closed = slot.closes && matches!(end, None | Some(ErrorClass::Reset));
         let end = if has_closed { Some(ErrorClass::ClosedEarly) } else { end };
         let Some(class) = end else {
@@ -281,7 +281,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     }
 }
 
-/// Whether everything that had arrived on a socket has been read.
+/// Whether all bytes that had arrived on a socket have been read.
 #[derive(Debug, PartialEq, Eq)]
 enum Drained {
     Yes,

@@ -17,7 +17,7 @@ pub(super) fn is_idempotent(method: &str) -> bool {
 }
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
-    /// Schedules the next attempt of a request: it has not ended.
+    /// Schedules the next attempt of a request, which has not ended.
     pub(super) fn retry_later(&mut self, id: SlotId, request: &InFlight, due_ns: u64, now_ns: u64) {
         self.recorder.attempt_failed(request, now_ns);
         self.slots[id as usize].awaits_retry = true;
@@ -39,7 +39,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.recorder.retried(&retry, late_ns);
         let intended_ns = retry.intended_ns;
         let delay_ns = self.absences.delay_ns();
-        // The generator's delay may have caused the failure of the last attempt, and so the whole time since.
+        // A delay by the generator may have caused the last attempt's failure, and so the whole time since then.
         let own_ns = if retry.own_ns >= MIN_ABSENCE_NS {
             now_ns.saturating_sub(intended_ns).max(delay_ns)
         } else {
@@ -53,7 +53,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.send(id);
     }
 
-    /// Opens a connection for the requests that a slot sends again, if the next request of its user has not done so.
+    /// Opens a connection for the requests that a slot sends again, unless the user's next request has already done so.
     pub(super) fn send_again(&mut self, id: SlotId) {
         let slot = &self.slots[id as usize];
         if slot.phase != Phase::Vacant || slot.unsent == 0 {
@@ -68,7 +68,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Records the outcome of all requests that are in flight or wait for a retry when the trial ends.
+    /// Records the outcome of all requests that are in flight or awaiting a retry when the trial ends.
     pub(super) fn end_requests(&mut self, now_ns: u64) {
         for (id, slot) in (0..).zip(&self.slots) {
             for request in &slot.requests {

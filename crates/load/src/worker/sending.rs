@@ -18,7 +18,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         match self.slots[id as usize].phase {
             Phase::Open => {
                 self.transmit(id);
-                // A deadline that is armed already is that of an earlier request, or of its connection.
+                // A deadline that is already armed belongs to an earlier request or to the connection.
                 if self.slots[id as usize].deadline_armed_ns == 0 || self.timeouts.answer_ns < u64::MAX {
                     self.arm_deadline(id);
                 }
@@ -31,7 +31,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Sends as many bytes of the slot's requests as the kernel takes.
+    /// Sends as many bytes of the slot's requests as the kernel accepts.
     #[inline]
     pub(super) fn transmit(&mut self, id: SlotId) {
         loop {
@@ -42,8 +42,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             let bytes = self.exchange.bytes(id, slot.unsent as usize, slot.sent_bytes as usize);
             let wanted = bytes.len();
             let early = slot.phase == Phase::Connecting;
-            // A request that waited for its connection or for buffer space leaves now. Any other leaves when it is assigned,
-            // a time that has just been read.
+            // A request that waited for its connection or for buffer space leaves now. Any other request leaves when it is
+            // assigned, and that time has just been read.
             let assigned_ns = slot.requests[slot.requests.len() - 1].started_ns;
             let waited = early || slot.awaits_writable || assigned_ns < slot.free_since_ns;
             let now_ns = if waited { self.wire.now_ns() } else { assigned_ns };
@@ -66,7 +66,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                     if !early && !slot.awaits_writable {
                         slot.awaits_writable = true;
                         let generation = slot.generation;
-                        // This fails only without memory; the deadline then ends the wait.
+                        // This fails only without memory; the deadline then ends the request.
                         let _ = self.wire.watch(id, generation, true);
                     }
                     return;
@@ -75,7 +75,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                     let now_ns = self.wire.now_ns();
                     return self.connection_lost(id, connect_failure(error), 0, now_ns);
                 }
-                // The peer may have answered before it closed: the answer counts, and reading finds the end as well.
+                // The peer may have answered before it closed: reading counts the answer and finds the end as well.
                 Err(ConnectionError::Kernel(Errno::PIPE | Errno::CONNRESET) | ConnectionError::Tls(_)) => {
                     return self.read_remaining(id);
                 }
@@ -114,7 +114,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let (generation, requests) = (before.generation, before.requests.len());
         self.read(id, true);
         let slot = &self.slots[id as usize];
-        // If reading found the end, the user may have another connection by now.
+        // If reading found the end, the user may already have another connection.
         let same = slot.generation == generation && slot.phase == Phase::Open;
         if same && slot.requests.len() == requests {
             let now_ns = self.wire.now_ns();

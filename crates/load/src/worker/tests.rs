@@ -1,4 +1,4 @@
-//! The loop on virtual time, against targets whose every answer is known.
+//! The loop on virtual time, against targets with known answers.
 
 mod absences;
 mod connections;
@@ -67,7 +67,7 @@ impl<T: Target> Target for Stopping<T> {
     }
 }
 
-/// As [`run`], but stops after some requests, and each send takes `send_cost_ns`.
+/// As [`run`], but stopped after some requests, and each send takes `send_cost_ns`.
 pub(crate) fn run_costly<T: Target>(
     plan: HttpPlan,
     target: T,
@@ -101,7 +101,7 @@ pub(crate) fn run_share<T: Target>(
     run_on(plan, share, target, after_requests, |wire| wire.send_cost_ns = send_cost_ns)
 }
 
-/// Runs a plan with a loop that is stopped at the given times, each with its length.
+/// Runs a plan with stops of the loop, given as time and length.
 pub(crate) fn run_stopped<T: Target>(
     plan: HttpPlan,
     target: T,
@@ -116,7 +116,7 @@ pub(crate) fn run_stopped<T: Target>(
     (result, rules)
 }
 
-/// As `run_stopped`, on a path that loses a byte of each answer: the last byte waits `hole_ns` for its retransmission.
+/// As `run_stopped`, on a path that loses a byte of each answer: the last byte waits `hole_ns` for the retransmission.
 pub(crate) fn run_with_losses<T: Target>(
     plan: HttpPlan,
     target: T,
@@ -273,7 +273,7 @@ fn connections_on_demand_are_opened_when_all_are_busy() {
     }
     let (result, rules) = run(plan, Steady { after_ns: 50 * MS });
     assert_eq!((result.http.counts.completed, rules), (1_000, vec![]));
-    // 1,000/s × 50 ms, and one more for the last handshake.
+    // 1,000/s × 50 ms, plus one for the last handshake.
     assert!(
         (50..=52).contains(&result.http.counts.connections_opened),
         "{}",
@@ -312,8 +312,8 @@ fn users_that_begin_together_have_send_times_of_their_own() {
     if let LoadModel::Closed { think_time, .. } = &mut plan.load {
         *think_time = Distribution::Fixed { ns: 30 * MS };
     }
-    // A thousand sends of 20 µs take 20 ms. With the send time of the first, all would seem to be in
-    // flight for too long.
+    // A thousand sends of 20 µs take 20 ms. If all used the send time of the first, they would seem to be in flight for too
+    // long.
     let (result, rules) = run_costly(plan, InStep, u64::MAX, 20_000);
     assert_eq!(rules, []);
     assert!(result.http.own_lateness.max_ns() > 15 * MS, "{}", result.http.own_lateness.max_ns());
@@ -342,7 +342,7 @@ fn every_deliberate_fault_breaks_its_own_validity_rule() {
         let (_, rules) = run(HttpPlan { fault: Some(fault), ..sound }, Steady { after_ns: MS });
         assert!(rules.contains(&rule), "{fault:?}: {rules:?}");
     }
-    // Late sends are in the intervals.
+    // The intervals include late sends.
     let late = Fault::LateSends { every: 12, by_ns: 2 * MS };
     let plan = HttpPlan { fault: Some(late), ..testing::open(1_000.0, 2, 10) };
     let (result, rules) = run(plan, Steady { after_ns: MS });
@@ -356,7 +356,7 @@ fn every_deliberate_fault_breaks_its_own_validity_rule() {
     }
 }
 
-/// A target whose behaviour towards each request and connection follows from a list of random numbers.
+/// A target whose behaviour for each request and connection is given by a list of random numbers.
 struct RandomTarget(Vec<u8>);
 
 impl RandomTarget {

@@ -1,4 +1,4 @@
-//! How long the loop waits, and whether answers are read one at a time or several together.
+//! How long the loop waits, and whether it reads answers one at a time or in batches.
 
 use super::{Worker, dispatching::longest_hold_ns};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     wire::{Wake, Wire},
 };
 
-/// Fewest requests in flight for which answers are batched.
+/// Fewest requests in flight at which answers are batched.
 const MIN_BATCHING_REQUESTS: u64 = 16;
 /// Longest batching delay, in nanoseconds.
 const MAX_BATCHING_NS: u64 = 20_000;
@@ -39,16 +39,16 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 until_ns = until_ns.min(due_ns + longest_hold_ns(self.absences.longest_run_ns()) + 1);
             }
         }
-        // A pause need not be exact to the microsecond; polling for its end would take processor time from others.
+        // A pause need not end to the microsecond, and polling for its end would take processor time from others.
         let batching_ns = self.batching_ns();
         (until_ns, if batching_ns > 0 { Wake::Batched(batching_ns) } else { Wake::Loosely })
     }
 
     /// How long the next wait lets answers accumulate, in nanoseconds; 0 reads each at once.
     ///
-    /// A busy server that answers a few of many users at a time would wake this thread for each answer, which costs the
-    /// server more processor time than it costs the generator. Batching delays the reading of an answer by at most a 64th of
-    /// the mean service time, on average. The answer's recorded time still ends when it arrived.
+    /// A busy server that answers a few of many users at a time would wake this thread for each answer, which costs the server
+    /// more processor time than the generator. Batching delays the reading of an answer by at most a 64th of the mean service
+    /// time, on average. The recorded time of an answer still ends at its arrival.
     fn batching_ns(&self) -> u64 {
         let few_of_many = self.assigned >= MIN_BATCHING_REQUESTS
             && (1..=self.assigned / 8).contains(&self.last_event_count);

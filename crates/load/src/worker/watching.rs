@@ -1,4 +1,4 @@
-//! What the loop notes beside its work: its absences, the sound windows between them, and goals that are missed.
+//! Records absences of the loop, the sound windows between them, and missed goals.
 
 use record::{ErrorClass, Origin};
 
@@ -31,7 +31,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.recorder.settle_windows(now_ns, self.next_arrival_ns());
     }
 
-    /// Counts the time by which the generator delayed a slot's connection as its share of the requests that wait for it.
+    /// Counts the time by which the generator delayed a slot's connection as its share in the requests that wait for the connection.
     pub(super) fn delayed_opening(&mut self, id: SlotId, by_ns: u64) {
         let is_users = by_ns >= MIN_ABSENCE_NS && !self.source.is_open();
         for request in &mut self.slots[id as usize].requests {
@@ -51,7 +51,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Notes failures: they may be more than any goal allows, and count by the address of the slot's connection, if there are several.
+    /// Counts failures by the address of the slot's connection if there are several, and checks whether they exceed every goal's limit.
     pub(super) fn note_failures(&mut self, id: SlotId, class: ErrorClass, n: u32) {
         self.keep_from_growing();
         if n > 0

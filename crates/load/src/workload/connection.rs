@@ -1,4 +1,4 @@
-//! How the connections of a workload are made, and how long they are used.
+//! The connection options of a workload: addresses, timeouts and lifetimes.
 
 use std::{
     io,
@@ -15,10 +15,10 @@ use super::{
     text::{Mistakes, ParsedUrl, parse_url, positive, timeout_ns},
 };
 
-/// Finds the addresses of a host and a port.
+/// Resolves a host and a port to addresses.
 pub(super) type Lookup<'a> = &'a dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// A host and a port, and the addresses that they stand for.
+/// A host and a port, and the addresses to which they resolve.
 type Named = (String, Vec<SocketAddr>);
 
 impl HttpWorkload {
@@ -107,7 +107,7 @@ impl HttpWorkload {
     }
 }
 
-/// Refuses times of parts that are longer than that of the whole request, which would end it before.
+/// Refuses timeouts of parts that exceed the timeout of the whole request and so would never apply.
 pub(super) fn check_timeouts(plan: &HttpPlan, mistakes: &mut Mistakes) {
     let ConnectionPlan { connect_timeout_ns, handshake_timeout_ns, answer_timeout_ns, .. } = plan.connection;
     let parts = [
@@ -123,11 +123,11 @@ pub(super) fn check_timeouts(plan: &HttpPlan, mistakes: &mut Mistakes) {
     }
 }
 
-/// What to do if the URL's host has no address.
+/// The remedy if the URL's host has no address.
 const NO_ADDRESS: &str =
     "check the name, or give an address with --connect-to ADDRESS:PORT, in a study with connect_to";
 
-/// Leaves the addresses that can be reached from the sources: those of their family.
+/// Keeps only the addresses that can be reached from the sources, which are those of the same family.
 fn keep_family_of(sources: &[IpAddr], found: &mut [Named], mistakes: &mut Mistakes) {
     let family = |is_v4: bool| if is_v4 { "IPv4" } else { "IPv6" };
     let Some(source) = sources.first() else { return };
@@ -159,7 +159,8 @@ fn address_of(url: &Url, remedy: &str, lookup: Lookup<'_>) -> Result<Named, Stri
     }
 }
 
-/// The addresses of a list such as `10.0.0.3:80,[::1]:81,web:80`. Between `|` are those of one element, as of a name.
+/// The addresses of a list such as `10.0.0.3:80,[::1]:81,web:80`. Addresses separated by `|` belong to one element, like those of a
+/// name.
 fn addresses_of(list: &str, lookup: Lookup<'_>) -> Result<Vec<Named>, String> {
     let found = |text: &str| {
         let mut addresses = Vec::new();

@@ -6,10 +6,10 @@ use settings::options::Kind;
 
 use super::{HttpOption, HttpWorkload, OPTIONS, StepText};
 
-/// Options that a study's plan describes in this order.
+/// Options that a study's plan describes, in this order.
 const IN_PLAN: [&str; 9] =
     ["users", "rate", "connections", "loops", "requests", "pipeline", "expect", "retries", "ack"];
-/// Options that a description before a run has in this order.
+/// Options that the description before a run contains, in this order.
 const IN_SUMMARY: [&str; 11] = [
     "users",
     "rate",
@@ -31,8 +31,8 @@ impl HttpWorkload {
         self.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" })
     }
 
-    /// The description that a study's plan keeps. It leaves out the option that a search varies. `target` describes what
-    /// answers the requests. Its secrets are masked.
+    /// The description for a study's plan, with secrets masked and without the option that a search varies. `target` describes
+    /// the target.
     pub fn in_words(&self, target: Option<String>, varied: Option<&str>) -> String {
         let method = if self.steps.is_empty() { format!("{} ", self.method()) } else { String::new() };
         let mut parts = vec![format!("{method}{}", secrets::mask_url(&self.url))];
@@ -58,7 +58,7 @@ impl HttpWorkload {
         secrets::mask(&parts.join(", ")).into_owned()
     }
 
-    /// The description that users see before a run. The option that a search varies has no value yet.
+    /// The description shown before a run. The option that a search varies has no value yet.
     pub fn summary(&self, varied: Option<&str>) -> Vec<String> {
         let option = |&key: &&str| {
             if varied == Some(key) { Some(format!("{key} searched for")) } else { self.option(key) }
@@ -72,7 +72,7 @@ impl HttpWorkload {
         parts
     }
 
-    /// Says once that times without a unit are seconds, if any are given.
+    /// States once that times without a unit are seconds, if any are given.
     pub fn times_without_unit(&self) -> Option<String> {
         let options = OPTIONS
             .iter()
@@ -81,7 +81,7 @@ impl HttpWorkload {
         let pauses =
             self.steps.iter().flat_map(StepText::all).filter_map(|step| Some(("pause", step.pause.clone()?)));
         let bare = options.chain(pauses).filter(|(_, time)| {
-            // The second number of a lognormal distribution is no time.
+            // The second number of a lognormal distribution is not a time.
             let time = time.split(',').next().unwrap_or_default();
             let last = time.rsplit([':', '.']).next().unwrap_or_default();
             !time.starts_with("file:") && last.parse::<u64>().is_ok_and(|seconds| seconds > 0)

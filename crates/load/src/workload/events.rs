@@ -89,7 +89,7 @@ fn read_template(text: &str) -> Result<String, String> {
     if text == "default" {
         return Ok(REFERENCE_EVENT.to_owned());
     }
-    // Variables are not substituted, because the plan, the result and the receipts show the event unmasked.
+    // Variables are not substituted, because the plan, the result and the receipts show the event without masks.
     let bytes = read_bytes(text)?;
     let template = record::input::decode(&bytes).map_err(|why| format!("cannot read {text}: {why}"))?;
     match template.trim() {

@@ -22,7 +22,7 @@ pub(super) struct HeaderField {
 }
 
 impl HttpWorkload {
-    /// The header fields, including those of files. Their secrets are masked everywhere from now on.
+    /// The header fields, including those of files. From this call on, their secrets are masked everywhere.
     pub(super) fn header_fields(&self, mistakes: &mut Mistakes) -> Vec<HeaderField> {
         let mut fields = Vec::new();
         for (index, header) in self.headers.iter().enumerate() {
@@ -74,7 +74,7 @@ impl HttpWorkload {
         secrets
     }
 
-    /// The workload with its secrets masked, to be written and printed.
+    /// The workload with its secrets masked, for output.
     pub fn masked(&self) -> Self {
         let headers = masked_all(&self.headers);
         let steps = self.steps.iter().map(StepText::masked).collect();
@@ -84,7 +84,7 @@ impl HttpWorkload {
 }
 
 impl StepText {
-    /// The step and those within it.
+    /// The step and the steps within it.
     pub(super) fn all(&self) -> Box<dyn Iterator<Item = &Self> + '_> {
         Box::new(std::iter::once(self).chain(self.steps.iter().flat_map(Self::all)))
     }
@@ -105,7 +105,7 @@ fn masked_all(headers: &[String]) -> Vec<String> {
     headers.iter().map(|header| mask(header).into_owned()).collect()
 }
 
-/// The Authorization field that a URL's user info stands for: Basic authentication, as curl does it.
+/// The Authorization field for a URL's user info: Basic authentication, as in curl.
 pub(super) fn basic_auth_field(url: &Url) -> Result<Option<(String, String)>, &'static str> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
@@ -120,7 +120,7 @@ pub(super) fn basic_auth_field(url: &Url) -> Result<Option<(String, String)>, &'
     Ok(Some(("Authorization".to_owned(), format!("Basic {pair}"))))
 }
 
-/// Reads the fields of a file with one field a line, as curl's -H @FILE does. All of them count as secret.
+/// Reads a file with one field per line, as curl's -H @FILE does. All fields count as secret.
 fn read_header_file(path: &str, mistakes: &mut Mistakes) -> Vec<HeaderField> {
     let lines = match path {
         "" | "-" => Err("give the path of a file with one header field a line after @".to_owned()),

@@ -15,7 +15,7 @@ use crate::pool::MAX_ON_DEMAND;
 const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 
 impl HttpWorkload {
-    /// The load model, and for how long requests begin, in nanoseconds.
+    /// The load model, and the duration in which requests begin, in nanoseconds.
     pub(super) fn load(&self, requests: Option<u64>, mistakes: &mut Mistakes) -> (LoadModel, Option<u64>) {
         let duration_ns =
             mistakes.optional("duration", self.duration.as_deref(), |text| match time_ns(text) {
@@ -102,7 +102,7 @@ impl HttpWorkload {
         let rate = mistakes.optional("rate", self.rate.as_deref(), read_rate);
         let arrivals =
             mistakes.optional("arrivals", self.arrivals.as_deref(), str::parse).unwrap_or(Arrivals::Constant);
-        // A number of random arrivals takes a random time: without a duration, only the number ends them.
+        // A number of random arrivals takes a random time, so without a duration only the number ends them.
         let timed = arrivals == Arrivals::Constant || duration_ns.is_some() || requests.is_none();
         let mut stages: Vec<Stage> = self
             .stages
@@ -122,7 +122,7 @@ impl HttpWorkload {
                 };
                 stages.push(Stage { duration_ns, from_rate_per_s: rate, to_rate_per_s: rate });
             }
-            // With a rate that is a mistake, the duration is not one.
+            // If the rate is wrong, the duration is not reported as well.
             None if duration_ns.is_some() && self.rate.is_none() => {
                 mistakes.add("duration", "the stages set the duration of the trial; leave this out");
             }

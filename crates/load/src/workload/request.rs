@@ -53,7 +53,7 @@ impl HttpWorkload {
             all_headers.push(("Accept-Encoding".to_owned(), Text::literal("gzip")));
         }
         all_headers.append(&mut headers);
-        // Those of steps are checked with the bodies of steps.
+        // The bodies of steps are checked with the steps.
         if self.steps.is_empty() {
             let body_bytes = (self.events.is_none() && !body.is_template()).then(|| body.bytes().len());
             let wrong = all_headers
@@ -66,18 +66,18 @@ impl HttpWorkload {
     }
 }
 
-/// Fields of which a request has one at most (RFC 9110, 5.3; a server answers 400 to two of Host).
+/// Fields that may occur only once in a request (RFC 9110, 5.3; a server answers 400 to two Host fields).
 const ONLY_ONCE: [&str; 4] = ["Host", "User-Agent", "Authorization", "Content-Type"];
 
-/// Why a request cannot have these fields: one of them is there twice.
+/// The reason why these fields are refused, if one that may occur only once is repeated.
 pub(super) fn repeated(headers: &[(String, Text)]) -> Option<String> {
     let count = |name: &str| headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).count();
     let name = ONLY_ONCE.into_iter().find(|name| count(name) > 1)?;
     Some(format!("there are {} fields {name}, and a request has one: leave out the others", count(name)))
 }
 
-/// Why a field must not be sent with a body: it says another length than is sent, and the target would wait for the rest. The
-/// length of a body with templates is not known in advance.
+/// The reason why a field must not be sent with a body: it states a length that differs from the body's, so the target would
+/// wait for more. The length of a body with templates is not known in advance.
 pub(super) fn wrong_framing(name: &str, value: &str, body_bytes: Option<usize>) -> Option<String> {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     let is_wrong = is("transfer-encoding")

@@ -57,7 +57,7 @@ pub(super) struct Expectations {
 }
 
 impl Expectations {
-    /// Statuses and other expectations, apart.
+    /// Separates statuses from other expectations.
     pub(super) fn parse(texts: &[String]) -> Result<Self, String> {
         let mut expectations = Self::default();
         for text in texts.iter().map(|text| text.trim()) {
@@ -76,9 +76,9 @@ impl Expectations {
     }
 }
 
-/// The parts that all steps have in common.
+/// The parts that all steps share.
 struct Common<'a> {
-    /// Header fields of the workload, those that are added included.
+    /// Header fields of the workload, including added ones.
     fields: &'a [(String, Text)],
     expect: &'a StatusSet,
     checks: &'a [String],
@@ -87,7 +87,7 @@ struct Common<'a> {
 }
 
 impl HttpWorkload {
-    /// The script that the workload needs: none if every request is the same and judged by its status.
+    /// The script that the workload needs; `None` if every request is the same and is judged by its status alone.
     pub(super) fn script(
         &self,
         request: &TextRequest,
@@ -186,7 +186,7 @@ impl HttpWorkload {
             Err(found) => found,
         };
         for ScriptMistake { step, key, message } in found {
-            // Without steps, the keys are the workload's own.
+            // Without steps, the keys belong to the workload itself.
             match (self.steps.is_empty(), key) {
                 (_, "feeders") => mistakes.add("feeders", message),
                 (true, "expect") => mistakes.add("expect", message),
@@ -200,7 +200,7 @@ impl HttpWorkload {
         }
     }
 
-    /// Refuses a feeder that should give every user a row of its own, and has too few.
+    /// Refuses a feeder that must give every user its own row but has too few rows.
     fn check_rows_per_user(&self, compiled: &Script, load: &LoadModel, mistakes: &mut Mistakes) {
         let LoadModel::Closed { users, .. } = load else { return };
         let Some(rows) = compiled.rows_per_user().filter(|rows| rows < users) else { return };
@@ -337,7 +337,7 @@ impl Common<'_> {
     }
 }
 
-/// A step that is being read, for the messages.
+/// The step that is being read, for messages.
 struct Step<'a> {
     shown: &'a str,
     mistakes: &'a mut Mistakes,

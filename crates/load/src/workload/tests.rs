@@ -94,7 +94,7 @@ fn an_invalid_rate_is_one_mistake() {
 
 #[test]
 fn a_host_that_is_not_found_can_be_given_an_address() {
-    // A label of 64 bytes is not a valid name, so that no name server is asked.
+    // A label of 64 bytes is invalid, so no name server is asked.
     let url = format!("http://{}.invalid/", "a".repeat(64));
     let workload = HttpWorkload { url, ..HttpWorkload::default() };
     let mistakes = workload.plan(&LIMITS).unwrap_err();
@@ -327,7 +327,7 @@ fn a_name_is_planned_with_all_its_addresses_that_the_sources_reach() {
     let listed = listed.unwrap();
     assert_eq!(listed.targets, ["127.0.0.9:1".parse().unwrap(), six]);
     assert!(named(&listed) == named(&usual) && listed.connection.names[0].all);
-    // Addresses of one element are those of a name.
+    // Addresses of one element are treated like those of a name.
     let alternatives =
         plan("http://a/", |workload| workload.connect_to = Some("127.0.0.9:1|two:80".to_owned()));
     let alternatives = alternatives.unwrap();

@@ -23,7 +23,7 @@ use crate::FieldMistake;
 pub(super) struct Mistakes(Vec<FieldMistake>);
 
 impl Mistakes {
-    /// The value of a field; on an error, its default, and the mistake is added.
+    /// The value of a field; on an error, adds the mistake and returns the default.
     pub(super) fn read<T: Default, E: Display>(&mut self, field: &'static str, result: Result<T, E>) -> T {
         result.unwrap_or_else(|error| {
             self.add(field, error.to_string());
@@ -31,7 +31,7 @@ impl Mistakes {
         })
     }
 
-    /// The value of a field that may be missing; on an error, `None`, and the mistake is added.
+    /// The value of a field that may be missing; on an error, adds the mistake and returns `None`.
     pub(super) fn optional<T, E: Display>(
         &mut self,
         field: &'static str,
@@ -52,20 +52,20 @@ impl Mistakes {
     }
 }
 
-/// A URL: scheme and authority, and the target that is asked for, kept as it was given.
+/// A URL: scheme, authority and request target. The target is kept as it was given.
 pub(super) struct ParsedUrl {
     pub(super) url: Url,
-    /// The host as it was given, whatever address its form means; in the standard's form if no header field can carry it so.
+    /// The host as it was given, even if the URL parser would rewrite it; in normal form if a header field cannot carry it as given.
     pub(super) host: String,
     pub(super) target: Text,
 }
 
-/// Reads a URL. Only its host is read as the standard of URLs says; its path and query go out as they were given.
+/// Reads a URL. Only the host is parsed by the URL standard; path and query are sent as given.
 pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
     let shown = secrets::mask_url(written);
     let quoting = |why: String| format!("'{shown}': {why}");
     let text = read_target(written).map_err(quoting)?;
-    // This precedes every message that can quote a part of the URL.
+    // This precedes every message that may quote a part of the URL, so that its secrets are masked.
     let (full, has_reference) = (text.shown(), reference::has_reference(written));
     secrets::mask::learn_url(&full);
     if has_reference {
@@ -89,7 +89,7 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
     }
     let refuse = |why: &str| format!("'{shown}' is not a URL: {why}; such as http://127.0.0.1:8080/");
     let authority = authority_of(&first);
-    // The parser of URLs would take these characters for a slash, or leave them out.
+    // The URL parser would treat these characters as a slash, or drop them.
     if authority.contains(|c: char| c == '\\' || c.is_ascii_control()) {
         return Err(refuse("invalid domain character"));
     }
@@ -111,7 +111,7 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
     Ok(ParsedUrl { url, host, target: sendable(target) })
 }
 
-/// A host, and its port with the colon before it; an address of IPv6 in brackets has colons of its own.
+/// Splits a host from its port with the preceding colon. The colons of a bracketed IPv6 address do not count.
 pub fn split_port(host_and_port: &str) -> (&str, &str) {
     let colon = host_and_port.rfind(':').filter(|colon| !host_and_port[*colon..].contains(']'));
     host_and_port.split_at(colon.unwrap_or(host_and_port.len()))
@@ -123,9 +123,9 @@ fn authority_of(url: &str) -> &str {
     &behind[..behind.find(['/', '?']).unwrap_or(behind.len())]
 }
 
-/// The text of a URL or of its path and query, without its fragment, which no request has. In the query and before the host,
-/// values of variables are percent-encoded, so that the service gets exactly these values. Elsewhere they stay as they are; one
-/// that the URL begins with may be a whole URL.
+/// The text of a URL, or of its path and query, without the fragment, which is never sent. In the query and before the host,
+/// values of variables are percent-encoded so that the service receives exactly these values. Elsewhere they stay unchanged; a
+/// variable at the start of the URL may hold a whole URL.
 pub(super) fn read_target(written: &str) -> Result<Text, String> {
     let fragment = text::pieces(written)?.into_iter().find_map(|(at, piece)| match piece {
         Piece::Plain(plain) => plain.find('#').map(|within| at + within),
@@ -145,7 +145,7 @@ pub(super) fn read_target(written: &str) -> Result<Text, String> {
     })
 }
 
-/// A target with all characters percent-encoded that a request line cannot carry: blanks, controls, and others than ASCII.
+/// Percent-encodes all characters of a target that a request line cannot carry: blanks, control characters, non-ASCII characters.
 pub(super) fn sendable(target: Text) -> Text {
     target.map_literals(|bytes| {
         let mut encoded = Vec::with_capacity(bytes.len());
@@ -167,7 +167,7 @@ pub(super) fn read_body(text: &str) -> Result<Text, String> {
     }
 }
 
-/// A text as a user wrote it. From now on, messages show it instead of the values of its variables.
+/// A text as a user wrote it. From this call on, messages show this text instead of the values of its variables.
 pub(super) fn read_text(written: &str) -> Result<Text, String> {
     let text = read_with(written, |_, _, value| value)?;
     if reference::has_reference(written) {
@@ -176,7 +176,7 @@ pub(super) fn read_text(written: &str) -> Result<Text, String> {
     Ok(text)
 }
 
-/// A text with the values of its variables, each as its place needs it: behind what was read, at a place in what was written.
+/// A text with the values of its variables. `value_at` encodes a value, given the text before it and its position in `written`.
 fn read_with(written: &str, value_at: impl Fn(&Text, usize, String) -> String) -> Result<Text, String> {
     let mut read = Text::default();
     for (start, piece) in text::pieces(written)? {

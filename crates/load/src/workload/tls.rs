@@ -7,7 +7,7 @@ use super::{HttpWorkload, text::Mistakes};
 use crate::tls_config::TlsConfig;
 
 impl HttpWorkload {
-    /// How TLS is used; none for a plain URL.
+    /// The TLS options; `None` for a plain URL.
     pub(super) fn tls(&self, url: Option<&Url>, mistakes: &mut Mistakes) -> Option<TlsPlan> {
         let url = url?;
         if url.scheme() != "https" {

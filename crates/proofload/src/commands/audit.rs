@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &AuditArgs) -> Result<Exit> {
     Ok(exit_status(&result))
 }
 
-/// Refuses folders that cannot be read. The audit checks what is in them.
+/// Refuses folders that cannot be read. The audit itself checks their content.
 fn check_receipt_folders(receipts: &[PathBuf]) -> Result {
     let mistake = |folder: &PathBuf| {
         let error = fs::read_dir(folder).err()?;
@@ -86,7 +86,7 @@ fn refuse_unmatched(files: &[String]) -> Result {
     Err(Refusal::new(files.iter().map(mistake).collect()))
 }
 
-/// A finding counts even if receipts are missing. No finding counts only if none are missing.
+/// A finding decides even if receipts are missing. The absence of findings decides only if no receipts are missing.
 fn exit_status(result: &AuditResult) -> Exit {
     match (result.is_clean(), result.is_conclusive()) {
         (false, _) => Exit::GoalsNotMet,
@@ -123,7 +123,7 @@ mod tests {
         let empty = audit_line(&[&stored, "--receipts", &receipts]);
         let no_receipts = audit_line(&[&stored, "--receipts", "/does/not/exist"]);
         assert!(nowhere.unwrap_err().contains("/**/*.log' matches no file: "));
-        // The folder is searched; without receipts nothing may be concluded.
+        // The folder is searched; without receipts, nothing can be concluded.
         assert_eq!(empty, Ok(Exit::Void));
         assert!(no_receipts.unwrap_err().contains("--receipts: cannot read /does/not/exist"));
     }

@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &BalanceArgs) -> Result<Exit, Refusal> {
     }
 }
 
-/// Reads a configuration file; also gives its text.
+/// Reads a configuration file; also returns its text.
 fn read(path: &Path) -> Result<(balance::Config, String), Refusal> {
     let text = record::input::read_text(path).map_err(|why| Refusal::one(format_args!("--config: {why}")))?;
     let config = balance::Config::read(&path.display().to_string(), &text);

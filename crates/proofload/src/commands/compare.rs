@@ -53,7 +53,7 @@ pub(crate) struct CompareArgs {
     json: Option<PathBuf>,
 }
 
-/// The statuses of a ranking by precedence: the ranking has the first one that any of its comparisons has.
+/// The exit statuses of a ranking by precedence: the first one that any comparison has applies.
 const RANKING: [Exit; 3] = [Exit::GoalsNotMet, Exit::GoalsMet, Exit::Void];
 
 /// Compares the results and shows the comparison.

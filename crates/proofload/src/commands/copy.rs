@@ -139,7 +139,7 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     let mut line_at = Duration::ZERO;
     let mut show = |progress: Progress| match &shown {
         Some(bar) => bar.set_message(text::progress(&progress)),
-        // Without a terminal, a line is printed once per interval.
+        // Without a terminal, prints one line per interval.
         None if !arguments.quiet && progress.elapsed >= line_at + LINE_INTERVAL => {
             line_at = progress.elapsed;
             standard::print_to_stderr(text::progress(&progress));
@@ -164,7 +164,7 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     let status = exit_status(&report);
     match write_result(json, &report, arguments.quiet, || text::render(&report, job.dry_run)) {
         Ok(()) => Ok(status),
-        // Status 2 would say that nothing was copied.
+        // Status 2 would mean that nothing was copied.
         Err(refusal) if !refusal.mistakes().is_empty() => {
             standard::print_refusal(&refusal);
             standard::print_to_stderr(
@@ -176,7 +176,7 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     }
 }
 
-/// Time between two lines of progress where there is no terminal.
+/// Time between two lines of progress without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 fn exit_status(report: &Report) -> Exit {
@@ -282,7 +282,8 @@ fn ssh_options(arguments: &CopyArgs) -> Vec<OsString> {
     add("-F", arguments.config.clone());
     add("-p", arguments.port.map(|port| port.to_string().into()));
     arguments.identity.iter().for_each(|file| add("-i", Some(file.clone())));
-    // A second channel must not take a route of its own. ssh refuses a second -J, but of several ProxyJump it uses the first.
+    // A second channel must use the same route. ssh refuses a second -J, but of several ProxyJump options it uses the
+    // first.
     let jump = arguments.jump.as_ref().map(|jump| {
         let mut option = OsString::from("ProxyJump=");
         option.push(jump);

@@ -1,5 +1,5 @@
-//! Options of other load generators that are named differently here. Some have no effect because they are the default here;
-//! for the others the error message names the option to use.
+//! Options of other load generators that have other names here. Some have no effect because they are the default here;
+//! for the others, the error message names the option to use.
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
@@ -89,7 +89,7 @@ impl ForeignOptions {
     }
 }
 
-/// A hint for users of hey and oha, whose `-q RATE` is --quiet here, for a message about words that are not understood.
+/// A hint for users of hey and oha, whose `-q RATE` means --quiet here; added to the message about unknown words.
 pub(crate) fn rate_hint(words: &[String]) -> Option<String> {
     let is_load = words.get(1).is_some_and(|command| command == "http" || command == "limit");
     let rate = words

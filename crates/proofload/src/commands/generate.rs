@@ -1,4 +1,4 @@
-//! `proofload generate FOLDER`: man pages and completions, made of the options.
+//! `proofload generate FOLDER`: man pages and completions, generated from the options.
 
 use std::{
     fs::{self, File},
@@ -38,7 +38,7 @@ fn write(folder: &Path, cli: &Command) -> io::Result<()> {
     write_pages(&man, &cli, cli.get_name())
 }
 
-/// A page for a command, named like git's, and for each of its commands.
+/// Writes a page for a command, named as for git, and one for each subcommand.
 fn write_pages(folder: &Path, command: &Command, name: &str) -> io::Result<()> {
     let page = command.clone().name(name.to_owned());
     clap_mangen::Man::new(page).render(&mut File::create(folder.join(format!("{name}.1")))?)?;

@@ -1,4 +1,4 @@
-//! `proofload host`: the settings of this host's kernel, checked, changed and put back, and what the kernel counts.
+//! `proofload host`: checks, changes and restores the kernel settings of this host, and shows kernel counters.
 
 mod check;
 mod restore;
@@ -42,7 +42,7 @@ struct ProfileArgs {
     rtt: Option<String>,
 }
 
-/// A profile that was asked for.
+/// A requested profile.
 #[derive(Clone, Copy)]
 struct Asked {
     profile: &'static Profile,
@@ -89,7 +89,7 @@ impl ProfileArgs {
         let given =
             given.map(|(rate_bits_per_s, rtt)| LongPath { rate_bits_per_s, rtt_ns: rtt.as_nanos() as u64 });
         let Some(path) = given.or(profile.path) else {
-            // A wrong rate or time has been named already.
+            // A wrong rate or time already has its own mistake.
             if self.rate.is_none() {
                 m.add(format!("--profile {name} sizes buffers by a path; add --rate 1gbit --rtt 228ms"));
             }

@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit> {
     run_shown(arguments, true, trial_text::render)
 }
 
-/// Runs the trial and shows the result as `render` writes it. If it `looks`, it looks at this machine before.
+/// Runs the trial and shows the result as text from `render`. With `looks`, checks this machine before the trial.
 pub(crate) fn run_shown(
     arguments: &HttpArgs,
     looks: bool,
@@ -34,7 +34,7 @@ pub(crate) fn run_shown(
                 && (read.trial.on_noise, read.trial.void_attempts) == (on_noise, 0)
         });
     }
-    // The hint is about the options as given, so it precedes the fitting of the plan to the machine.
+    // The hint concerns the options as given, so it precedes the adaptation of the plan to the machine.
     let hint = arguments.ab_hint(&plan, &host);
     for note in addresses::choose(&mut plan, &mut Vec::new()) {
         standard::print_to_stderr(format_args!("proofload: using {note}"));

@@ -53,18 +53,18 @@ pub(crate) struct HttpArgs {
 }
 
 impl HttpArgs {
-    /// The workload as given.
+    /// The workload as given on the command line.
     pub(crate) fn workload(&self) -> HttpWorkload {
         HttpWorkload { fault: self.inject_fault.clone(), ..self.common.workload() }
     }
 
-    /// Makes the plan.
+    /// Creates the plan.
     ///
     /// # Errors
     /// Every mistake in the options.
     pub(crate) fn plan(&self, host: &MachineLimits) -> Result<HttpPlan, Vec<String>> {
         let mut mistakes = self.common.foreign_mistakes();
-        // Without curl's line, planning would only report as missing what the line gives.
+        // If curl's line is unusable, planning would only report its values as missing.
         if self.common.lacks_curl() {
             return Err(mistakes);
         }
@@ -76,7 +76,7 @@ impl HttpArgs {
         Err(mistakes)
     }
 
-    /// The study file that does the same.
+    /// The study file that is equivalent to the command line.
     pub(super) fn saved(&self) -> Saved {
         Saved {
             title: format!("One trial of {}", self.common.url()),
@@ -92,7 +92,7 @@ impl HttpArgs {
         }
     }
 
-    /// Says that times without a unit are seconds, if the command has any.
+    /// A note that times without a unit are seconds, if the command has such a time.
     pub(crate) fn time_note(&self) -> Option<String> {
         self.common.time_note()
     }
@@ -102,7 +102,7 @@ impl HttpArgs {
         self.common.curl_notes()
     }
 
-    /// A hint for users of ab, who may mean seconds by `-t`.
+    /// A hint for users of ab, whose `-t` means seconds.
     pub(crate) fn ab_hint(&self, plan: &HttpPlan, host: &MachineLimits) -> Option<String> {
         let HttpPlan { threads, .. } = plan;
         (*threads > host.cpus && self.workload().duration.is_none()).then(|| {

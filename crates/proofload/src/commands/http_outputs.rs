@@ -16,7 +16,7 @@ use crate::{
     output::{destination::Destination, hlog},
 };
 
-/// The outputs that were asked for, opened before the trial.
+/// The requested outputs, opened before the trial.
 pub(super) struct Outputs {
     json: Option<Destination>,
     hlog: Option<Destination>,
@@ -25,7 +25,7 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Opens what was asked for.
+    /// Opens the requested outputs.
     ///
     /// # Errors
     /// Every output that cannot be opened.
@@ -39,7 +39,7 @@ impl Outputs {
             let claimed = files::claim("--receipts", &file);
             mistakes.extend(claimed.err().map(|why| format!("--receipts: {}: {why}", file.display())));
         }
-        // Created first: the other files may be inside it.
+        // Created first, because the other files may be inside it.
         let made = |path| {
             let begun = place(path)?.make().and_then(|folder| folder.begin());
             begun.map_err(|error| Refusal::one(format_args!("--out: {error}")))

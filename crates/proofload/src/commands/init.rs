@@ -1,4 +1,4 @@
-//! `init` of `lab`, `balance` and `listen`: writes a commented file that runs.
+//! `init` of `lab`, `balance` and `listen`: writes a commented file that works unchanged.
 
 use std::{
     fmt::Write as _,
@@ -28,7 +28,7 @@ pub(super) fn lab(arguments: &InitArgs) -> Result<Exit> {
     write(arguments, "lab.toml", "proofload lab up", include_str!("init/lab.toml"))
 }
 
-/// Writes a balancer's file, for the device of the default route.
+/// Writes a balancer's file with the device of the default route.
 pub(super) fn balance(arguments: &InitArgs) -> Result<Exit> {
     let routes = std::fs::read_to_string("/proc/self/net/route").unwrap_or_default();
     let device = default_device(&routes).unwrap_or("eth0");
@@ -36,7 +36,7 @@ pub(super) fn balance(arguments: &InitArgs) -> Result<Exit> {
     write(arguments, "balance.toml", "proofload balance --config", &text)
 }
 
-/// Writes a settings file with every setting of the table, as a comment.
+/// Writes a settings file with every setting of the table, commented out.
 pub(super) fn listen<T: 'static>(
     arguments: &InitArgs,
     table: impl Iterator<Item = &'static OptionSpec<T>>,

@@ -29,7 +29,7 @@ use crate::{
     output::{destination::Destination, standard},
 };
 
-/// How long a lab may take to go down.
+/// Maximum time that a lab may take to go down.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Run hosts, links and processes on this machine, from a lab file.
@@ -129,7 +129,8 @@ fn shell(arguments: &ShellArgs) -> Result<Exit> {
         None => Command::new(shell),
     };
     command.env("PROOFLOAD_HOST", name);
-    // Ctrl-C is for the command; this process waits for its status. A handler, since an ignored signal would be inherited.
+    // Ctrl-C is for the command; this process waits for its status. A handler is used, because the command would
+    // inherit an ignored signal.
     for signal in [SIGINT, SIGQUIT] {
         flag::register(signal, Arc::default())
             .map_err(|e| Refusal::one(format_args!("cannot handle signal {signal}: {e}")))?;

@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit> {
     })
 }
 
-/// Whether both studies search in the same way, apart from the initial look, which a study file lacks.
+/// Whether both studies search in the same way, ignoring the initial look, which a study file lacks.
 fn is_same(one: &Study, other: &Study) -> bool {
     let search =
         |study: &Study| study.search.clone().map(|search| Search { begin: Begin::Smallest, ..search });

@@ -136,7 +136,7 @@ enum UnitArg {
 }
 
 impl LimitArgs {
-    /// Makes the study.
+    /// Creates the study.
     ///
     /// # Errors
     /// Every mistake in the options.
@@ -221,7 +221,7 @@ impl LimitArgs {
         if mistakes.is_empty() { Ok(study) } else { Err(mistakes) }
     }
 
-    /// Says that times without a unit are seconds, if the command has any.
+    /// A note that times without a unit are seconds, if the command has such a time.
     pub(crate) fn time_note(&self) -> Option<String> {
         self.common.time_note()
     }

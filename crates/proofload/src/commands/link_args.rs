@@ -189,7 +189,7 @@ fn namespace(host: &str) -> Namespace {
     }
 }
 
-/// The shape that was read. Mistakes are recorded under `prefix` or their options, and `default` is returned.
+/// The parsed shape. Mistakes are recorded under `prefix` or their options; the result is then `default`.
 fn shape(m: &mut Mistakes, prefix: &str, read: Result<Shape, Vec<Mistake>>, default: Shape) -> Shape {
     read.unwrap_or_else(|mistakes| {
         for Mistake { key, message } in mistakes {

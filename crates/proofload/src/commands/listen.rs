@@ -43,7 +43,7 @@ use crate::{
 /// How often the statistics are checked for changes.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What the service waits for.
+/// An event that the service waits for.
 enum Event {
     Signal(i32),
     Ended(Box<Report>),
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit> {
     if let Some(ListenCommand::Init(arguments)) = &arguments.command {
         return init::listen(arguments, settings::all());
     }
-    // This comes first of what listens, because it changes the environment: no other thread may run yet.
+    // Must come first, because it changes the environment, which is safe only while no other thread runs.
     let inherited = service::inherited_sockets()?;
     if arguments.schema {
         standard::print_raw(&format!("{:#}\n", schema::schema()))?;
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit> {
     logs::start(plan.log, plan.log_level);
     let ended = listen(plan, notes, inherited, report, arguments.quiet);
     match (logs::flush(), ended) {
-        // Standard error blocks: printing the refusal would, too.
+        // Standard error blocks, so printing the refusal would block too.
         (false, Err(_)) => Ok(Exit::WrongUse),
         (_, ended) => ended,
     }
@@ -109,7 +109,8 @@ fn listen(
     let addresses = address_list(&server);
     info!("listening on {addresses}; storing in {storage}");
     let (final_report, stops) = serve(server, sender, &events, &format!("listening on {addresses}"))?;
-    // From here on a signal ends the process, because its outputs may block. If a signal has come already, they do not wait.
+    // From here on, a signal ends the process, because its outputs may block. If a signal has come already, the outputs
+    // do not wait.
     drop(events);
     files::stop().store(stops > 0, std::sync::atomic::Ordering::Relaxed);
     if let Some(why) = &final_report.close_error {
@@ -237,7 +238,7 @@ fn serve(
                 watch.update(statistics, Instant::now()).iter().for_each(watch::Change::log);
                 service.alive();
                 if running.is_finished() {
-                    // The report may have come after the timeout.
+                    // The report may have arrived after the timeout.
                     let report = pending_report(events);
                     let report = report
                         .ok_or_else(|| Refusal::one("the listener has crashed; its messages are above"))?;

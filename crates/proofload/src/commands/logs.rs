@@ -1,4 +1,4 @@
-//! The log on standard error. A thread of its own writes it, since writing may block (an unread pipe) or fail (a full
+//! The log on standard error. A separate thread writes it, because writing may block (an unread pipe) or fail (a full
 //! disk). Lines that cannot be written are dropped and counted.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 
 use tracing::{error, level_filters::LevelFilter};
 
-/// Most lines in the queue; further lines are dropped.
+/// Maximum number of lines in the queue; further lines are dropped.
 const MAX_LINES: usize = 1024;
 /// How long [`flush`] waits.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub(crate) fn start(format: LogFormat, level: LevelFilter) {
         .with_max_level(level)
         .with_target(false)
         .with_writer(|| &QUEUE)
-        // Such an error would be written to standard error, which fails, and panic.
+        // Internal errors would be written to standard error, which fails, and would panic.
         .log_internal_errors(false);
     // systemd's journal adds its own times; readers of JSON need them in the line.
     let started = match format {
@@ -77,7 +77,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the lines of the queue, without end.
+    /// Writes the lines of the queue, forever.
     fn write_to(&self, mut output: impl Write) {
         let mut reported = 0;
         loop {

@@ -7,7 +7,7 @@ use std::fmt::Display;
 pub(super) struct Mistakes(Vec<String>);
 
 impl Mistakes {
-    /// Parses an option that may be missing; a mistake is recorded under the option's name and gives `None`.
+    /// Parses an option that may be missing. A mistake is recorded under the option's name and returns `None`.
     pub(super) fn optional<T, E: Display>(
         &mut self,
         option: &str,

@@ -1,4 +1,4 @@
-//! The option that says what is done about the noise of this machine, shared by the commands that run trials.
+//! The option for the reaction to noise on this machine, shared by the commands that run trials.
 
 use clap::Args;
 use record::OnNoise;

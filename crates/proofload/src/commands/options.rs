@@ -1,4 +1,4 @@
-//! Makes the arguments of clap from tables of options.
+//! Creates clap arguments from tables of options.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use settings::options::{Kind, OptionSpec};

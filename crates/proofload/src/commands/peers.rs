@@ -1,5 +1,5 @@
-//! Command lines of other load generators: a table for each program says what becomes of its options. `proofload wrk`,
-//! `wrk2` and `ab` read them as their own, and run what `proofload http` would.
+//! Command lines of other load generators: a table for each program defines the translation of its options. `proofload
+//! wrk`, `wrk2` and `ab` accept these lines and run the equivalent `proofload http`.
 
 mod ab;
 pub(crate) mod curl;
@@ -21,7 +21,7 @@ pub(crate) use wrk::{Wrk, Wrk2};
 
 /// A program whose command line proofload understands.
 pub(crate) trait Peer: fmt::Debug + 'static {
-    /// What the command does, for the help.
+    /// Description of the command, for the help.
     const ABOUT: &'static str;
     /// Its options, in the order of the help.
     const ROWS: &'static [Row];
@@ -30,7 +30,7 @@ pub(crate) trait Peer: fmt::Debug + 'static {
     fn translate(url: &str, given: &Given) -> (String, Translated, peer_text::Layout);
 }
 
-/// A command line of another program, as it was typed.
+/// A command line of another program, as typed.
 #[derive(Debug)]
 pub(crate) struct PeerArgs<P> {
     url: String,
@@ -68,7 +68,7 @@ impl<P: Peer> FromArgMatches for PeerArgs<P> {
     }
 }
 
-/// The options of `proofload http`, read from words.
+/// The options of `proofload http`, parsed from words.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]
 struct HttpLine {
@@ -76,7 +76,7 @@ struct HttpLine {
     http: HttpArgs,
 }
 
-/// Runs the trial and shows its result as the other program would.
+/// Runs the trial and shows its result in the layout of the other program.
 pub(crate) fn run<P: Peer>(arguments: &PeerArgs<P>) -> Result<Exit> {
     let (words, translated, layout) = arguments.http_words().map_err(Refusal::new)?;
     let read = HttpLine::try_parse_from(&words).map_err(Refusal::one)?;
@@ -85,7 +85,7 @@ pub(crate) fn run<P: Peer>(arguments: &PeerArgs<P>) -> Result<Exit> {
 }
 
 impl<P: Peer> PeerArgs<P> {
-    /// The words after `proofload http` that the line becomes.
+    /// The line as words after `proofload http`.
     ///
     /// # Errors
     /// Every option that is refused.
@@ -97,7 +97,7 @@ impl<P: Peer> PeerArgs<P> {
         Ok((translated.words(&url), translated, layout))
     }
 
-    /// The options of `proofload http` that the line becomes.
+    /// The line as options of `proofload http`.
     ///
     /// # Errors
     /// Every option that is refused.

@@ -43,12 +43,12 @@ pub(crate) struct ReportArgs {
     github_annotations: bool,
 }
 
-/// Shows the result, or writes it in the formats that were asked for.
+/// Shows the result, or writes it in the requested formats.
 pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit> {
     let folder = ResultFolder::open(&arguments.result).map_err(Refusal::one)?;
     let mut results = Results::read(&folder).map_err(Refusal::one)?;
     if results.result.is_none() {
-        // The run was killed or is still going on.
+        // The run was killed or is still running.
         results.so_far = study::outcome::outcomes(&results.plan, &results.trials).map_err(Refusal::one)?;
     }
     let mut options = terminal_options();
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit> {
         ("--github", &arguments.github, Format::Github),
     ];
     let opened = outputs.into_iter().filter_map(|(option, path, format)| {
-        // GitHub's summary may hold the text of earlier steps.
+        // GitHub's summary may contain the text of earlier steps.
         let is_appended = format == Format::Github;
         let open = if is_appended { Destination::open_appended } else { Destination::open };
         Some((open(option, path.as_deref()?), format))

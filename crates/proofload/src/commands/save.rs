@@ -1,4 +1,4 @@
-//! `--save`: writes the study that does what a command line says, and runs nothing.
+//! `--save`: writes the study that is equivalent to a command line, and runs nothing.
 
 use std::{
     fmt::{Display, Write as _},
@@ -30,13 +30,13 @@ use crate::{
 /// A key of a study with its value, if it is given.
 pub(super) type SavedKey = Option<(&'static str, String)>;
 
-/// What a command line says, table by table.
+/// The content of a command line, table by table.
 pub(super) struct Saved {
-    /// The title, which is masked when it is written.
+    /// The title, which is masked when written.
     pub title: String,
-    /// What else stands in no table, such as a budget.
+    /// Keys outside all tables, such as a budget.
     pub head: Vec<SavedKey>,
-    /// What is sent. Its files are those of this folder.
+    /// The workload. Its relative paths refer to the current folder.
     pub workload: HttpWorkload,
     /// The other tables, each with its heading.
     pub tables: Vec<(&'static str, Vec<SavedKey>)>,
@@ -53,7 +53,7 @@ pub(super) fn list(key: &'static str, values: &[impl ToString]) -> SavedKey {
     (!quoted.is_empty()).then(|| (key, format!("[{}]", quoted.join(", "))))
 }
 
-/// A secret that a study does not have: the variable in its place, and what to set it to.
+/// A secret that the study omits: the variable that replaces it, and a description of the value to set.
 struct Hidden {
     variable: String,
     what: String,
@@ -64,10 +64,11 @@ fn refused(why: impl Display) -> Refusal {
 }
 
 impl Saved {
-    /// Writes the study to `path`. `same` says whether a study that was read does what the command line does, besides its requests.
+    /// Writes the study to `path`. `same` checks that a study, once read back, equals the command line in everything
+    /// except its requests.
     ///
     /// # Errors
-    /// When a study cannot say it, with every reason.
+    /// When a study cannot express the command line, with every reason.
     pub(super) fn write(
         mut self,
         path: &Path,
@@ -84,13 +85,13 @@ impl Saved {
         }
         let folder = absolute(path).ok().and_then(|path| Some(path.parent()?.to_owned()));
         let own = std::env::current_dir().unwrap_or_default();
-        // What a link leads to may be elsewhere.
+        // The target of a link may be in another folder.
         let is_here = path == Path::new("-") || (folder.as_deref() == Some(&*own) && !path.is_symlink());
         let here = in_folder(&self.workload, &own);
         if !is_here {
             self.workload = here.clone();
         }
-        // Tried with its secrets: their variables need not be set yet.
+        // Read back with its secrets, because their variables need not be set yet.
         let name = folder.unwrap_or(own).join("STUDY.toml").display().to_string();
         let text = self.text();
         let read = study::file::read(&name, &text, &[], host).map_err(|mistakes| {
@@ -150,8 +151,8 @@ impl Saved {
         std::iter::once(("url", self.workload.url.clone())).chain(options).collect()
     }
 
-    /// Puts variables in the place of secrets: the whole value of a header field, and parts of a URL whose only encoding is that
-    /// which a variable gets there.
+    /// Replaces secrets by variables: the whole value of a header field, and parts of a URL whose only encoding is the
+    /// one that a variable's value gets there.
     fn hide(&mut self) -> Vec<Hidden> {
         let used = self.texts().into_iter().map(|(_, text)| text).collect();
         let mut variables = Variables { used, hidden: Vec::new() };
@@ -159,7 +160,7 @@ impl Saved {
         variables.hide_in_url("URL", url);
         proxy.iter_mut().for_each(|proxy| variables.hide_in_url("proxy", proxy));
         if let Some(body) = body.as_mut().filter(|body| !body.starts_with('@')) {
-            // What a variable cannot hold, or what is written in another way than it is sent.
+            // Only values that a variable can hold and that are sent as written.
             variables.hide_parameters("body", body, |secret| {
                 !secret.contains(['{', '\0']) && secret.trim() == secret
             });
@@ -182,11 +183,11 @@ impl Saved {
         variables.hidden
     }
 
-    /// Refuses texts in which a secret is left, by the same rules by which everything else that is written is masked: one that
-    /// stands with templates, is encoded in another way, or is repeated.
+    /// Refuses texts that still contain a secret, by the rules that mask all other output. Left are secrets that stand
+    /// beside templates, are encoded differently or are repeated.
     fn check_secrets(&self) -> Result {
         let told = self.texts().into_iter().filter(|(key, text)| {
-            // What differs in each request may be shown, as a reference may.
+            // Templates may be shown, like references.
             let (shown, _) = fixed(text, "${T}");
             match (*key, shown.split_once(':')) {
                 ("url" | "proxy", _) => mask_url(&shown) != shown,
@@ -200,9 +201,9 @@ impl Saved {
     }
 }
 
-/// The variables that stand in a study for secrets.
+/// The variables that replace secrets in a study.
 struct Variables {
-    /// All texts of the workload, which may name variables already.
+    /// All texts of the workload, which may already name variables.
     used: String,
     hidden: Vec<Hidden>,
 }
@@ -225,7 +226,7 @@ impl Variables {
         reference
     }
 
-    /// Hides user, password and secret parameters of the URL that is given by this option.
+    /// Hides user, password and secret parameters of the URL of this option.
     fn hide_in_url(&mut self, option: &str, url: &mut String) {
         let at = authority(url);
         let info = url[at..].split_once(['/', '?', '#']).map_or(&url[at..], |(authority, _)| authority);
@@ -244,7 +245,7 @@ impl Variables {
         self.hide_parameters(&format!("{option}, decoded"), url, has_one_encoding);
     }
 
-    /// A cookie with a variable in the place of its value, unless that has templates or variables.
+    /// A cookie with its value replaced by a variable, unless the value contains templates or variables.
     fn hide_cookie(&mut self, cookie: &str) -> String {
         match cookie.split_once('=').filter(|(_, value)| !value.is_empty() && fixed(value, "").1) {
             Some((name, _)) => {
@@ -254,7 +255,7 @@ impl Variables {
         }
     }
 
-    /// Hides the secret parameters `name=value` of a text that fit into a variable.
+    /// Hides the secret parameters `name=value` of a text that a variable can replace.
     fn hide_parameters(&mut self, option: &str, text: &mut String, fits: impl Fn(&str) -> bool) {
         for (what, secret) in secrets_in_url(text) {
             let Some(name) = what.strip_prefix("the query parameter ").filter(|_| fits(&secret)) else {
@@ -274,14 +275,14 @@ impl Variables {
     }
 }
 
-/// Whether a part of a URL is written as a variable with its value is sent there.
+/// Whether a part of a URL is written exactly as a variable with its value would be sent there.
 fn has_one_encoding(part: &str) -> bool {
     let decoded = percent_decode_str(part).decode_utf8();
     decoded.is_ok_and(|decoded| !decoded.is_empty() && percent_encoded(&decoded) == part)
 }
 
-/// What of a text is sent as it is, with `template` in the place of each template, and whether that is all of it: no template, and
-/// no variable.
+/// The literal text that is sent, with `template` in place of each template, and whether the text is completely
+/// literal: no template, and no variable.
 fn fixed(text: &str, template: &str) -> (String, bool) {
     let (mut fixed, mut is_all) = (String::new(), true);
     for (_, piece) in request_text::pieces(text).unwrap_or_default() {
@@ -300,14 +301,14 @@ fn fixed(text: &str, template: &str) -> (String, bool) {
     (fixed, is_all)
 }
 
-/// Whether a study's trials of its smallest load are those of this workload.
+/// Whether the study's trials at its smallest load equal those of this workload.
 fn is_same(study: &Study, mut workload: HttpWorkload, host: &MachineLimits) -> bool {
     let load = study.search.as_ref().map(|search| search.min);
     let Ok(setup) = study.setup(0, load) else { return false };
     let Some(read) = setup.workload.http() else { return false };
     workload.seed = read.seed;
     if let Some(search) = &study.search {
-        // A search sets these.
+        // The search sets these values.
         workload.duration.clone_from(&read.duration);
         match search.unit {
             LoadUnit::Users => workload.users.clone_from(&read.users),
@@ -316,7 +317,7 @@ fn is_same(study: &Study, mut workload: HttpWorkload, host: &MachineLimits) -> b
         }
     }
     let (Ok(own), Ok(mut of_read)) = (workload.plan(host), read.plan(host)) else { return false };
-    // A URL may be written in two ways that are one; the run of events is drawn.
+    // A URL may be written in two equivalent ways; the run ID of events is random.
     of_read.url.clone_from(&own.url);
     if let (Some(own), Some(of_read)) = (&own.events, &mut of_read.events) {
         of_read.run = own.run;
@@ -356,7 +357,7 @@ fn value(option: &HttpOption, values: &[String]) -> String {
     }
 }
 
-/// A text that a study reads as this one: braces around a name are no placeholder there.
+/// The text as written in a study: braces around a name must not become a placeholder there.
 fn in_study(text: &str, is_text: bool) -> String {
     let placeholders = |text: &str| {
         let written = |piece| match piece {
@@ -370,7 +371,7 @@ fn in_study(text: &str, is_text: bool) -> String {
     if !is_text {
         return placeholders(text);
     }
-    // The name of a file has no templates, and a study takes none of these escapes in it.
+    // A file name contains no templates, and a study does not resolve these escapes in it.
     if text.starts_with('@') {
         return text.to_owned();
     }
@@ -384,14 +385,14 @@ fn in_study(text: &str, is_text: bool) -> String {
         .map_or_else(|_| text.to_owned(), |pieces| pieces.into_iter().map(written).collect())
 }
 
-/// A whole number as it is, and any other text in quotes.
+/// A whole number unchanged, and any other text in quotes.
 fn bare_or_quoted(text: &str) -> String {
     let is_number = !text.is_empty() && text.len() < 16 && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_plain = is_number && (text == "0" || !text.starts_with('0'));
     if is_plain { text.to_owned() } else { quoted(text) }
 }
 
-/// A text in quotes: strings of JSON are strings of TOML, which has escapes for what no terminal shows.
+/// A text in quotes. JSON strings are valid TOML strings, which have escapes for characters that no terminal shows.
 pub(super) fn quoted(text: &str) -> String {
     let is_shown = |c: char| printable(&c.to_string()) == c.to_string();
     let escaped = |c: char| if is_shown(c) { c.to_string() } else { format!("\\U{:08X}", u32::from(c)) };

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// How long worker processes may take to listen, and to send their reports.
+/// Maximum time for worker processes to listen, and to send their reports.
 const WORKER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the stop flag is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -36,7 +36,7 @@ enum Answer {
     Failed(String),
 }
 
-/// Serves until stopped, then shows what was served.
+/// Serves until stopped, then shows the report.
 pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit> {
     let (config, processes) = arguments.config().map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
@@ -75,7 +75,7 @@ pub(crate) fn work() -> Result<Exit> {
     Ok(Exit::GoalsMet)
 }
 
-/// The message of an error, with the option that it is about.
+/// The message of an error, with the option that it concerns.
 fn error_text(error: &serve::Error) -> String {
     match error {
         serve::Error::Start(serve::StartError::Processors { .. }) => format!("--cpus: {error}"),
@@ -96,7 +96,7 @@ fn serve_in_processes(config: &Config, count: usize, stop: &AtomicBool) -> Resul
     let addresses = start_serving(&mut workers, 0, config)?;
     let rest = Config { listen: addresses.clone(), ..config.clone() };
     for index in 1..count {
-        // Each worker has its own random numbers.
+        // Each worker needs different random numbers.
         let config = Config { seed: rest.seed.wrapping_add(index as u64), ..rest.clone() };
         start_serving(&mut workers, index, &config)?;
     }
@@ -117,7 +117,7 @@ fn start_serving(workers: &mut Processes<Answer>, index: usize, config: &Config)
     }
 }
 
-/// Waits until the workers end, and adds up their reports.
+/// Waits until the workers end, and merges their reports.
 fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report> {
     let mut reports = WorkerReports::new(workers.count());
     let mut stop_sent = false;
@@ -142,18 +142,18 @@ fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report> 
 
 /// The reports of the worker processes.
 struct WorkerReports {
-    /// Which workers have reported.
+    /// Whether each worker has reported.
     reported: Vec<bool>,
     whole: Option<Report>,
 }
 
 impl WorkerReports {
-    /// No reports yet of `count` workers.
+    /// No reports yet from `count` workers.
     fn new(count: usize) -> Self {
         Self { reported: vec![false; count], whole: None }
     }
 
-    /// How many workers have not reported yet.
+    /// Number of workers that have not reported yet.
     fn missing(&self) -> usize {
         self.reported.iter().filter(|reported| !**reported).count()
     }

@@ -216,7 +216,7 @@ static OPTIONS: &[OptionSpec<ConfigBuilder>] = settings::option_table! {
 };
 
 impl ServeArgs {
-    /// The validated configuration and the number of processes, which need different seeds.
+    /// The validated configuration and the number of processes. Each process needs another seed.
     ///
     /// # Errors
     /// Every mistake, those in single options first.

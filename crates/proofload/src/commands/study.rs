@@ -21,7 +21,7 @@ use crate::{
     output::{destination::Destination, standard, study_progress::StudyProgress},
 };
 
-/// A study to run, and where its result goes.
+/// A study to run, and the outputs of its result.
 pub(super) struct StudyRun<'a> {
     /// The study.
     pub study: Study,
@@ -50,9 +50,9 @@ const FOLDER_FORMATS: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMe
 
 /// Runs the study, writes its result and shows it.
 pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
-    // The file is claimed before the folder claims its records; a mistake is reported when it is opened.
+    // Claims the file before the folder claims its records. A mistake is reported when the file is opened.
     let _ = run.json.map(|json| files::claim("--json", json));
-    // The place is determined before a user namespace is entered, in which other users cannot be told apart.
+    // Determines the place before entering a user namespace, in which other users are indistinguishable.
     let place = place(&run.out.clone().unwrap_or_else(|| default_folder(run.name)))?;
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
     let min_load = run.study.search.as_ref().map(|search| search.min);
@@ -65,14 +65,14 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
     });
     if has_lab {
         lab::ensure_own_proc().map_err(Refusal::one)?;
-        // Before any thread starts, and after the folder is determined: user ids differ inside the namespace.
+        // Before any thread starts, and after the folder is determined, because user IDs differ inside the namespace.
         lab.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
     }
     if has_lab || has_programs {
         clean::clean_before(&lab.folder)?;
     }
     raise_descriptors();
-    // A file inside the result folder is tried once that folder is made.
+    // A file inside the result folder is tried once the folder exists.
     let at = |path: &Path| absolute(path).unwrap_or_default();
     let is_within = run.out.as_deref().zip(run.json).is_some_and(|(out, json)| at(json).starts_with(at(out)));
     let open = |within: bool| Destination::open_optional("--json", run.json.filter(|_| within == is_within));
@@ -92,7 +92,7 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
         false => None,
     };
     let result = earlier.as_ref().and_then(|earlier| earlier.result.as_ref());
-    // The reports of a finished study are not written again.
+    // A finished study already has its reports.
     let is_finished = !run.prove && result.is_some_and(|result| result.ending == Ending::Finished);
     study::probe_targets(&run.study, &options).map_err(Refusal::one)?;
     match earlier {
@@ -134,7 +134,7 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
     Ok(exit_status(&result))
 }
 
-/// A place for a result, whose records and reports `--out` claims.
+/// A place for a result. `--out` claims its records and reports.
 pub(super) fn place(path: &Path) -> Result<Place> {
     let reports = FOLDER_FORMATS.into_iter().filter_map(Format::file_name);
     for name in RECORDS.into_iter().chain(reports) {
@@ -216,18 +216,18 @@ fn exit_status(result: &StudyResult) -> Exit {
     }
 }
 
-/// Whether a setting has a warning with one of these codes.
+/// Whether any setting has a warning with one of these codes.
 fn has_warning(result: &StudyResult, codes: &[&str]) -> bool {
     let mut warnings = result.outcomes.iter().flat_map(|outcome| &outcome.warnings);
     warnings.any(|warning| codes.contains(&warning.code.as_str()))
 }
 
-/// Whether a setting without goals completed nothing.
+/// Whether a setting without goals completed no request.
 fn is_unanswered(outcome: &SettingOutcome) -> bool {
     outcome.goals_met.is_none() && outcome.warnings.iter().any(|warning| warning.code == "nothing_completed")
 }
 
-/// Whether nothing was measured in a setting.
+/// Whether a setting has no measurements.
 fn is_empty(outcome: &SettingOutcome) -> bool {
     outcome.searches.is_empty() && outcome.goals_met.is_none() && outcome.summaries.is_empty()
 }

@@ -1,4 +1,4 @@
-//! The options that describe a workload, shared by the commands that make load.
+//! The options that describe a workload, shared by the commands that generate load.
 
 use std::cell::OnceCell;
 
@@ -72,15 +72,15 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         mistakes
     }
 
-    /// Whether a line of curl is given and refused, so that there is no workload.
+    /// Whether a line of curl is given but refused, so that there is no workload.
     pub(crate) fn lacks_curl(&self) -> bool {
         matches!(self.curl_line(), Some(Err(_)))
     }
 
-    /// Notes for the user on curl's line, and the same line without curl for `command`.
+    /// Notes for the user on curl's line, and the equivalent line without curl for `command`.
     pub(crate) fn curl_notes(&self) -> Vec<String> {
         let Some(Ok(line)) = self.curl_line() else { return Vec::new() };
-        // The plan has been made, so the secrets of the line are known.
+        // The plan was made before, so the secrets of the line are known.
         self.curl.iter().for_each(|line| shell::learn(line));
         let mut notes = line.notes().to_vec();
         let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
@@ -94,7 +94,7 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         notes
     }
 
-    /// Says that times without a unit are seconds, if the command has any.
+    /// A note that times without a unit are seconds, if the command has such a time.
     pub(crate) fn time_note(&self) -> Option<String> {
         let mut own = HttpWorkload::default();
         // Values are stored as text, so storing them cannot fail.
@@ -125,7 +125,7 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         workload
     }
 
-    /// The line of curl, if one is given. It is read once: it may come from standard input.
+    /// The line of curl, if given. It is read only once, because it may come from standard input.
     fn curl_line(&self) -> Option<&Result<CurlLine, Vec<String>>> {
         let read = || match (&self.curl, &self.curl_words[..]) {
             (Some(line), _) => Some(CurlLine::read(line)),
@@ -136,7 +136,7 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
     }
 }
 
-/// The words of this process behind the program's name that are not curl's.
+/// The words of this process after the program's name, except those of curl.
 fn own_words(words: impl Iterator<Item = String>) -> Vec<String> {
     let (mut own, mut is_of_curl) = (Vec::new(), false);
     for word in words.skip(1).take_while(|word| word != "--") {
@@ -162,7 +162,7 @@ impl<const SEARCH: bool> Table for Workload<SEARCH> {
     }
 }
 
-/// The message of a mistake in a field, under the name of its option.
+/// The message for a mistake in a field, with the name of its option.
 pub(crate) fn option_mistake(mistake: FieldMistake) -> String {
     let option = OPTIONS.iter().find(|option| option.spec.key == mistake.field);
     let name = match (mistake.field, option) {

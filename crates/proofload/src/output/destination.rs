@@ -1,4 +1,4 @@
-//! Output files that the user asks for by an option.
+//! Output files that the user names with an option.
 
 use std::{
     ffi::OsString,
@@ -19,7 +19,7 @@ use crate::{
     output::standard,
 };
 
-/// A file or standard output. It is tried before the measurement, so that a wrong path is found at once.
+/// A file or standard output. It is tried before the measurement, so that a wrong path is reported at once.
 pub(crate) struct Destination {
     option: String,
     /// The path that the user named.
@@ -33,7 +33,8 @@ enum WriteMethod {
     Stdout,
     /// A file that is written under another name in its folder and then renamed.
     Beside(Box<Beside>),
-    /// A file that cannot be replaced is written in place: a pipe, a device, a file in a folder of another user, a mounted file.
+    /// A file that cannot be replaced and is written in place: a pipe, a device, a file in a folder of another user, a
+    /// mounted file.
     AsItIs {
         /// The present file.
         file: File,
@@ -42,7 +43,7 @@ enum WriteMethod {
     },
 }
 
-/// A regular file, or the place of one.
+/// A regular file, existing or not.
 struct Beside {
     folder: Folder,
     name: OsString,
@@ -51,15 +52,17 @@ struct Beside {
 }
 
 impl Destination {
-    /// Claims `path` and tries it for writing; `-` is standard output. The present content stays until [`write`](Self::write).
+    /// Claims `path` and tries it for writing; `-` is standard output. The present content stays until
+    /// [`write`](Self::write).
     ///
     /// # Errors
-    /// If the file cannot be written, is read, or is written by another option; the message names the option and the path.
+    /// If the file cannot be written, is an input, or is an output of another option; the message names the option and
+    /// the path.
     pub(crate) fn open(option: &str, path: &Path) -> Result<Self, String> {
         Self::tried(option, path, false)
     }
 
-    /// The same, to append to the present content.
+    /// Like [`open`](Self::open), but appends to the present content.
     ///
     /// # Errors
     /// As for [`Destination::open`].
@@ -81,7 +84,7 @@ impl Destination {
         path.map(|path| Self::open(option, path)).transpose().map_err(Refusal::one)
     }
 
-    /// Whether the destination is standard output; then nothing else may be written there.
+    /// Whether the destination is standard output, so that nothing else may be written there.
     pub(crate) fn is_stdout(&self) -> bool {
         matches!(self.method, WriteMethod::Stdout)
     }
@@ -91,7 +94,7 @@ impl Destination {
     /// # Errors
     /// If writing fails; the message names the file.
     pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
-        // A file that has been read since then is not overwritten.
+        // Does not overwrite a file that was read since then.
         let is_stdout = self.is_stdout();
         let claimed = files::claim(&self.option, &self.path);
         let written = claimed.and_then(|()| match self.method {
@@ -109,7 +112,7 @@ impl Destination {
                 let truncate = || if is_replaced { file.set_len(0) } else { Ok(()) };
                 let written =
                     truncate().and_then(|()| write_and_flush(BufWriter::new(Watched::of(&file)), write));
-                // A partial file looks like a whole one. An error here is not reported: the first error is.
+                // A partial file looks like a complete one, so it is emptied. Only the first error is reported.
                 written.inspect_err(|_| drop(truncate()))
             }
         });
@@ -146,9 +149,9 @@ impl WriteMethod {
             Some(about) if !about.is_file() => return as_it_is(),
             _ => {}
         }
-        // A file that this user may not write to is not replaced either.
+        // A file that this user may not write to must not be replaced either.
         old.as_ref().map_or(Ok(()), |_| files::open_with(File::options().write(true), path).map(drop))?;
-        // A link that no other user can have made is followed to the file that the user means.
+        // Follows a link that no other user can have made to the file that the user means.
         let (mut real, mut links) = (path.to_owned(), 0);
         let folder = loop {
             let folder = Folder::open(above(&real), Trust::Anybody)?;
@@ -176,7 +179,7 @@ impl WriteMethod {
 }
 
 impl Beside {
-    /// Makes sure that the folder can be written to.
+    /// Checks that the folder can be written to.
     fn try_folder(&self) -> io::Result<()> {
         let name = new_name();
         drop(self.folder.create(&name, 0o600)?);
@@ -288,7 +291,7 @@ mod tests {
             fs::write(path, "mine").unwrap();
         }
         let output = open(&json);
-        // It was another file when it was claimed.
+        // The link led to another file when it was claimed.
         files::open(&other).unwrap();
         fs::remove_file(&json).unwrap();
         fs::hard_link(&other, &json).unwrap();

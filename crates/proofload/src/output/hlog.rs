@@ -1,4 +1,4 @@
-//! The histograms of a trial as an HdrHistogram log, which other programs read.
+//! The histograms of a trial as an HdrHistogram log, for other programs.
 
 use std::{
     io::{self, Write},

@@ -1,4 +1,5 @@
-//! A trial in the layout of another load generator, with proofload's figures, and what that program would not have said.
+//! A trial in the layout of another load generator, with proofload's figures, and facts that the other program would
+//! not report.
 
 mod ab;
 mod misled;
@@ -11,19 +12,19 @@ use record::{HttpTrial, LoadModel, Trial};
 /// A layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// That of wrk.
+    /// The layout of wrk.
     Wrk {
         /// Whether it shows the latency distribution.
         is_distribution: bool,
     },
-    /// That of wrk2.
+    /// The layout of wrk2.
     Wrk2 {
         /// Whether it shows the latency distribution.
         is_distribution: bool,
         /// Whether it also shows the latency from the actual send.
         is_uncorrected: bool,
     },
-    /// That of ab.
+    /// The layout of ab.
     Ab,
 }
 
@@ -38,8 +39,8 @@ impl Layout {
     }
 }
 
-/// Renders a trial in a layout. Below it stand what the program would not have said, the notes of the translation, and the
-/// same line as proofload's own.
+/// Renders a trial in a layout, followed by the facts that the program would not report, the notes of the translation,
+/// and the equivalent proofload command.
 pub(crate) fn render(trial: &Trial, layout: &Layout, notes: &[String], line: &str) -> String {
     let Some(http) = trial.http() else { return String::new() };
     let mut text = String::new();
@@ -60,7 +61,7 @@ pub(crate) fn render(trial: &Trial, layout: &Layout, notes: &[String], line: &st
     text
 }
 
-/// Connections, users or slots, of the plan.
+/// Number of connections, users or slots of the plan.
 fn connections(http: &HttpTrial) -> u64 {
     match &http.plan.load {
         LoadModel::Closed { users, .. } => *users,

@@ -21,7 +21,7 @@ pub(crate) struct Progress {
     last_end_ns: u64,
 }
 
-/// A line of the terminal that is updated in place; `None` if standard error is no terminal or `quiet` is set.
+/// A line of the terminal that is updated in place; `None` if standard error is not a terminal or `quiet` is set.
 pub(crate) fn bar(quiet: bool) -> Option<ProgressBar> {
     (std::io::stderr().is_terminal() && !quiet).then(|| {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -33,7 +33,7 @@ pub(crate) fn bar(quiet: bool) -> Option<ProgressBar> {
     })
 }
 
-/// Without a terminal, one line is printed in each interval of this length, in seconds.
+/// Interval in seconds between two lines without a terminal.
 const LINE_INTERVAL_S: u64 = 5;
 
 impl Progress {
@@ -47,7 +47,7 @@ impl Progress {
     /// Shows the figures of one second.
     pub(crate) fn show(&mut self, tick: &Tick) {
         self.failed += tick.failed;
-        // The last, partial second may end before the previous one does at a slow worker.
+        // At a slow worker, the last, partial second may end before the previous one.
         let length_s = tick.end_ns.saturating_sub(self.last_end_ns) as f64 / 1e9;
         let start_s = self.last_end_ns / 1_000_000_000;
         self.last_end_ns = self.last_end_ns.max(tick.end_ns);

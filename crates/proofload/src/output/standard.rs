@@ -13,8 +13,8 @@ pub(crate) use record::printable::printable_lines;
 use super::wrap::wrapped;
 use crate::exit::{Exit, Refusal, Result};
 
-/// Writes text to standard output as it is, for programs and people. The caller escapes foreign text as the format
-/// requires; control characters that are left are made visible here.
+/// Writes text to standard output unchanged, for programs and people. The caller escapes foreign text as the format
+/// requires; this function makes the remaining control characters visible.
 ///
 /// # Errors
 /// See [`write_failed`].
@@ -30,7 +30,7 @@ pub(crate) fn print_wrapped(text: &str) -> Result {
     print_coloured(&printable_lines(text))
 }
 
-/// As [`print_wrapped`], for text that has colour sequences and whose foreign text is already escaped.
+/// Like [`print_wrapped`], for text with colour sequences whose foreign text is already escaped.
 ///
 /// # Errors
 /// See [`write_failed`].
@@ -48,7 +48,7 @@ fn write(text: &str) -> Result {
     output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| write_failed(&error))
 }
 
-/// The width of a terminal in columns; `None` if it is no terminal or the width is unknown.
+/// The width of a terminal in columns; `None` if it is not a terminal or the width is unknown.
 pub(crate) fn columns(terminal: impl IsTerminal + AsFd) -> Option<usize> {
     let size = terminal.is_terminal().then(|| rustix::termios::tcgetwinsize(&terminal).ok())??;
     (size.ws_col > 0).then_some(size.ws_col.into())
@@ -60,12 +60,12 @@ pub(crate) fn print_to_stderr(line: impl Display) {
     let _ = Watched::of(io::stderr().lock()).write_all(line.as_bytes());
 }
 
-/// Writes notes to standard error, each on a line of the program's.
+/// Writes notes to standard error, each on its own line.
 pub(crate) fn note(notes: impl IntoIterator<Item = String>) {
     notes.into_iter().for_each(|note| print_to_stderr(format_args!("proofload: {note}")));
 }
 
-/// Writes the program's lines to standard error as they come; none if `is_quiet` is set.
+/// Returns a function that writes the program's lines to standard error immediately; none if `is_quiet` is set.
 pub(crate) fn telling(is_quiet: bool) -> impl FnMut(&str) {
     move |words| note((!is_quiet).then(|| words.to_owned()))
 }
@@ -89,7 +89,8 @@ fn without_workflow_commands(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split('\n').map(line).collect::<Vec<_>>().join("\n"))
 }
 
-/// The refusal for a failed write to standard output. A closed pipe (`| head`) is no mistake and has a status of its own.
+/// The refusal for a failed write to standard output. A closed pipe (`| head`) is not a mistake and has its own exit
+/// status.
 pub(crate) fn write_failed(error: &io::Error) -> Refusal {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Refusal::stdout_closed(),

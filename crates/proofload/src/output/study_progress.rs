@@ -18,11 +18,11 @@ pub(crate) struct StudyProgress {
     quiet: bool,
     goals: Vec<Goal>,
     unit: Option<LoadUnit>,
-    /// How many trials have ended.
+    /// Number of ended trials.
     done: usize,
-    /// How many trials the study will run; `None` if a search decides.
+    /// Number of trials that the study will run; `None` if a search decides.
     planned: Option<usize>,
-    /// How often a void trial is repeated.
+    /// Number of repeats of a void trial.
     void_attempts: u32,
     started: Instant,
     /// The current trial in words.
@@ -174,12 +174,12 @@ impl StudyProgress {
     }
 }
 
-/// What happened, without the advice after it, which the report gives once.
+/// The event, without the advice after it, which the report gives once.
 fn brief(evidence: &str) -> String {
     evidence.split("; ").next().unwrap_or(evidence).to_owned()
 }
 
-/// By how much a trial missed a goal, such as ` (0.2 % of requests failed, unanswered or never sent)`.
+/// How far a trial missed a goal, such as ` (0.2 % of requests failed, unanswered or never sent)`.
 fn loss_text(goal: &Goal, loss: f64, trial: &Trial) -> String {
     let counted = match goal.quantity {
         GoalQuantity::Errors if trial.command().is_some() => "programs failed",
@@ -189,7 +189,7 @@ fn loss_text(goal: &Goal, loss: f64, trial: &Trial) -> String {
         GoalQuantity::Lost => "events lost",
         GoalQuantity::Duplicated => "events duplicated",
         GoalQuantity::Corrupt => "events corrupt",
-        // Such a goal is met or missed as a whole.
+        // A trial meets or misses such a goal completely, so there is no amount.
         GoalQuantity::Declared { .. } => return String::new(),
     };
     let percent = format!("{:.3}", loss * 100.0);

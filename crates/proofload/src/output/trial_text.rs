@@ -1,4 +1,5 @@
-//! A trial as text: validity first, then counts, times, failures and what the generator itself used.
+//! A trial as text: validity first, then counts, times, failures and the generator's own use of
+//! resources.
 
 use std::fmt::Write;
 
@@ -110,7 +111,7 @@ fn plan_line(http: &HttpTrial) -> String {
 
 fn write_validity(out: &mut String, trial: &Trial) -> std::fmt::Result {
     match &trial.validity {
-        // One line says how far the figures are to be trusted.
+        // One line tells how far to trust the figures.
         Validity::Valid => match trust(trial) {
             Some(warning) => writeln!(out, "\nValid: {}.", warning.message),
             None => writeln!(out, "\nValid: no sign that the generator was the limit."),
@@ -122,7 +123,7 @@ fn write_validity(out: &mut String, trial: &Trial) -> std::fmt::Result {
     }
 }
 
-/// The warning that says how far the figures of a valid trial are to be trusted.
+/// The warning that tells how far to trust the figures of a valid trial.
 fn trust(trial: &Trial) -> Option<&Warning> {
     let of = |code: &&str| trial.warnings.iter().find(|warning| warning.code == *code);
     ["cpu_exhausted", "generator_away"].iter().filter(|_| !trial.validity.is_void()).find_map(of)

@@ -1,7 +1,7 @@
 //! Wraps long lines at spaces, since a terminal would break them inside words.
 
-/// Wraps the lines of a text at spaces to fit `columns`. Continuation lines are indented to where the text of the line
-/// starts: to the right of a label or a list marker.
+/// Wraps the lines of a text at spaces to fit `columns`. Indents continuation lines to the start of the line's text,
+/// after a label or a list marker.
 pub(super) fn wrapped(text: &str, columns: usize) -> String {
     text.split('\n').map(|line| wrapped_line(line, columns)).collect::<Vec<_>>().join("\n")
 }

@@ -12,7 +12,7 @@ use crate::{
     warnings::warnings,
 };
 
-/// Most settings and trials listed with a warning.
+/// Maximum number of settings and trials listed with a warning.
 const MAX_LOCATIONS: usize = 4;
 
 /// Markdown for the file in `GITHUB_STEP_SUMMARY`.
@@ -161,7 +161,7 @@ fn markdown(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
-            // The escape prevents mentions, which notify people, and links.
+            // The escape prevents links, and mentions, which would notify people.
             '@' => escaped.push_str("&#64;"),
             ':' => escaped.push_str("&#58;"),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '$' => {

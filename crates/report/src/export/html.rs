@@ -35,7 +35,7 @@ use limits::Limits;
 const MAX_BYTES: usize = 1_000_000;
 
 const STYLE: &str = include_str!("html/style.css");
-/// Forbids scripts and fetching.
+/// The page's content security policy: no scripts, no fetching.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
@@ -162,8 +162,8 @@ impl Page<'_> {
         self.results.plan.settings.len() > 1
     }
 
-    /// Lower and upper bound of a search, with `≥` or `<` if the other one is missing. An upper bound of the generator is
-    /// left out.
+    /// Lower and upper bound of a search, with `≥` or `<` if the other one is missing. Omits an upper bound that is the
+    /// generator's limit.
     fn bounds_shown(&self, outcome: &GoalOutcome) -> [(Option<f64>, String); 2] {
         let generator_bound = matches!(outcome.kind, BoundKind::GeneratorBound { .. });
         let lower = outcome.lower.as_ref().map(|bound| bound.load);

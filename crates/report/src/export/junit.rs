@@ -10,7 +10,8 @@ use crate::{
     confirmed, text,
 };
 
-/// JUnit XML: a goal that is met is a pass, not met a failure, not decided an error, unfinished is skipped.
+/// JUnit XML: a met goal is a pass, an unmet one a failure, an undecided one an error, and an unfinished one is
+/// skipped.
 pub(crate) fn render(results: &Results) -> String {
     let mut report = Report::new(text::printable(&results.plan.title));
     let answers = answer::answers(results);

@@ -1,6 +1,6 @@
 //! The OpenMetrics text format, for files that a collector reads.
 //!
-//! No client library is used: they do not support summaries.
+//! No client library is used, because none supports summaries.
 
 use std::{collections::BTreeSet, fmt::Write};
 

@@ -26,7 +26,7 @@ pub(crate) fn render(results: &Results, options: &Options) -> String {
     out.text
 }
 
-/// Most settings and trials listed with a warning.
+/// Maximum number of settings and trials listed with a warning.
 const MAX_LOCATIONS: usize = 4;
 /// Longest name in a table, in characters.
 const MAX_NAME_CHARS: usize = 90;
@@ -185,7 +185,7 @@ fn write_confirmed(out: &mut Page, results: &Results, confirmed: &Confirmed) -> 
     write!(out.text, "{}", summary::brackets_line(confirmed.confidence()))
 }
 
-/// A table whose first column has the names of settings; without that column where there is one setting.
+/// A table whose first column has the names of settings; without that column if there is only one setting.
 fn write_settings(out: &mut Page, has_names: bool, table: Option<SettingTable>) -> std::fmt::Result {
     let Some((header, mut rows)) = table else { return Ok(()) };
     rows.iter_mut().for_each(|row| row[0] = text::clipped(&row[0], MAX_NAME_CHARS));

@@ -366,7 +366,7 @@ fn path_of(points: &[Option<(f64, f64)>], steps: bool) -> String {
             let _ = match last {
                 Some(_) if steps => write!(path, "H{}V{}", round(x), round(y)),
                 Some(_) => write!(path, "L{} {}", round(x), round(y)),
-                // A line without length makes a single point between gaps visible, since it has round ends.
+                // A line of zero length: its round ends make a single point between gaps visible.
                 None => write!(path, "M{0} {1}L{0} {1}", round(x), round(y)),
             };
         }

@@ -55,7 +55,7 @@ pub(super) fn excluded_per_side(a: usize, b: usize, alpha: f64) -> (usize, f64) 
     excluded(&sums(&ranks, b)[least_sum..], alpha, min_p_value(a, b))
 }
 
-/// The two-sided p-value, exact also with ties: by all ways to divide the given values into two samples.
+/// The two-sided p-value, exact even with ties: computed over all ways to divide the given values into two samples.
 fn p_value(a: &Sample, b: &Sample) -> f64 {
     let doubled = doubled_ranks(&[a.values(), b.values()].concat());
     let of_b: usize = doubled[a.len()..].iter().sum();

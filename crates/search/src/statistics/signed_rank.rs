@@ -75,7 +75,7 @@ fn p_value(differences: &Sample) -> f64 {
     (2.0 * Normal::standard().sf(z)).min(1.0)
 }
 
-/// Twice the rank of each value, which is whole also for ties: they share the mean of their ranks.
+/// Twice the rank of each value. It is a whole number even for ties, which share the mean of their ranks.
 pub(super) fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&i, &j| values[i].total_cmp(&values[j]));

@@ -45,7 +45,7 @@ impl Selector {
         self.reading
     }
 
-    /// The next trial for this goal; none if the goal is reached. Moves on to the next finer target when a target is reached.
+    /// The next trial for this goal; `None` if the goal is reached. Moves on to the next finer target when a target is reached.
     pub(crate) fn nominate(&mut self, trials: &Trials, common_width: i64) -> Option<Nomination> {
         loop {
             let target = self.targets[self.current];
@@ -72,7 +72,7 @@ impl Selector {
         }
     }
 
-    /// To be called after the nominated trial was run. Returns the new common width if further steps are to be wider.
+    /// Call it after the nominated trial was run. Returns the new common width if further steps must be wider.
     pub(crate) fn on_measured(&mut self, trials: &Trials) -> Option<i64> {
         let target = self.targets[self.current];
         let proposal = self.proposal.take()?;
@@ -82,7 +82,7 @@ impl Selector {
         widen.then(|| self.expansion.widen(&target))
     }
 
-    /// To be called if the generator cannot make the nominated load. As after an upper bound, the next step down is wider.
+    /// Call it if the generator cannot make the nominated load. As after an upper bound, the next step down is wider.
     pub(crate) fn on_unavailable(&mut self) -> Option<i64> {
         let proposal = self.proposal.take()?;
         proposal.widen_if_upper.then(|| self.expansion.widen(&self.targets[self.current]))

@@ -1,12 +1,12 @@
-//! Masks whole records, so that no member has to be remembered.
+//! Masks whole records, so that callers need not mask each member.
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{has_learned, mask_learned_text};
 
-/// Masks the learned values in all texts of a record but those of the members in `own`. A text that can only be read as it is, such as
-/// the name of a kind, is one of our own words and stays, even if a secret equals it.
+/// Masks the learned values in all texts of a record, except in the members `own`. A text that deserializes only
+/// unchanged, such as the name of a kind, is a word of this program and stays, even if a secret equals it.
 pub fn mask_record<T: Serialize + DeserializeOwned>(record: T, own: &[&str]) -> T {
     if !has_learned() {
         return record;

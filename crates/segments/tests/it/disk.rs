@@ -1,5 +1,5 @@
-//! Disks that are full or read-only, and files that may not grow. Each test runs itself again where it can arrange
-//! that without harm: in a mount namespace of its own, or with a limit.
+//! Disks that are full or read-only, and files that may not grow. Each test runs itself again in an isolated
+//! environment: a mount namespace or a process with a file size limit.
 
 use std::{
     env, fs,
@@ -21,7 +21,7 @@ pub(crate) fn inside() -> Option<PathBuf> {
 
 /// Runs the test `name` again after the shell command `wrap`, in which `$0` is the folder. `wrapped` runs both.
 pub(crate) fn run_again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str) {
-    // Where Debian has the programs that make filesystems.
+    // Debian installs the programs that make filesystems in these folders.
     let path = format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default());
     // Its output goes through pipes, because the file size limit would apply to a log file too.
     let output = wrapped
@@ -37,7 +37,8 @@ pub(crate) fn run_again(name: &str, folder: &Path, wrapped: &mut Command, wrap: 
     assert!(output.status.success() && text.contains("1 passed"), "{name} inside: {}\n{text}", output.status);
 }
 
-/// The same in a mount namespace of its own, which only root may make: `make test` leaves these tests out without root.
+/// Like [`run_again`], in a separate mount namespace. Only root may create one, so `make test` skips these tests
+/// without root.
 pub(crate) fn run_with_mounts(name: &str, folder: &Path, wrap: &str) {
     run_again(name, folder, Command::new("unshare").args(["--mount", "--"]), wrap);
 }
@@ -63,7 +64,7 @@ fn as_root_a_full_disk_is_reported_and_recovered_from_without_a_restart() {
         assert!(stored.len() < 200, "the disk was never full");
     };
     assert_eq!((failure, rig.store.state()), (Failure::Full, StorageState::Full));
-    // Nothing of the line that did not fit is in the file.
+    // The file contains no part of the line that did not fit.
     assert_eq!(rig.text("x.log"), line.repeat(stored.len()));
     assert_eq!(rig.put(&rig.key("other"), Level::Written, &line), Err(Failure::Full));
     assert_eq!(rig.put(&key, Level::Synced, &line), Err(Failure::Full));

@@ -41,8 +41,8 @@ fn wait_for_the_end() {
     io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
 }
 
-/// Kills the child when it has reported so many lines that begin like that, and some microseconds have gone by. Returns
-/// all that it has reported, without what is torn.
+/// Kills the child some microseconds after it has reported this number of lines with this prefix. Returns all complete
+/// lines that it reported.
 fn killed(mut child: Child, reports: usize, prefix: &str, more: Duration) -> Vec<String> {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut reported = Vec::new();
@@ -51,7 +51,7 @@ fn killed(mut child: Child, reports: usize, prefix: &str, more: Duration) -> Vec
     loop {
         if is_alive && reported.len() >= reports {
             thread::sleep(more);
-            // From now on the pipe contains all that the child has written, and nothing more comes.
+            // Now the child is dead, so the pipe contains all that it wrote.
             child.kill().unwrap();
             child.wait().unwrap();
             is_alive = false;
@@ -77,7 +77,7 @@ fn settings(folder: &Path) -> Config {
     }
 }
 
-/// Writes numbered lines to three keys through three ports as fast as possible, and prints what was answered.
+/// Writes numbered lines to three keys through three ports as fast as possible, and prints the answers.
 fn write_for_ever(folder: &Path) {
     let start = env::var(START).unwrap();
     let rig = Rig::open(settings(folder), 3);
@@ -87,7 +87,7 @@ fn write_for_ever(folder: &Path) {
         for (number, mut port) in rig.ports.into_iter().enumerate() {
             let (keys, reported, start) = (&keys, &reported, &start);
             scope.spawn(move || {
-                // The parent kills the child long before.
+                // The parent kills the child long before the last round.
                 for round in 0..100_000u64 {
                     let mut batch = Batch { data: port.spare_buffer(), parts: Vec::new() };
                     for token in round * 8..round * 8 + 8 {
@@ -128,11 +128,11 @@ fn at_any_moment_what_was_answered_is_there_once() {
     let mut reported = Vec::new();
     for start in 0..12 {
         let child = child("killed::at_any_moment_what_was_answered_is_there_once", folder.path(), start);
-        // One in four while it recovers, or a little later.
+        // Kills every fourth child during recovery or shortly afterwards.
         let reports = if start % 4 == 3 { 0 } else { rng.random_range(1..1_500) };
         let more = Duration::from_micros(rng.random_range(0..30_000));
         reported.extend(killed(child, reports, &format!("{start}-"), more));
-        // Every second time the next child does the recovery.
+        // After every other kill, the next child does the recovery.
         if start % 2 == 0 {
             let rig = Rig::open(settings(folder.path()), 0);
             rig.store.close().unwrap();

@@ -1,4 +1,4 @@
-//! Each part has one answer, which comes when its level says so and contains a correct receipt.
+//! Each part has one answer, which comes at the time of its level and contains a correct receipt.
 
 use std::{
     fs,
@@ -28,7 +28,7 @@ fn every_level_is_answered_once_with_where_the_lines_are() {
     let statistics = rig.store.statistics();
     assert_eq!(statistics.syncs, 1);
     assert_eq!(statistics.open_segments, 1);
-    // The answer comes before its bytes are given back.
+    // The answer may come before the store releases its bytes.
     testing::until("the queue is empty", || rig.store.queued_bytes() == 0);
 }
 
@@ -154,11 +154,11 @@ fn a_delay_gathers_commits() {
     let begin = Instant::now();
     for number in 0..100 {
         submit(&mut rig.ports[0], &[(number, &key, Level::Synced, "more\n")]);
-        // As many as come within a few delays.
+        // Spreads the lines over a few delays.
         std::thread::sleep(Duration::from_millis(10));
     }
     answers(&mut rig.ports[0], 100);
-    // A delay comes before each sync, even if this machine is busy.
+    // A delay precedes each sync, even on a busy machine.
     let delays = begin.elapsed().as_millis() / sync_delay.as_millis();
     let syncs = rig.store.statistics().syncs - before;
     assert!(u128::from(syncs) <= delays, "{syncs} syncs within {delays} delays");

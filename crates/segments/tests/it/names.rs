@@ -1,4 +1,4 @@
-//! Names that clients send cannot leave the folder, and slices have the names that Fluentd gives them.
+//! Names from clients cannot leave the folder, and slices have the same names as in Fluentd.
 
 use std::{borrow::Cow, path::Path};
 

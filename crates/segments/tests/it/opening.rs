@@ -1,4 +1,4 @@
-//! One process a journal.
+//! Only one process can use a journal.
 
 use segments::{Error, Level, Store};
 

@@ -92,7 +92,7 @@ fn a_packed_file_that_is_there_is_never_touched() {
     for (lines, segment) in [("two\n", "x_1.log"), ("six\n", "x_2.log")] {
         assert_eq!(&*rig.put(&key, Level::Written, lines).unwrap().segment, segment);
     }
-    // Packed in the order in which they ended.
+    // Segments are packed in the order in which they ended.
     rig.until("the second is packed", |rig| names(&rig.folder).contains(&"x_1.log.gz".to_owned()));
     assert_eq!(fs::read(folder.path().join("x.log.gz")).unwrap(), b"somebody's");
     assert_eq!(rig.text("x.log"), "one\n");

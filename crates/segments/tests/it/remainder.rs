@@ -1,7 +1,7 @@
-//! A failed write has left a part of a line in a file that cannot be truncated either.
+//! A failed write leaves a part of a line in a file that cannot be truncated either.
 //!
-//! The tests give the file the attribute "append only", which prevents truncation, and take it away later. Each test
-//! runs itself again as root on a filesystem of its own, with a file size limit in the middle of the fourth line.
+//! The tests give the file the attribute "append only", which prevents truncation, and later remove it. Each test runs
+//! itself again as root on a separate filesystem, with a file size limit in the middle of the fourth line.
 
 use std::{fs::File, path::Path, time::Duration};
 
@@ -17,7 +17,7 @@ const LIMIT_BYTES: usize = 64 * 512;
 const LINE_BYTES: usize = 10_000;
 const FITTING_LINES: usize = LIMIT_BYTES / LINE_BYTES;
 
-/// Runs `test` with a folder in which files can be "append only".
+/// Runs `test` with a folder whose files can be "append only".
 fn with_folder(name: &str, test: impl FnOnce(&Path)) {
     if let Some(folder) = inside() {
         return test(&folder);

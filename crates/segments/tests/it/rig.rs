@@ -1,4 +1,4 @@
-//! A store in a folder of its own, and operations on it.
+//! A store in its own folder, and operations on it.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ pub(crate) struct Rig {
 /// Settings for files `<folder>/<path>`.
 pub(crate) fn config(folder: &Path, path: &str) -> Config {
     let template = format!("{}/{path}", folder.display());
-    // However slow the disk is.
+    // Long enough for any slow disk.
     let (descriptor_wait, close_wait) = (2 * PATIENCE, 2 * PATIENCE);
     Config { utc: true, descriptor_wait, close_wait, ..Config::new(template.parse().unwrap()) }
 }

@@ -46,7 +46,7 @@ fn several_ports_rotate_one_key_and_every_line_is_there_once() {
         files.iter().map(|name| (name, fs::metadata(folder.path().join(name)).unwrap().len())).collect();
     assert!(sizes.values().all(|&size| size <= 5000), "{sizes:?}");
 
-    // The next start continues the newest.
+    // The next start continues the newest file.
     let newest = format!("x_{}.log", files.len() - 1);
     let mut rig = Rig::open(settings, 1);
     let receipt = rig.put(&rig.key(""), Level::Written, "more\n").unwrap();
@@ -132,7 +132,7 @@ fn a_removed_segment_is_noticed() {
     let key = rig.key("t");
     rig.put(&key, Level::Written, "one\n").unwrap();
     fs::remove_dir_all(folder.path().join("deep/t")).unwrap();
-    // Paths are looked at once a second, links every 50 ms.
+    // The store checks paths once per second and links every 50 ms.
     std::thread::sleep(Duration::from_millis(1050));
     assert_eq!(rig.put(&key, Level::Synced, "two\n").unwrap().offset, 0);
     assert_eq!(text(&folder.path().join("deep/t/x.log")), "two\n");

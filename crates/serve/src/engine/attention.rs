@@ -1,4 +1,4 @@
-//! Steps that only targets with TLS, pages or a record take.
+//! Steps needed only with TLS, pages or a record.
 
 use rustix::{
     io::Errno,
@@ -84,7 +84,7 @@ impl Engine<'_> {
         }
         self.report.tls.get_or_insert_default().refused += 1;
         if let Some(Security::Refuse(alert)) = self.shared.security {
-            // Seven bytes: the buffer of a new socket has room for them.
+            // The send buffer of a new socket has room for these seven bytes.
             let _ = send(&connection.socket, alert, SendFlags::NOSIGNAL);
             return self.close(connection, true);
         }

@@ -18,8 +18,8 @@ use crate::{
 const LINGER_NS: u64 = 2_000_000_000;
 
 impl Engine<'_> {
-    /// Closes with a FIN. Closing a socket with unread bytes would send a reset, which can destroy the answer on its
-    /// way; so the rest is read first (RFC 9112, 9.6).
+    /// Closes with a FIN after reading the rest of the input: closing a socket with unread bytes would send a reset,
+    /// which can destroy the answer in transit (RFC 9112, 9.6).
     pub(super) fn close(&mut self, connection: &mut Connection, more_may_come: bool) -> Step {
         if let Some(extra) = &mut connection.extra
             && let Some(session) = &mut extra.session

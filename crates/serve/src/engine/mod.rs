@@ -51,11 +51,11 @@ pub(crate) struct Shared<'a> {
 /// The action that follows a step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The next step at once.
+    /// Take the next step now.
     Continue,
-    /// Waiting for the kernel or a timer.
+    /// Wait for the kernel or a timer.
     Wait,
-    /// The connection is to be closed.
+    /// Close the connection.
     Close,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Engine<'a> {
     buffer: Vec<u8>,
     /// Whether the times of answers are measured, because they may be due later than their request.
     pub measured: bool,
-    /// Every handshake of TLS is refused.
+    /// Whether every TLS handshake is refused.
     refuses_handshakes: bool,
     /// Lines of the record.
     pub lines: Option<Lines<'a>>,
@@ -150,7 +150,7 @@ impl<'a> Engine<'a> {
         if step == Step::Close { NextStep::Close } else { self.proceed(connection) }
     }
 
-    /// Does what can be done without waiting.
+    /// Serves the connection as far as possible without waiting.
     #[inline]
     pub(crate) fn proceed(&mut self, connection: &mut Connection) -> NextStep {
         for _ in 0..TURNS {

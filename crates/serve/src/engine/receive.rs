@@ -36,8 +36,8 @@ impl Engine<'_> {
         let step = match received {
             Ok(0) => self.eof(connection),
             Ok(received) => {
-                // A partly filled buffer means that the socket is empty, and epoll will report more bytes. The end of
-                // the stream was reported already if the peer has closed.
+                // A partly filled buffer means that the socket is empty, and epoll reports later bytes. It has already
+                // reported the end of the stream if the peer has closed.
                 connection.readable =
                     connection.may_have_more(received, buffer.len()) || connection.peer_closed;
                 connection.active_ns = self.now_ns;

@@ -38,7 +38,7 @@ impl Engine<'_> {
                     WhenFull::Close | WhenFull::Reject => self.close(connection, false),
                 }
             }
-            // These answers are sent where they arise.
+            // `receive.rs` sends these answers.
             Action::BadRequest | Action::Continue => Step::Continue,
         }
     }
@@ -96,8 +96,8 @@ impl Engine<'_> {
             && matches!(kind, Kind::Plain | Kind::Error | Kind::Unsolicited | Kind::BadFraming)
     }
 
-    /// Sends as much of the head as is due: the first byte at once; the last byte, with all that follows, at the end
-    /// of the time.
+    /// Sends as much of the head as is due: the first byte at once, the last byte and all that follows at the end of
+    /// the time.
     pub(super) fn dribble(&mut self, connection: &mut Connection) -> Step {
         let slow_ns = self.shared.config.slow_head_ns;
         let head = connection.wire(self.shared.answers).head_bytes().min(connection.end);
@@ -215,7 +215,8 @@ impl Engine<'_> {
     }
 }
 
-/// Sends bytes of the answer, at most up to `until`; returns how many. A TLS session may not have sent all bytes that it took.
+/// Sends bytes of the answer, at most up to `until`; returns how many were taken. A TLS session may take bytes that it
+/// has not sent yet.
 #[inline]
 fn send_until(answers: &Answers, connection: &mut Connection, until: u64) -> Result<usize, Errno> {
     if connection.session().is_some() {

@@ -1,4 +1,4 @@
-//! Misbehaviour: what the client sees, and that it is counted.
+//! Misbehaviour: its effect on the client, and its count in the report.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn only(report: &Report, kind: Misbehaviour, count: u64) {
     assert_eq!(report.misbehaved, BTreeMap::from([(kind, count)]));
 }
 
-/// What our own client calls it.
+/// The kind of error that our own client reports.
 fn fault_of(bytes: &[u8]) -> ErrorKind {
     let mut reader = ResponseReader::new(Limits::default());
     reader.feed_cached(bytes, false, &mut HeadCache::default()).unwrap_err().kind()
@@ -155,7 +155,7 @@ fn a_mixture_comes_as_the_seed_draws_it() {
         }
     }
     let report = target.stop();
-    // Nothing came later.
+    // No further bytes arrived.
     for client in &mut open {
         assert_eq!(client.try_answer().unwrap_err(), NoAnswer::Fin(0));
     }
@@ -163,7 +163,7 @@ fn a_mixture_comes_as_the_seed_draws_it() {
     assert_eq!(drawn.len(), Misbehaviour::ALL.len());
 }
 
-/// What a client sees that waits for stray bytes or does not.
+/// The misbehaviour that a client detects, with or without waiting for stray bytes.
 fn seen(client: &mut Client, is_stray_expected: bool) -> Option<Misbehaviour> {
     match client.try_answer() {
         Ok(answer) if answer.status == 503 => Some(Misbehaviour::Error),

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as the standards have it.
+//! HTTP/1.1 according to the standards.
 
 use std::{io::Write, net::Shutdown, time::Duration};
 
@@ -55,7 +55,7 @@ fn a_request_may_come_byte_by_byte() {
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
-    // More than one receive buffer of them.
+    // The requests fill more than one receive buffer.
     let target = Target::start(Config::default());
     let mut client = target.connect();
     let requests = [GET.repeat(2_999), GET_CLOSE.to_vec()].concat();
@@ -158,7 +158,7 @@ fn large_bodies_arrive_whole_however_slowly_they_are_read() {
     let target = Target::start(Config { body: Body::Size(30_000_000), ..Config::default() });
     let mut client = target.connect();
     client.send(GET);
-    // The buffers of both kernels are full when nothing more comes.
+    // Once no more bytes arrive, the buffers of both kernels are full.
     let (mut before, mut buffer) = (0, vec![0; 1 << 20]);
     until("nothing more comes", || {
         let come = client.socket.peek(&mut buffer).unwrap();
@@ -171,7 +171,7 @@ fn large_bodies_arrive_whole_however_slowly_they_are_read() {
     target.has_read();
     drop(client);
     target.has_closed();
-    // Looked at behind the close.
+    // This answer proves that the target has processed the close.
     target.connect().send("HEAD / HTTP/1.1\r\nHost: target\r\n\r\n").answer();
     let report = target.stop();
     assert_eq!((report.requests, report.answers, report.clients_gone), (3, 2, 1));
@@ -220,8 +220,8 @@ fn what_is_no_request_gets_400_and_a_close() {
     ] {
         let target = Target::start(Config::default());
         let mut client = target.connect();
-        // What comes behind, more than is read at once, must not turn the FIN into a reset. In one piece: the target
-        // waits 2 s for more.
+        // Bytes after the request, more than one read takes, must not turn the FIN into a reset. They are sent in one
+        // piece, because the target waits only 2 s for more.
         client.send([GET, bad, &[b'x'; 80_000]].concat());
         assert_eq!(client.answer().status, 200);
         let answer = client.answer();

@@ -1,4 +1,4 @@
-//! TLS: sound, with clients' certificates, and wrong in every way.
+//! TLS: correct, with client certificates, and with every fault.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
 
@@ -10,7 +10,7 @@ use super::{
     target::Target,
 };
 
-/// A target with TLS, whose authority's certificate is in the file.
+/// A target with TLS; the returned path is the file with its authority's certificate.
 fn start(config: Config, tls: Tls) -> (Target, TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
@@ -18,7 +18,7 @@ fn start(config: Config, tls: Tls) -> (Target, TempDir, String) {
     (target, folder, ca.display().to_string())
 }
 
-/// The port of the target at another name or address.
+/// The target's port with another name or address.
 fn at(host: &str, target: &Target) -> String {
     format!("https://{host}:{}/", target.address.port())
 }
@@ -48,7 +48,7 @@ fn large_bodies_arrive_whole_whatever_their_framing() {
     for (bytes, chunk_bytes) in [(3_000_000, None), (3_000_000, Some(1_000)), (40_000, None)] {
         let (target, folder, ca) =
             start(Config { body: Body::Size(bytes), chunk_bytes, ..Config::default() }, Tls::default());
-        // Two requests on one connection, of which the second sends a body.
+        // Two requests on one connection; the second one sends a body.
         let to = url("https", target.address, "/");
         let upload = "x".repeat(1_000_000);
         let file = folder.path().join("upload");

@@ -15,7 +15,7 @@ use testing::{http::Client, unread_bytes, until};
 pub(crate) const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\n\r\n";
 pub(crate) const GET_CLOSE: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\nConnection: close\r\n\r\n";
 
-/// A target that runs.
+/// A running target.
 pub(crate) struct Target {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -38,17 +38,17 @@ impl Target {
         Client::connect(self.address).unwrap()
     }
 
-    /// Waits until it has read all that was sent.
+    /// Waits until the target has read all sent bytes.
     pub(crate) fn has_read(&self) {
         until("all is read", || unread_bytes(self.address).iter().all(|&bytes| bytes == 0));
     }
 
-    /// Waits until it has closed all connections.
+    /// Waits until the target has closed all connections.
     pub(crate) fn has_closed(&self) {
         until("all is closed", || unread_bytes(self.address).is_empty());
     }
 
-    /// Stops it and takes its report, in which every request must be in one class.
+    /// Stops the target and returns its report, in which every request must be in one class.
     pub(crate) fn stop(self) -> Report {
         self.stop.store(true, Ordering::Relaxed);
         until("the target ends", || self.thread.is_finished());

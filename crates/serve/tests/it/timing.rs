@@ -1,4 +1,4 @@
-//! Delays, slow heads and stalls: never early, and late by no more than the report says.
+//! Delays, slow heads and stalls: never early, and never later than the report says.
 
 use std::{
     thread,
@@ -29,7 +29,7 @@ fn a_delay_is_never_shorter_than_drawn() {
         let (drawn, applied) = (drawn.quantile_ns(quantile), applied.quantile_ns(quantile));
         assert!(applied >= drawn, "quantile {quantile}: applied {applied} ns, drawn {drawn} ns");
     }
-    // The mean of what was applied is that of what was drawn and the lateness; 3 digits are kept of each.
+    // The mean applied delay is the mean drawn delay plus the mean lateness; each histogram keeps 3 digits.
     let sum = drawn.mean_ns() + report.late_by.mean_ns();
     assert!((applied.mean_ns() / sum - 1.0).abs() < 0.002, "{report}");
 }
@@ -67,7 +67,7 @@ fn a_slow_head_comes_bit_by_bit() {
     let first = std::io::Read::read(&mut client.socket, &mut begin).unwrap();
     assert_eq!(&begin[..first], &b"HT"[..first]);
     let report = target.stop();
-    // The rest of its pieces until the stop: of about a hundred bytes, one every 36 s.
+    // The pieces sent before the stop: of about a hundred bytes, one every 36 s.
     assert!(matches!(client.try_answer(), Err(NoAnswer::Fin(0..50) | NoAnswer::Wrong(_))));
     assert_eq!((report.answers, report.unanswered), (0, 1));
     assert!((1..50).contains(&report.response_bytes), "{report}");
@@ -93,7 +93,7 @@ fn a_stall_freezes_everything() {
     // Stalls from 0.3 to 0.6 s, from 0.9 to 1.2 s and so on.
     let (every, stalled) = (Duration::from_millis(600), Duration::from_millis(300));
     let stall = Stall { every_ns: every.as_nanos() as u64, for_ns: stalled.as_nanos() as u64 };
-    // The target's time begins between these.
+    // The target's clock starts between `earliest` and `latest`.
     let earliest = Instant::now();
     let target = Target::start(Config { stall: Some(stall), threads: 2, ..Config::default() });
     let mut client = target.connect();
@@ -101,7 +101,7 @@ fn a_stall_freezes_everything() {
     let latest = Instant::now();
     let ended = (1..).find_map(|period| {
         thread::sleep((latest + period * every - stalled).saturating_duration_since(Instant::now()));
-        // Accepts stand still as well.
+        // A stall stops accepts as well.
         client.send(GET);
         let mut other = target.connect();
         other.send(GET);

@@ -1,4 +1,4 @@
-//! A server's side as plain as can be, written from the draft, and the reading of whole streams.
+//! A minimal server's side, written from the draft, and a reader for whole streams.
 
 // Each test binary compiles this file and uses a part of it.
 #![allow(dead_code)]
@@ -63,13 +63,13 @@ impl Wire {
         wire
     }
 
-    /// The packet that has these bytes.
+    /// A packet with these bytes after its length.
     pub(crate) fn packet(self) -> Vec<u8> {
         Wire::default().string(&self.0).0
     }
 }
 
-/// The start of a packet with a number.
+/// The start of a packet with a request id.
 pub(crate) fn numbered(kind: u8, id: u32) -> Wire {
     Wire::default().byte(kind).u32(id)
 }
@@ -114,7 +114,7 @@ impl Owned {
         }
     }
 
-    /// As a server sends it. `extended`: number of attributes of extensions behind all attributes.
+    /// The bytes that a server sends. `extended` is the number of extended attributes after all other attributes.
     pub(crate) fn sent(&self, extended: u32) -> Vec<u8> {
         match self {
             Owned::Version(pairs) => {
@@ -161,7 +161,7 @@ fn number(code: Code) -> u32 {
     }
 }
 
-/// What was read of a stream.
+/// The result of reading a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Outcome {
     pub replies: Vec<Owned>,
@@ -170,7 +170,7 @@ pub(crate) struct Outcome {
     pub unread: Vec<u8>,
 }
 
-/// Reads a stream in pieces of these sizes in turn; without sizes as a whole.
+/// Reads a stream in pieces; their sizes cycle through `sizes`. Without sizes, reads it as a whole.
 pub(crate) fn read(stream: &[u8], sizes: &[usize], limit: usize) -> Outcome {
     let mut frames = Frames::with_limit(limit);
     let mut outcome = Outcome { replies: Vec::new(), error: None, unread: Vec::new() };

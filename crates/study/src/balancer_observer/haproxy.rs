@@ -1,4 +1,4 @@
-//! The statistics of HAProxy, from its socket (management guide of HAProxy, 9.1 and 9.3).
+//! The statistics of HAProxy, read from its socket (management guide of HAProxy, 9.1 and 9.3).
 
 use std::{
     io::{self, Read, Write},
@@ -14,13 +14,13 @@ use lab::{Balancer, HostHandle, program::Haproxy};
 
 use super::Values;
 
-/// Time that an answer may take.
+/// Timeout of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Bytes of the name of an abstract socket; HAProxy fills up shorter names with zeros.
+/// Length of an abstract socket's name, in bytes; HAProxy pads shorter names with zeros.
 const NAME_BYTES: usize = 107;
 
-/// Names and words of its quantities.
+/// Names and words of HAProxy's quantities.
 pub(super) const QUANTITIES: [(&str, &str); 8] = [
     ("balancer_most_connections", "most connections of clients at once"),
     ("balancer_most_queued", "most requests that waited for a server"),
@@ -32,7 +32,7 @@ pub(super) const QUANTITIES: [(&str, &str); 8] = [
     ("balancer_redispatches", "requests that went to another server"),
 ];
 
-/// The row of the table, its column, and the quantity that sums it.
+/// Row and column of the table, and the index of the quantity to which the figure is added.
 const COLUMNS: [(&str, &str, usize); 10] = [
     ("FRONTEND", "smax", 0),
     ("BACKEND", "qmax", 1),
@@ -46,7 +46,7 @@ const COLUMNS: [(&str, &str, usize); 10] = [
     ("BACKEND", "wredis", 7),
 ];
 
-/// Waits until all processes answer.
+/// Waits until all HAProxy processes answer.
 pub(super) fn wait_until_there(host: HostHandle<'_>, balancer: &Balancer) -> Result<(), String> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -58,12 +58,12 @@ pub(super) fn wait_until_there(host: HostHandle<'_>, balancer: &Balancer) -> Res
     }
 }
 
-/// Sets all counters to 0, also the largest values.
+/// Resets all counters, including the maxima.
 pub(super) fn clear(host: HostHandle<'_>, balancer: &Balancer) -> Result<(), String> {
     ask(host, balancer, "clear counters all").map(drop)
 }
 
-/// Reads the statistics of all processes, in sum.
+/// Reads the statistics of all processes and adds them up.
 pub(super) fn values(host: HostHandle<'_>, balancer: &Balancer) -> Result<Values, String> {
     let tables = ask(host, balancer, "show stat")?;
     let mut sums = [0.0; QUANTITIES.len()];
@@ -73,7 +73,7 @@ pub(super) fn values(host: HostHandle<'_>, balancer: &Balancer) -> Result<Values
     Ok(QUANTITIES.iter().zip(sums).map(|((name, _), sum)| ((*name).to_owned(), sum)).collect())
 }
 
-/// Adds the figures of a table: a line of names, then lines of values, with commas.
+/// Adds the figures of a table in CSV: a line of names, then lines of values.
 fn add(table: &str, sums: &mut [f64; QUANTITIES.len()]) -> Option<()> {
     let mut lines = table.lines();
     let names: Vec<&str> = lines.next()?.strip_prefix("# ")?.split(',').collect();
@@ -84,7 +84,7 @@ fn add(table: &str, sums: &mut [f64; QUANTITIES.len()]) -> Option<()> {
     for (row, column, quantity) in COLUMNS {
         let column = place(column)?;
         for row in rows.iter().filter(|cells| cells.get(service) == Some(&row)) {
-            // A figure that a row does not have is empty.
+            // A row has an empty field for a figure that does not apply to it.
             sums[quantity] += row.get(column).and_then(|text| text.parse::<f64>().ok()).unwrap_or_default();
         }
     }

@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use super::{Values, output_of, own_command};
 
-/// Longest time until its first checks have found all servers.
+/// Longest time until the first checks of `proofload balance` have found all servers.
 const CHECKS_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Names and words of its quantities. Drops end with their reasons.
+/// Names and words of the quantities. The name of a drop counter ends with the drop's reason.
 pub(super) const QUANTITIES: [(&str, &str); 10] = [
     ("balancer_new_flows", "new flows"),
     ("balancer_forwarded_packets", "packets sent to servers"),
@@ -28,7 +28,7 @@ pub(super) const QUANTITIES: [(&str, &str); 10] = [
     ("balancer_ack_not_remembered", "packets of flows that were not remembered"),
 ];
 
-/// Reads its statistics.
+/// Reads the statistics.
 pub(super) fn values(host: HostHandle<'_>) -> Result<Values, String> {
     Ok(of(&statistics(&host)?))
 }
@@ -73,7 +73,7 @@ fn down(statistics: &Value) -> Vec<String> {
 fn of(statistics: &Value) -> Values {
     let mut values: Values = QUANTITIES.iter().map(|(name, _)| ((*name).to_owned(), 0.0)).collect();
     let mut add = |name: String, more: f64| {
-        // Reasons that this version does not know have no quantity.
+        // Drops with a reason that this version does not know have no quantity.
         if let Some(value) = values.get_mut(&name) {
             *value += more;
         }

@@ -1,21 +1,21 @@
-//! The statistics of IPVS. Its sums are renewed every two seconds only, so those of each processor are read.
+//! The statistics of IPVS. The kernel updates its sums only every two seconds, so the counters of each processor are read instead.
 
 use lab::HostHandle;
 
 use super::Values;
 
-/// Names and words of its quantities.
+/// Names and words of IPVS's quantities.
 pub(super) const QUANTITIES: [(&str, &str); 2] =
     [("balancer_new_flows", "new flows"), ("balancer_forwarded_packets", "packets sent to servers")];
 
-/// Reads its statistics.
+/// Reads the statistics.
 pub(super) fn values(host: HostHandle<'_>) -> Result<Values, String> {
     let text = host.inside(|| kernel::counters::read_own("net/ip_vs_stats_percpu"));
     let text = text.map_err(|error| error.to_string())?;
     of(&text).ok_or_else(|| "the table of IPVS cannot be read".to_owned())
 }
 
-/// Two lines of headings, then a line for each processor in hexadecimal, up to that of the sums.
+/// Parses two lines of headings, then a line in hexadecimal for each processor, up to the line of sums.
 fn of(text: &str) -> Option<Values> {
     let mut sums = [0; QUANTITIES.len()];
     for line in text.lines().skip(2).take_while(|line| !line.trim_start().starts_with('~')) {

@@ -14,7 +14,7 @@ pub(super) struct Pair<'a> {
     name: String,
     a: Option<&'a SettingOutcome>,
     b: Option<&'a SettingOutcome>,
-    /// Number of blocks if A and B ran in turns; none if they ran separately.
+    /// Number of blocks if A and B ran alternately; `None` if they ran separately.
     blocks: Option<usize>,
 }
 
@@ -28,8 +28,8 @@ pub(super) struct Values {
     scale: Scale,
     a: Vec<f64>,
     b: Vec<f64>,
-    /// The extreme cases if values are intervals: the least values of A with the largest of B, and the largest values of A with the
-    /// least of B.
+    /// The extreme cases of values that are intervals: the smallest values of A with the largest of B, and the largest of A with
+    /// the smallest of B.
     extremes: Option<[(Vec<f64>, Vec<f64>); 2]>,
     in_blocks: bool,
     /// Whether the true values of A or of B may be larger than the measured ones.
@@ -104,8 +104,8 @@ impl<'a> Pair<'a> {
         Ok(values)
     }
 
-    /// Warns that the confirmations of two searches ran at different loads. These are not compared: the loads explain
-    /// the difference, and a single search each says nothing about chance.
+    /// Warns that the confirmations of two searches ran at different loads. They are not compared, because the loads explain
+    /// the difference, and one search of each says nothing about chance.
     fn other_loads(&self, a: &SettingOutcome, b: &SettingOutcome) -> Option<Warning> {
         let (a, b) = (confirmation(a)?, confirmation(b)?);
         (a.load != b.load).then(|| {
@@ -203,8 +203,8 @@ impl Bounds {
     }
 }
 
-/// Compares all quantities as one family. A difference must show at both ends of the values' intervals: ranks change monotonically
-/// with each value, so the extreme cases have all values of A at one end and all values of B at the opposite end.
+/// Compares all quantities as one family. A difference must show at both ends of the values' intervals. Ranks change monotonically
+/// with each value, so in the extreme cases all values of A are at one end and all values of B at the opposite end.
 pub(super) fn judge(values: Vec<Values>, options: &CompareOptions, warnings: &mut Vec<Warning>) -> Vec<Row> {
     let is_wide = values.iter().any(|values| values.extremes.is_some());
     let mut rows = judge_values(values.clone(), options, warnings);
@@ -229,7 +229,7 @@ pub(super) fn judge(values: Vec<Values>, options: &CompareOptions, warnings: &mu
 impl Row {
     /// Withdraws a verdict that does not hold with other values.
     fn hold_against(&mut self, other: Option<&Self>, options: &CompareOptions) {
-        // The interval of a difference cannot bound a ratio.
+        // The interval of a difference is no bound for a ratio.
         let other = other.filter(|other| other.statistics.scale == self.statistics.scale);
         if let Some(other) = other {
             self.statistics.low = self.statistics.low.min(other.statistics.low);
@@ -247,15 +247,15 @@ impl Row {
     }
 }
 
-/// Compares the values as they stand.
+/// Compares single values, without their intervals.
 fn judge_values(mut values: Vec<Values>, options: &CompareOptions, warnings: &mut Vec<Warning>) -> Vec<Row> {
     for values in &mut values {
         if values.a.iter().chain(&values.b).any(|value| *value <= 0.0) {
             values.scale = Scale::Difference;
         }
     }
-    // A quantity that is equal in every run of both cannot show a difference, so it is not counted in the family: R.
-    // E. Tarone, "A modified Bonferroni method for discrete data", 1990.
+    // A quantity that is equal in all runs of A and B cannot show a difference, so it does not count in the family: R. E.
+    // Tarone, "A modified Bonferroni method for discrete data", 1990.
     let (same, family): (Vec<&Values>, Vec<&Values>) = values.iter().partition(|values| values.is_constant());
     let questions: Vec<Question> = family.iter().map(|values| values.question()).collect();
     let mut answers = compare_all(&questions, options.confidence).into_iter();
@@ -286,8 +286,8 @@ impl Values {
     }
 
     fn row(&self, mut statistics: statistics::Comparison, options: &CompareOptions) -> Row {
-        // If the search ran out of load before its target did, the target may be better than measured; if requests
-        // were given up, it may be worse.
+        // If the largest load of the search was too small to find the target's limit, the target may be better than measured;
+        // if it gave up requests, it may be worse.
         let (a_open, b_open) = self.at_least;
         let (loser_open, winner_open, why) = match self.better {
             Better::More => (

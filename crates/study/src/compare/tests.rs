@@ -11,7 +11,7 @@ use super::*;
 const STEADY: [f64; 8] = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0, 998.0, 1007.0];
 const WOBBLE: [f64; 8] = [1.01, 0.99, 1.02, 0.98, 1.015, 0.985, 1.0, 1.005];
 
-/// A study of one factor with the levels given, eight blocks.
+/// A study of one factor with these levels and eight blocks.
 fn plan(levels: &[&str]) -> StudyPlan {
     let level = |text: &&str| Level::Text((*text).to_owned());
     let setting = |text: &&str| Setting {
@@ -32,7 +32,7 @@ fn outcome(setting: usize, quantities: &[(&str, Vec<f64>)]) -> SettingOutcome {
     SettingOutcome { summaries: quantities.iter().map(summary).collect(), ..plans::outcome(setting) }
 }
 
-/// One search a block.
+/// One search per block.
 fn searched(setting: usize, found: &[(f64, BoundKind)]) -> SettingOutcome {
     let search = |(block, (load, kind)): (usize, &(f64, BoundKind))| SearchOutcome {
         block,
@@ -237,7 +237,7 @@ fn searches_that_ask_for_other_numbers_of_trials_are_other_plans() {
     assert!(matches!(&differences[..], [only] if only.starts_with("search: ")), "{differences:?}");
 }
 
-/// One search, and six further trials at its lower bound that made exactly that load.
+/// One search, and six further trials at its lower bound that carried exactly that load.
 fn confirmed(load: f64) -> SettingOutcome {
     let mut found = searched(0, &[(load, BoundKind::Regular)]);
     let summaries = outcome(0, &[("throughput_per_s", vec![load; 6])]).summaries;
@@ -281,7 +281,7 @@ fn settings_of_one_result_alone_are_named() {
 #[test]
 fn levels_of_one_study_are_compared_block_by_block() {
     let plan = plan(&["haproxy", "lvs"]);
-    // A drift that is far larger than the difference, and the same for both levels.
+    // A drift that is far larger than the difference, and equal for both levels.
     let drifting = |factor: f64| -> Vec<f64> {
         STEADY.iter().enumerate().map(|(block, value)| value * factor * (1.0 + 0.2 * block as f64)).collect()
     };

@@ -11,14 +11,14 @@ use toml::de::{DeTable, DeValue};
 use super::levels::Levels;
 use crate::study::{Action, ActionKind};
 
-/// The tables.
+/// The key of the tables.
 pub(super) const NAME: &str = "actions";
-/// The keys that name the kind of an action.
+/// The keys, one of which each action must have.
 const DONE: [&str; 4] = ["do", "command", "kill", "link"];
-/// The commands of `proofload balance` that are actions.
+/// The commands of `proofload balance` that can be actions.
 const BALANCE_COMMANDS: [&str; 4] = ["add", "set", "drain", "remove"];
 
-/// Reads the actions of a setting. An action that consists only of a factor without a level in this setting is left out.
+/// Reads the actions of a setting. Leaves out an action that consists only of a factor without a level in this setting.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     tree: &DeTable<'_>,
@@ -90,7 +90,7 @@ fn read_one(
     hosts.into_iter().map(|host| Action { at, host, what: what.clone() }).collect()
 }
 
-/// Reads words such as `drain web3`, and returns those that `proofload balance` gets.
+/// Reads words such as `drain web3`, and returns the arguments for `proofload balance`.
 fn read_balance(
     reader: &mut Reader<'_>,
     value: &Value<'_>,

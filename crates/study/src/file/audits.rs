@@ -61,8 +61,7 @@ pub(super) fn read<'d>(
     (reader.mistake_count() == mistakes_before).then_some(Audit { files, flush })
 }
 
-/// Reports a workload without numbered events, which an audit needs, and a folder for receipts, which the study sets
-/// itself.
+/// Reports a workload without numbered events, which an audit needs, and a folder for receipts, which the study itself sets.
 pub(super) fn check_events(
     reader: &mut Reader<'_>,
     audit: &Value<'_>,

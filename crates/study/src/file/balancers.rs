@@ -15,15 +15,15 @@ use super::{
     targets::{ResolvedTarget, TargetLocation},
 };
 
-/// The table.
+/// The key of the table.
 pub(super) const NAME: &str = "balancer";
 
-/// The hosts that the table names as written; a placeholder stands for itself.
+/// The hosts that the table names, as written: placeholders are not substituted.
 pub(super) fn on<'d>(tree: &'d DeTable<'_>) -> Option<&'d str> {
     table(tree)?.get("on")?.get_ref().as_str()
 }
 
-/// Reads the table for a setting, and equips the hosts of the plan for the balancer. The outer option is none if there
+/// Reads the table for a setting, and adds the balancer's needs to the hosts of the plan. The outer option is `None` if there
 /// are mistakes, the inner one if there is no such table.
 #[expect(clippy::option_option, reason = "the outer option means mistakes, as in the resolver")]
 pub(super) fn read(
@@ -54,11 +54,11 @@ pub(super) struct Shortage {
     pub(super) why: String,
     /// The remedy.
     pub(super) cure: String,
-    /// The table's place in the file.
+    /// The table's position in the file.
     pub(super) span: Range<usize>,
 }
 
-/// The shortage of this machine for the balancer of a setting; none if the machine lacks nothing.
+/// The shortage of this machine for the balancer of a setting; `None` if nothing is missing.
 pub(super) fn shortage(tree: &DeTable<'_>, levels: &Levels<'_>, machine: &MachineLimits) -> Option<Shortage> {
     let value = tree.get(NAME)?;
     let short = |why: String, cure: &str| Some(Shortage { why, cure: cure.to_owned(), span: value.span() });
@@ -97,7 +97,7 @@ pub(super) fn shortage(tree: &DeTable<'_>, levels: &Levels<'_>, machine: &Machin
 
 /// The level that a key of the table has in a setting.
 fn level_of(value: &Value<'_>, levels: &Levels<'_>) -> Option<Level> {
-    // A text that is only a placeholder has the level's own type.
+    // A text that consists only of a placeholder has the type of the level.
     match value.get_ref() {
         DeValue::String(text) => match super::placeholders::names(text)[..] {
             [name] if **text == format!("{{{name}}}") => levels.level(name),
@@ -107,7 +107,7 @@ fn level_of(value: &Value<'_>, levels: &Levels<'_>) -> Option<Level> {
     }
 }
 
-/// Whether the kernel balances connections (IPVS), or has a module for it.
+/// Whether the kernel supports IPVS, built in or as a module.
 fn has_ip_vs() -> bool {
     let modules = Path::new("/lib/modules").join(kernel::release());
     let lists = ["modules.dep", "modules.builtin"].map(|name| fs::read_to_string(modules.join(name)));

@@ -18,7 +18,7 @@ use super::{
     tuning,
 };
 
-/// Reports placeholders without a meaning.
+/// Reports unknown placeholders.
 pub(super) fn placeholders(reader: &mut Reader<'_>, resolver: &Resolver<'_>) {
     let (tree, outline) = (resolver.tree, resolver.outline);
     let hosts = tree.get("hosts").and_then(|hosts| hosts.get_ref().as_table());
@@ -106,11 +106,11 @@ pub(super) fn factors(reader: &mut Reader<'_>, resolver: &Resolver<'_>) {
     }
 }
 
-/// Reports overridden keys whose values a factor or the search replaces in every setting: the override would change
+/// Reports overrides of keys whose values a factor or the search replaces in every setting, because such an override changes
 /// nothing.
 pub(super) fn overridden(reader: &mut Reader<'_>, resolver: &Resolver<'_>, settings: &[Setting]) {
     let searched_key = resolver.outline.search.as_ref().and_then(|search| search.search.unit.key());
-    // Only overrides are looked at: a study can have thousands of settings.
+    // Only overrides are checked, because a study can have thousands of settings.
     let keys = workload_table(resolver.tree)
         .into_iter()
         .flatten()
@@ -150,7 +150,7 @@ pub(super) fn searched(reader: &mut Reader<'_>, outline: &Outline<'_>, settings:
     }
 }
 
-/// Reports targets that no setting has; `chosen` are the targets of the settings, none if unknown.
+/// Reports targets that no setting uses. `chosen` are the targets of the settings, `None` if unknown.
 pub(super) fn targets(reader: &mut Reader<'_>, resolver: &Resolver<'_>, chosen: &[Option<&str>]) {
     if resolver.outline.factors.are_overridden() || !chosen.iter().all(Option::is_some) {
         return;

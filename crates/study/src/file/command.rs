@@ -35,7 +35,7 @@ pub(super) struct ParsedCommand {
     pub(super) spans: BTreeMap<&'static str, Range<usize>>,
 }
 
-/// Reads the table. `target` and `from` have been taken from it.
+/// Reads the table, from which `target` and `from` have already been removed.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     mut table: Table<'_, '_>,
@@ -271,7 +271,7 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
     })
 }
 
-/// Units, and the suffix of a quantity's name with this unit.
+/// Units, and the suffix of the names of quantities with each unit.
 pub(super) const UNITS: [(&str, &str); 10] = [
     ("bit/s", "bit_per_s"),
     ("B/s", "bytes_per_s"),
@@ -285,7 +285,7 @@ pub(super) const UNITS: [(&str, &str); 10] = [
     ("count", "count"),
 ];
 
-/// An absolute path: relative ones start at the study's folder. A placeholder at the start may stand for an absolute path.
+/// An absolute path: a relative one starts at the study's folder. A placeholder at the start may represent an absolute path.
 fn absolute_path(path: &str, folder: &Path) -> String {
     if path.starts_with(['{', '\u{e000}']) {
         path.to_owned()

@@ -1,4 +1,4 @@
-//! The table `[factors]`: what varies, and the combinations of levels that are run.
+//! The table `[factors]`: the factors with their levels, and the combinations of levels that are run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,11 +17,11 @@ const FACTOR: &str = "a list of levels such as [1, 2], or { values = [1, 2], whe
 /// All factors, in the order of the file.
 pub(super) struct Factors<'d> {
     pub(super) list: Vec<ParsedFactor<'d>>,
-    /// Combinations that are not run: those for which all conditions of one of these hold.
+    /// Exceptions: a combination is not run if all conditions of one of them hold.
     exceptions: Vec<Vec<Condition>>,
 }
 
-/// A factor as the file gives it.
+/// A factor as the file defines it.
 pub(super) struct ParsedFactor<'d> {
     pub(super) name: &'d str,
     pub(super) span: Range<usize>,
@@ -29,9 +29,9 @@ pub(super) struct ParsedFactor<'d> {
     /// Indices in `levels`, by key.
     index: BTreeMap<String, usize>,
     pub(super) when: Vec<Condition>,
-    /// Levels whose programs are not installed, with the missing ones.
+    /// Levels whose programs are not installed, each with the missing programs.
     pub(super) uninstalled: Vec<(String, Vec<&'d str>)>,
-    /// Whether a search varies it.
+    /// Whether a search varies the factor.
     pub(super) searched: bool,
     /// Whether overrides replace its levels, so that conditions may name levels that no longer exist.
     pub(super) is_overridden: bool,
@@ -83,7 +83,7 @@ impl<'d> Factors<'d> {
         self.list.iter().map(|factor| factor.name)
     }
 
-    /// Reports parts of a condition that can never hold; `of` is the factor with this condition.
+    /// Reports parts of a condition that can never hold. `of`: the factor that has this condition.
     pub(super) fn check(&self, reader: &mut Reader<'_>, condition: &Condition, of: Option<&str>) {
         let Some(factor) = self.get(&condition.factor) else {
             let hint = suggestion(&condition.factor, self.names());
@@ -109,7 +109,7 @@ impl<'d> Factors<'d> {
         }
     }
 
-    /// All combinations of levels; the first factor varies slowest.
+    /// All combinations of levels; the first factor varies most slowly.
     pub(super) fn combinations(&self, reader: &mut Reader<'_>) -> Vec<Combination> {
         let Some(order) = self.in_order(reader) else { return Vec::new() };
         let mut combinations = vec![Combination::new()];
@@ -140,7 +140,7 @@ impl<'d> Factors<'d> {
         combinations
     }
 
-    /// Whether an exception excludes a combination. An exception does not count if the command line gave the levels of all its factors.
+    /// Whether an exception excludes a combination. An exception is ignored if overrides give the levels of all its factors.
     fn is_excepted(&self, combination: &Combination) -> bool {
         let is_own =
             |condition: &Condition| self.get(&condition.factor).is_some_and(|factor| factor.is_overridden);
@@ -149,7 +149,7 @@ impl<'d> Factors<'d> {
         self.exceptions.iter().any(holds)
     }
 
-    /// Sorts factors after those that they depend on, otherwise in the order of the file.
+    /// Sorts factors after those on which they depend, otherwise in the order of the file.
     fn in_order(&self, reader: &mut Reader<'_>) -> Option<Vec<&ParsedFactor<'d>>> {
         let mut waiting: Vec<&ParsedFactor<'d>> = self.list.iter().collect();
         let mut order: Vec<&ParsedFactor<'d>> = Vec::new();
@@ -189,7 +189,7 @@ impl<'d> Factors<'d> {
         self.list.iter().any(|factor| factor.is_overridden)
     }
 
-    /// The name of a combination, in the order of the file.
+    /// The name of a combination, with its factors in the order of the file.
     pub(super) fn words(&self, combination: &Combination) -> String {
         let word = |name: &str| {
             combination.get(name).map(|level| format!("{name}={}", printable(&level.to_string())))
@@ -199,7 +199,7 @@ impl<'d> Factors<'d> {
 }
 
 impl<'d> ParsedFactor<'d> {
-    /// The value of the file that a level was read from.
+    /// The value in the file from which a level was read.
     pub(super) fn value_of(&self, level: &Level) -> Option<&'d Value<'d>> {
         self.index.get(&key(level)).map(|index| self.levels[*index].1)
     }
@@ -227,7 +227,7 @@ impl<'d> ParsedFactor<'d> {
     }
 }
 
-/// Key of a level in the index, which finds a level among thousands.
+/// Key of a level in the index, by which a level is found quickly among thousands.
 fn key(level: &Level) -> String {
     match level {
         // Adding 0 turns -0 into 0.

@@ -10,14 +10,14 @@ use record::{
 };
 use settings::{Reader, Table, Value, suggestion};
 
-/// Findings of an audit: the key, the goal's name without any of them, the noun, and the quantity.
+/// Findings of an audit: the key, the goal's name if none are allowed, the noun, and the quantity.
 pub(super) const FINDINGS: [(&str, &str, &str, GoalQuantity); 3] = [
     ("lost", "nothing lost", "lost", GoalQuantity::Lost),
     ("duplicated", "nothing duplicated", "duplicated", GoalQuantity::Duplicated),
     ("corrupt", "nothing corrupt", "corrupt", GoalQuantity::Corrupt),
 ];
 
-/// Why a search has no such goal.
+/// The reason why a search must not have such a goal.
 pub(super) const GETS_BETTER: &str = "a search looks for the largest load that meets its goals, and what has to be at least so much \
                                       gets better with load: bound the most that a quantity may be";
 
@@ -26,7 +26,7 @@ pub(super) struct ParsedGoal {
     pub(super) span: Range<usize>,
 }
 
-/// Reads all goals. A table with several bounds makes one goal of each.
+/// Reads all goals. A table with several bounds yields one goal for each bound.
 pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Vec<ParsedGoal> {
     let mut goals: Vec<ParsedGoal> = Vec::new();
     let Some(value) = table.take("goals") else { return goals };
@@ -104,7 +104,7 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<ParsedGoal> {
     goals.into_iter().map(named).collect()
 }
 
-/// Reads `quantity = "wall_s"` with `at_most`, `at_least` or both. Whether the quantity exists is checked for each setting.
+/// Reads `quantity = "wall_s"` with `at_most`, `at_least` or both. Each setting checks whether the quantity exists.
 fn read_given(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Option<(Goal, Range<usize>)> {
     let (least, most) = (table.take("at_least"), table.take("at_most"));
     let Some(value) = table.take("quantity") else {
@@ -173,8 +173,8 @@ fn parse_bound_of(quantity: &str, text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses a goal of a search of requests: a quantity and the most that it may be, such as `first_byte_p99_us <= 5ms`. A bare number is
-/// in the quantity's unit.
+/// Parses a goal of a search of requests: a quantity and its largest value, such as `first_byte_p99_us <= 5ms`. A bare number is in
+/// the quantity's unit.
 ///
 /// # Errors
 /// The mistake in the text.
@@ -215,7 +215,7 @@ fn read_ratio(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
     Some(ratio)
 }
 
-/// Why no trial of this plan could miss a goal by being slow; none if one could.
+/// The reason why no trial of this plan could miss a goal by slow answers; `None` if one could.
 pub fn unreachable(goal: &Goal, plan: &HttpPlan) -> Option<String> {
     let is_above = goal.quantity.bound_ns().is_some_and(|bound_ns| bound_ns > plan.timeout_ns);
     is_above.then(|| {
@@ -227,8 +227,8 @@ pub fn unreachable(goal: &Goal, plan: &HttpPlan) -> Option<String> {
     })
 }
 
-/// Parses the longest time that meets a goal. It must have a unit: some tools take a bare number as seconds, others
-/// as milliseconds, and every trial would meet a bound that is far too large.
+/// Parses the longest time that meets a goal. It must have a unit: some tools take a bare number as seconds, others as
+/// milliseconds, and every trial would meet a bound that is far too large.
 ///
 /// # Errors
 /// The mistake in the text.

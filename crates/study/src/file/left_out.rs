@@ -1,4 +1,4 @@
-//! Settings that this machine cannot run, which are left out with a warning.
+//! Leaves out settings that this machine cannot run, with a warning.
 
 use record::{Setting, Warning};
 use settings::Reader;
@@ -8,8 +8,8 @@ use super::{balancers::Shortage, resolver::Resolver};
 /// A setting with the name of its target, and the shortage of its balancer.
 type Chosen<'a> = (Setting, Option<&'a str>, Option<&'a Shortage>);
 
-/// Leaves out the settings whose targets, levels or balancers need something that this machine lacks, with a warning for
-/// each reason. For each setting, `targets` has the name of its target and `balancers` the shortage of its balancer.
+/// Leaves out the settings whose targets, levels or balancers this machine cannot run, with a warning for each reason. For each
+/// setting, `targets` has the name of its target and `balancers` the shortage of its balancer.
 pub(super) fn leave_out(
     reader: &mut Reader<'_>,
     resolver: &Resolver<'_>,

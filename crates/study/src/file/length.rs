@@ -10,8 +10,8 @@ use settings::Reader;
 use super::searches::preset_trials;
 use crate::{CommandWorkload, study::Search};
 
-/// Largest number of loads that a search measures in full, and the seconds of trials at each. It doubles the smallest
-/// load, then halves the interval until it has the wanted width.
+/// Largest number of loads that a search measures in full, and the seconds of trials at each. The search doubles the smallest
+/// load, then halves the interval until it has the requested width.
 pub(super) fn worst_case(search: &Search) -> (f64, f64) {
     let (_, repeats) = preset_trials(&search.preset);
     let doublings = (search.max / search.min).log2().ceil().max(1.0);
@@ -27,7 +27,7 @@ pub(super) fn trial_s(search: &Search) -> f64 {
     duration_s.unwrap_or_else(|| preset_trials(&search.preset).0)
 }
 
-/// Sets the duration of a trial, unless the workload has one: that of the study or of the search.
+/// Sets the duration of a trial to that of the search or the study, unless the workload has its own.
 pub(super) fn set_duration(
     reader: &mut Reader<'_>,
     workload: &mut HttpWorkload,
@@ -71,7 +71,7 @@ pub(super) fn set_stop_after(
     workload.stop_after = workload.stop_after.or(length);
 }
 
-/// Formats two durations alike, as fits the longer: `48 min` and `2 h 5 min`, not `47 min 20 s`.
+/// Formats two durations with the same units, chosen by the longer: `48 min` and `2 h 5 min`, not `47 min 20 s`.
 pub(super) fn show_minutes_alike(shorter_s: f64, longer_s: f64) -> (String, String) {
     let whole = shorter_s.ceil() as u64;
     let shorter = match longer_s.ceil() as u64 {

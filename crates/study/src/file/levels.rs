@@ -16,7 +16,7 @@ use super::{
 
 pub(super) struct Levels<'d> {
     values: BTreeMap<&'d str, Value<'d>>,
-    /// Factors without a level here: they do not apply, or the load of the search is unknown.
+    /// Factors without a level in this setting: they do not apply, or the load of the search is unknown.
     missing: Vec<&'d str>,
     /// Value of `{study_folder}`.
     folder: String,
@@ -55,9 +55,9 @@ impl<'d> Levels<'d> {
         self.get(name).and_then(level)
     }
 
-    /// Substitutes levels for placeholders. None if the value is only a placeholder of a factor that does not apply.
-    /// A string that is only a placeholder becomes the level's value, which may be a number or a flag, except in
-    /// lists and environments, which hold strings.
+    /// Substitutes levels for placeholders. `None` if the value is only a placeholder of a factor that does not apply. A string
+    /// that is only a placeholder becomes the level's value, which may be a number or a flag, except in lists and environments,
+    /// which hold only strings.
     pub(super) fn substitute(&self, reader: &mut Reader<'_>, value: &Value<'d>) -> Option<Value<'d>> {
         let inner = match value.get_ref() {
             DeValue::String(text) => match placeholders::pieces(text)[..] {
@@ -114,7 +114,7 @@ impl<'d> Levels<'d> {
             Some(value) => Some(level(value)?.to_string()),
             None => match name {
                 "study_folder" => Some(self.folder.clone()),
-                // The program that reads this, wherever it was started from.
+                // The path of the running program, which may be outside the search path.
                 "proofload" => Some(env::current_exe().ok()?.display().to_string()),
                 _ => None,
             },

@@ -1,4 +1,4 @@
-//! Where the load of a setting comes from.
+//! The hosts that make the load of a setting.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::{
 };
 
 impl Resolver<'_> {
-    /// Indices of the hosts that the load comes from.
+    /// Indices of the hosts that make the load.
     pub(super) fn from(
         &self,
         reader: &mut Reader<'_>,

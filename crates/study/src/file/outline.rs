@@ -1,4 +1,4 @@
-//! The outline of a study: everything that is the same for all of its settings.
+//! The outline of a study: the parts that are the same for all settings.
 
 use std::{ops::Range, time::Duration};
 
@@ -24,14 +24,14 @@ pub(super) struct Outline<'d> {
     pub(super) seed: u64,
     pub(super) budget: Option<Duration>,
     pub(super) factors: Factors<'d>,
-    /// Whether the factors are without mistakes.
+    /// Whether the factors have no mistakes.
     pub(super) has_valid_factors: bool,
     pub(super) goals: Vec<ParsedGoal>,
     pub(super) trial: TrialShape,
     pub(super) observe: Vec<Destination>,
-    /// Duration of a trial at the workload's own load, and its span.
+    /// Duration of a trial at the load that the workload itself gives, and its span.
     pub(super) duration: Option<(Duration, Range<usize>)>,
-    /// Whether processor time is asked for, by its key or by a goal.
+    /// Whether processor time is requested, by its key or by a goal.
     pub(super) books_time: bool,
     pub(super) search: Option<ParsedSearch<'d>>,
 }

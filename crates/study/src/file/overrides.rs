@@ -8,11 +8,11 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// The source that mistakes in overrides name.
+/// The name of the source of overrides in mistakes.
 const SOURCE: &str = "--set";
-/// The list of goals: its tables have no names, so no override can select one.
+/// The list of goals. Its tables have no names, so an override cannot select one.
 const GOALS: &str = "goals";
-/// The first part of an override's key, unless it names a factor.
+/// The possible first parts of an override's key that is not the name of a factor.
 const TOP_LEVEL_KEYS: [&str; 14] = [
     "title",
     "seed",
@@ -36,7 +36,7 @@ pub(super) struct Overrides {
 
 /// `KEY=VALUE`.
 struct Override {
-    /// Position of its first character; overrides follow the file's text and each other.
+    /// Position of its first character. Positions of overrides continue after the file's text, one override after the other.
     start: usize,
     written: String,
     key_length: usize,
@@ -164,7 +164,7 @@ fn set_levels<'d>(
     let known: Vec<String> = factors.keys().map(|name| name.get_ref().to_string()).collect();
     match factors.get_mut(name) {
         Some(factor) => match factor.get_mut() {
-            // The conditions of the factor stay.
+            // Keeps the other keys of the factor, such as its condition.
             DeValue::Table(table) => {
                 table.remove("search");
                 table.insert(Spanned::new(key, Cow::Borrowed("values")), list);
@@ -207,7 +207,7 @@ fn set_key<'d>(
             _ => return reader.mistake(key, format!("'{parent}' is not a table, so it has no keys")),
         }
     }
-    // The old key would keep its span, so it is removed first.
+    // Removing the old key first matters, because an insertion would keep its span.
     table.remove(*last);
     table.insert(Spanned::new(key, Cow::Borrowed(*last)), value);
 }

@@ -1,4 +1,4 @@
-//! Placeholders in texts of a study: factors, targets, hosts, folders.
+//! Placeholders in the texts of a study: factors, targets, hosts, folders.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ pub(super) use settings::placeholders::{
     Piece, expand, for_each_text, names, pieces, substitute, substitute_in_value,
 };
 
-/// Whether a factor or a target can have this name; reports a mistake if not.
+/// Whether a factor or a target can have this name; reports a mistake if it cannot.
 pub(super) fn check_name(reader: &mut Reader<'_>, name: &str, at: &Range<usize>) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     let is_name =
@@ -20,5 +20,5 @@ pub(super) fn check_name(reader: &mut Reader<'_>, name: &str, at: &Range<usize>)
     is_name
 }
 
-/// Placeholder of the folder that a target's process stores in. The folder is known when the process is started.
+/// Placeholder of the folder in which a target's process stores its files. The folder is known only when the process is started.
 pub(super) const TARGET_FOLDER: &str = "target_folder";

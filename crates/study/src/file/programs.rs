@@ -4,7 +4,7 @@ use std::{env, fs, os::unix::fs::PermissionsExt, path::Path};
 
 use settings::{Reader, Value, values_of};
 
-/// Folders of servers that are often missing in the search path of users; the lab looks there too.
+/// Folders of server programs that are often missing in the search path of users; the lab searches them too.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// Reads the name of a program, or several; returns those that are not installed.

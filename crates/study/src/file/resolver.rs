@@ -1,4 +1,4 @@
-//! Resolves one setting: hosts, links, processes, the target, and the workload that goes to it.
+//! Resolves one setting: hosts, links, processes, the target and the workload.
 
 use std::{
     borrow::Cow,
@@ -37,12 +37,12 @@ use crate::{
     study::{Action, Setup},
 };
 
-/// Tables that may name a factor in a placeholder. A factor that is named there does not set a key of the workload.
-/// Patterns of the audit may also name factors, without this effect.
+/// Tables in which a placeholder may name a factor. Such a factor does not set a key of the workload. Patterns of the audit may
+/// also name factors, without this effect.
 pub(super) const LEVEL_TABLES: [&str; 8] =
     ["hosts", "links", "processes", "targets", balancers::NAME, actions::NAME, "workload", "search"];
 
-/// The host of a study without hosts: it has only a loopback interface.
+/// The name of the only host in a study without hosts; it has only a loopback interface.
 pub(super) const LOCAL: &str = "local";
 
 /// Resolves settings of a study file into setups.
@@ -61,11 +61,11 @@ pub(super) struct ResolvedSetup {
     pub(super) spans: BTreeMap<&'static str, Range<usize>>,
     /// The span of the workload's table.
     pub(super) workload: Range<usize>,
-    /// Whether hosts and target were resolved. If not, the mistakes are reported, and only the workload is checked.
+    /// Whether hosts and target were resolved. Otherwise the mistakes have been reported, and only the workload is checked.
     pub(super) is_whole: bool,
 }
 
-/// Where the load of a setting comes from, and its target.
+/// The hosts that make the load of a setting, and its target.
 #[derive(Default)]
 struct Endpoints {
     hosts: Option<ResolvedHosts>,
@@ -103,9 +103,9 @@ impl<'d> Resolver<'d> {
         self.setters.contains(&factor)
     }
 
-    /// The target of a setting; none if the setting does not name one correctly.
+    /// The target of a setting; `None` if the setting does not name one correctly.
     pub(super) fn target_of(&self, levels: &Levels<'_>) -> Option<&'d str> {
-        // Mistakes are reported when the setting is resolved.
+        // These mistakes are reported when the setting is resolved.
         let mut reader = Reader::new("", "");
         let (table, span) = self.workload_table(&mut reader, levels)?;
         let chosen = self.targets.select(&mut reader, table.get("target"), table.get("url"), span);
@@ -120,7 +120,7 @@ impl<'d> Resolver<'d> {
         load: Option<f64>,
     ) -> Option<ResolvedSetup> {
         let search = self.outline.search.as_ref();
-        // Bisection yields fractions, but the factor may stand for a count.
+        // Bisection yields fractions, but the factor may represent a count.
         let is_whole = search.is_some_and(|search| search.search.takes_whole_loads());
         let load = load.map(|load| if is_whole { load.round() } else { load });
         let text = load.map(|load| load.to_string()).unwrap_or_default();
@@ -149,7 +149,7 @@ impl<'d> Resolver<'d> {
             let is_own = from[..] == [host];
             hosts.as_ref()?.plan.address_of(host).or(is_own.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)))
         };
-        // Behind a balancer, the target's address is the balancer's.
+        // With a balancer, clients use the balancer's address instead of the target's.
         let authority = match &balancer {
             Some(balancer) => Some(SocketAddr::new(balancer.vip, balancer.port).to_string()),
             None => target.as_ref().and_then(|target| target.location.authority(&address_of)),
@@ -165,7 +165,7 @@ impl<'d> Resolver<'d> {
         let root = match target.as_ref().map(|target| &target.location) {
             Some(TargetLocation::External { url }) => Some(url.clone()),
             Some(TargetLocation::Hosts { .. }) => authority.as_ref().map(|to| format!("{scheme}://{to}/")),
-            // This address only allows the rest of the workload to be checked.
+            // This address only serves to check the rest of the workload.
             None => (!is_whole).then(|| "http://127.0.0.1/".to_owned()),
         };
         let context = Context { root, lookup: &lookup, folder: &self.folder };
@@ -181,7 +181,7 @@ impl<'d> Resolver<'d> {
                 if balancer.is_none() {
                     connect_to_all_hosts(&mut workload, target.as_ref(), authority.as_deref(), &address_of);
                 }
-                // The authority of the balancer's certificate is unknown.
+                // The authority that signed the balancer's certificate is unknown.
                 workload.insecure |= is_tls;
                 length::set_duration(reader, &mut workload, &mut spans, duration, search);
                 workload.seed = self.outline.seed;
@@ -205,7 +205,7 @@ impl<'d> Resolver<'d> {
         if let Some(hosts) = &mut hosts {
             fill_in_addresses(&mut hosts.plan, target.as_ref(), authority.as_deref());
         }
-        // Without a target there is nothing to audit, and the reason has been reported.
+        // Without a target nothing can be audited, and the reason has been reported.
         let audit = self.tree.get("audit").filter(|_| is_whole).and_then(|value| {
             match &workload {
                 Workload::Http(workload) => audits::check_events(reader, value, workload, &spans),
@@ -262,7 +262,7 @@ impl<'d> Resolver<'d> {
         };
         let plan = hosts.as_mut().map(|hosts| (&mut hosts.plan, &hosts.groups));
         let balancer = balancers::read(reader, self.tree, levels, plan, target.as_ref(), &from)?;
-        // Through a proxy or a file, a load needs no route of its own; to a balancer it has one.
+        // A load through a proxy or a Unix socket needs no route to the target, and with a balancer the load goes to the balancer.
         let has_other_way = ["proxy", "unix_socket"].iter().any(|key| workload.contains_key(*key));
         if let (Some(hosts), Some(target), false) = (&hosts, &target, has_other_way || balancer.is_some())
             && !check_routes(reader, &hosts.plan, &from, target)
@@ -282,7 +282,7 @@ impl<'d> Resolver<'d> {
         Some(Endpoints { hosts, target, from, balancer, actions })
     }
 
-    /// The workload's table with levels in place of placeholders, and with the keys that factors set.
+    /// The workload's table with levels substituted for placeholders, and with the keys that factors set.
     fn workload_table<'s>(
         &self,
         reader: &mut Reader<'_>,
@@ -322,8 +322,8 @@ impl<'d> Resolver<'d> {
         Some((table, http.span()))
     }
 
-    /// Resolves hosts, links and processes; the inner option is none if nothing runs on hosts, the outer one if there
-    /// are mistakes.
+    /// Resolves hosts, links and processes. The inner option is `None` if nothing runs on hosts, the outer one if there are
+    /// mistakes.
     #[expect(clippy::option_option, reason = "the outer option means mistakes, as in the other functions")]
     fn hosts(
         &self,

@@ -20,7 +20,7 @@ use super::{
     targets::{ResolvedTarget, TargetLocation, insert},
 };
 
-/// Lets the workload connect to all hosts of its target, unless its URL leads elsewhere.
+/// Connects the workload to all hosts of its target, unless its URL has another authority.
 pub(super) fn connect_to_all_hosts(
     workload: &mut HttpWorkload,
     target: Option<&ResolvedTarget>,
@@ -30,7 +30,7 @@ pub(super) fn connect_to_all_hosts(
     let Some(TargetLocation::Hosts { hosts, port }) = target.map(|target| &target.location) else { return };
     let goes_there = authority.is_some_and(|authority| {
         let url = ["http://", "https://"].iter().find_map(|scheme| workload.url.strip_prefix(scheme));
-        // The authority may begin with user info.
+        // The authority may start with user info.
         url.and_then(|url| url.split('/').next()).and_then(|url| url.rsplit('@').next()) == Some(authority)
     });
     let has_way = workload.connect_to.is_some() || workload.proxy.is_some() || workload.unix_socket.is_some();
@@ -41,7 +41,7 @@ pub(super) fn connect_to_all_hosts(
     }
 }
 
-/// Runs all processes of a study without hosts on its only host.
+/// Assigns all processes of a study without hosts to its only host.
 pub(super) fn place_on_local_host(table: &mut DeTable<'_>) {
     let Some(DeValue::Array(processes)) = table.get_mut("processes").map(Spanned::get_mut) else { return };
     for process in processes.iter_mut() {
@@ -54,7 +54,7 @@ pub(super) fn place_on_local_host(table: &mut DeTable<'_>) {
     }
 }
 
-/// Reports a host that cannot reach the target; returns whether all can.
+/// Reports a host that cannot reach the target; returns whether all can reach it.
 pub(super) fn check_routes(
     reader: &mut Reader<'_>,
     plan: &Plan,
@@ -83,8 +83,8 @@ fn reaches(plan: &Plan, from: usize, target: usize) -> bool {
         || plan.hosts[from].routes.iter().any(|route| within(route.to, route.prefix))
 }
 
-/// Substitutes addresses for the placeholders left in commands. The lab substitutes names of hosts in its own
-/// commands, and they take precedence over the target's name.
+/// Substitutes addresses for the remaining placeholders in commands. The lab substitutes names of hosts in its own commands;
+/// these names take precedence over the target's name.
 pub(super) fn fill_in_addresses(plan: &mut Plan, target: Option<&ResolvedTarget>, authority: Option<&str>) {
     let addresses: BTreeMap<String, String> = plan
         .hosts
@@ -111,7 +111,7 @@ pub(super) fn fill_in_addresses(plan: &mut Plan, target: Option<&ResolvedTarget>
         for word in words.iter_mut().chain(process.environment.values_mut()) {
             *word = placeholders::expand(word, &lookup);
         }
-        // Secrets were learned from the file's text before; now from the text that the process gets.
+        // The secrets were learned from the file's text; they must now be learned in the form that the process receives.
         for (name, value) in &process.environment {
             secrets::mask::learn_variable(name, value);
         }

@@ -18,19 +18,19 @@ use super::{
 };
 use crate::study::{Begin, Search};
 
-/// Load units that every workload has.
+/// Load units that every workload supports.
 const UNITS: [&str; 4] = ["users", "rate", "connections", "copies"];
-/// Largest width unless one is given, where only whole loads are tried.
+/// Largest default width of the bounds if only whole loads are tried.
 const WHOLE_WIDTH: f64 = 0.005;
-/// The shortest trial.
+/// The shortest duration of a trial.
 const MIN_TRIAL: Duration = Duration::from_millis(100);
 
 pub(super) struct ParsedSearch<'d> {
-    /// The search by its first preset.
+    /// The search with its first preset.
     pub(super) search: Search,
-    /// The factor that selects the preset, and the search by the preset of each of its levels.
+    /// The factor that selects the preset, and the search with the preset of each level.
     presets: Option<(&'d str, Vec<(Level, Search)>)>,
-    /// The factor that the search varies, if it varies one.
+    /// The factor that the search varies, if any.
     pub(super) factor: Option<&'d str>,
     pub(super) when: Vec<Condition>,
     pub(super) span: Range<usize>,
@@ -112,7 +112,7 @@ pub(super) fn read<'d>(
 }
 
 impl ParsedSearch<'_> {
-    /// The search of a setting with these levels; that of the first preset if no level selects one.
+    /// The search of a setting with these levels; the search with the first preset if no level selects one.
     pub(super) fn at(&self, level_of: impl Fn(&str) -> Option<Level>) -> &Search {
         let Some((factor, presets)) = &self.presets else { return &self.search };
         let chosen = level_of(factor).and_then(|level| presets.iter().find(|(known, _)| *known == level));
@@ -129,7 +129,7 @@ impl ParsedSearch<'_> {
     }
 }
 
-/// The first preset; then, if a factor selects it, the factor and the preset of each level.
+/// The first preset; if a factor selects it, also the factor and the preset of each level.
 type Presets<'d> = (Preset, Option<(&'d str, Vec<(Level, Preset)>)>);
 
 fn read_presets<'d>(reader: &mut Reader<'_>, value: &Value<'_>, factors: &Factors<'d>) -> Presets<'d> {
@@ -155,20 +155,20 @@ pub(super) fn preset_trials(preset: &str) -> (f64, u32) {
 }
 
 impl Search {
-    /// The wanted width unless one is given: the preset's, or less where only whole loads are tried, of which the neighbours of a small
-    /// one are far apart anyway.
+    /// Default of the requested width: the preset's, or less if only whole loads are tried, because neighbouring small whole loads are
+    /// far apart anyway.
     pub fn default_width(preset: Preset, unit: &LoadUnit, loads: RangeInclusive<f64>) -> f64 {
         let width = preset.goal("", 0.0).width;
         if are_whole(unit, *loads.start(), *loads.end()) { width.min(WHOLE_WIDTH) } else { width }
     }
 
-    /// Whether only whole loads are tried.
+    /// Whether the search tries only whole loads.
     pub fn takes_whole_loads(&self) -> bool {
         are_whole(&self.unit, self.min, self.max)
     }
 }
 
-/// Whether only whole loads are tried: counts, and a factor between whole ends.
+/// Whether a search tries only whole loads: counts, and a factor between whole ends.
 fn are_whole(unit: &LoadUnit, min: f64, max: f64) -> bool {
     let is_factor = matches!(unit, LoadUnit::Factor(_));
     unit.is_whole() || (is_factor && min.fract() == 0.0 && max.fract() == 0.0)
@@ -188,7 +188,7 @@ fn read_unit<'d>(
         (_, Some(factor)) if factor.searched => {
             Some((LoadUnit::Factor(factor.name.to_owned()), Some(factor.name)))
         }
-        // A factor of this name may apply only where the search does not.
+        // A factor of this name may apply only to settings without the search.
         ("users", _) => Some((LoadUnit::Users, None)),
         ("rate", _) => Some((LoadUnit::Rate, None)),
         ("connections", _) => Some((LoadUnit::Connections, None)),
@@ -253,7 +253,7 @@ pub(super) fn read_duration(reader: &mut Reader<'_>, value: &Value<'_>) -> Optio
     reader.checked(value, check_trial(duration))
 }
 
-/// Returns the duration of a trial, if it is not too short for one.
+/// Checks that the duration of a trial is not too short, and returns it.
 ///
 /// # Errors
 /// The reason why the duration is refused.

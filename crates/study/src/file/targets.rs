@@ -24,18 +24,18 @@ pub(super) struct Targets<'d> {
     pub(super) list: Vec<TargetTable<'d>>,
 }
 
-/// A target as the file gives it.
+/// A target as the file defines it.
 pub(super) struct TargetTable<'d> {
     pub(super) name: &'d str,
     pub(super) span: Range<usize>,
     value: &'d Value<'d>,
     /// Programs that the target needs but that are not installed.
     pub(super) missing_programs: Vec<&'d str>,
-    /// Whether it may be unused unless the user asks for it (`--set target=NAME`).
+    /// Whether the target may be left out unless the user requests it (`--set target=NAME`).
     pub(super) is_optional: bool,
 }
 
-/// A target as it is in one setting.
+/// A target in one setting.
 pub(super) struct ResolvedTarget {
     pub(super) label: Target,
     pub(super) location: TargetLocation,
@@ -43,9 +43,9 @@ pub(super) struct ResolvedTarget {
 }
 
 pub(super) enum TargetLocation {
-    /// It runs already, outside of the study.
+    /// It already runs, outside of the study.
     External { url: String },
-    /// It is started on hosts of the study and listens on this port.
+    /// The study starts it on its hosts, where it listens on this port.
     Hosts { hosts: Vec<usize>, port: u16 },
 }
 
@@ -237,13 +237,13 @@ fn read_url(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     let url = reader.text_such_as(value, "a URL such as \"http://10.0.0.7/\"")?;
     match url.split_once("://") {
         Some(("http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => Some(url.to_owned()),
-        // The values of its variables are read with the workload.
+        // The values of its variables are read together with the workload.
         _ if reference::has_reference(url) => Some(url.to_owned()),
         _ => reader.refuse(value.span(), format!("'{url}' is not a URL such as http://10.0.0.7:8080/")),
     }
 }
 
-/// The port that a target's table gives, or its program's default.
+/// The port in a target's table, or the default of its program.
 fn port_of(table: &DeTable<'_>, run: Option<&str>) -> Option<u16> {
     match table.get("port").map(Spanned::get_ref) {
         Some(DeValue::Integer(number)) => number.as_str().replace('_', "").parse().ok(),
@@ -252,7 +252,7 @@ fn port_of(table: &DeTable<'_>, run: Option<&str>) -> Option<u16> {
     }
 }
 
-/// Inserts a key that the file does not have.
+/// Inserts a key that is missing in the file.
 pub(super) fn insert<'d>(table: &mut DeTable<'d>, key: &'static str, at: Range<usize>, value: DeValue<'d>) {
     table.insert(Spanned::new(at.clone(), Cow::Borrowed(key)), Spanned::new(at, value));
 }

@@ -1,4 +1,4 @@
-//! The published schema: it is current, accepts sound studies, and rejects some broken ones.
+//! Tests of the published schema: it is current, accepts valid studies, and rejects some broken ones.
 
 mod schema;
 
@@ -32,7 +32,7 @@ const SEEN: [&str; 15] = [
     "wrong-kinds",
 ];
 
-/// Compares a file of the documentation with what the code generates; `UPDATE_DOCS` writes it.
+/// Compares a file of the documentation with the generated one; `UPDATE_DOCS` makes it write the file.
 fn published(path: &str, wanted: impl FnOnce(&str) -> String) {
     let path = format!("{}/../../docs/{path}", env!("CARGO_MANIFEST_DIR"));
     let present = fs::read_to_string(&path).unwrap_or_default();

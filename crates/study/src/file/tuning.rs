@@ -11,10 +11,10 @@ use toml::{
 
 use super::{levels::Levels, outline::Outline};
 
-/// The factor, and the table.
+/// The name of the factor, and the key of the table.
 pub(super) const NAME: &str = "tuning";
 
-/// The changes of a setting's level, with their place in the file; none if the level leaves the hosts as they are.
+/// The changes of a setting's level, with their position in the file; `None` if the level does not change the hosts.
 pub(super) fn changes<'d>(
     tree: &'d DeTable<'d>,
     levels: &Levels<'_>,
@@ -47,14 +47,14 @@ pub(super) fn apply<'d>(
         let key = Spanned::new(span.clone(), "sysctls".into());
         let sysctls =
             host.entry(key).or_insert_with(|| Spanned::new(span.clone(), DeValue::Table(DeTable::new())));
-        // Another kind of value is reported with the host.
+        // A value of another type is reported with the host.
         if let DeValue::Table(sysctls) = sysctls.get_mut() {
             sysctls.extend(settings.iter().map(|(name, value)| (name.clone(), value.clone())));
         }
     }
 }
 
-/// Reports changes that belong to no level.
+/// Reports changes for which there is no level.
 pub(super) fn check(reader: &mut Reader<'_>, tree: &DeTable<'_>, outline: &Outline<'_>) {
     let Some(value) = tree.get(NAME) else { return };
     let Some(factor) = outline.factors.get(NAME) else {

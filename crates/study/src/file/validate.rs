@@ -1,4 +1,4 @@
-//! Validates a whole study: resolves and plans all of its settings as they will be run.
+//! Validates a whole study: resolves and plans every setting as it will be run.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ use crate::{
 
 /// Number of mistakes after which no further settings are validated.
 const MAX_MISTAKES: usize = 1_000;
-/// Number of local ports that is assumed to be enough: hosts of a study can have more addresses.
+/// Number of local ports that stands for no limit, because hosts of a study can have more addresses.
 const ANY_PORTS: u64 = 1 << 40;
 
 /// Makes the study from its outline and its settings; none if there are mistakes.
@@ -66,7 +66,7 @@ pub(super) fn study<'d>(
     let targets: Vec<Option<&str>> =
         settings.iter().map(|setting| resolver.target_of(&levels_of(setting))).collect();
     checks::targets(reader, &resolver, &targets);
-    // A wrong level would be reported again by everything that uses it.
+    // Every use of a wrong level would report it again.
     if outline.has_valid_factors {
         let mut validator = Validator { host: &input.host, resolver: &resolver, planned: BTreeSet::new() };
         for setting in &settings {
@@ -114,7 +114,7 @@ pub(super) fn study<'d>(
 struct Validator<'t, 'd> {
     host: &'t MachineLimits,
     resolver: &'t Resolver<'d>,
-    /// Workloads that have been planned: many settings have the same workload.
+    /// Workloads that have already been planned, because many settings have the same workload.
     planned: BTreeSet<String>,
 }
 
@@ -134,7 +134,7 @@ impl<'d> Validator<'_, 'd> {
                 self.refuse_time_goals(reader);
                 continue;
             };
-            // The missing URL has been reported; this one allows the rest of the plan to be checked.
+            // The missing URL has been reported; this one serves to check the rest of the plan.
             let has_no_url = workload.url.is_empty() || !placeholders::names(&workload.url).is_empty();
             if has_no_url {
                 workload.url = "http://127.0.0.1/".to_owned();
@@ -185,7 +185,7 @@ impl<'d> Validator<'_, 'd> {
         }
     }
 
-    /// Reports goals on times that programs do not have.
+    /// Reports goals that bound response times, which programs do not have.
     fn refuse_time_goals(&self, reader: &mut Reader<'_>) {
         for goal in self.resolver.outline.goals.iter().filter(|goal| goal.goal.quantity.bound_ns().is_some())
         {
@@ -224,7 +224,7 @@ impl<'d> Validator<'_, 'd> {
         }
     }
 
-    /// Reports where a plan does not fit this machine or the goals.
+    /// Reports if a plan does not fit this machine or the goals.
     fn fit(
         &self,
         reader: &mut Reader<'_>,
@@ -245,7 +245,7 @@ impl<'d> Validator<'_, 'd> {
         match (&resolved.setup.lab, &resolved.setup.from[..]) {
             (None, _) => {}
             (Some(_), [_]) => host.ports = ANY_PORTS,
-            // Each host has ports of its own and makes a part of the connections.
+            // Each host has its own ports and opens only a part of the connections.
             (Some(_), _) => return,
         }
         let asked = http.fixed_by_user();
@@ -257,7 +257,7 @@ impl<'d> Validator<'_, 'd> {
     }
 }
 
-/// Reports a load unit that the workload does not have; returns whether it has it.
+/// Reports a load unit that the workload does not support; returns whether it does.
 fn check_unit(reader: &mut Reader<'_>, search: &ParsedSearch<'_>, resolved: &ResolvedSetup) -> bool {
     let unit = &search.search.unit;
     let kind = resolved.setup.workload.kind();
@@ -311,7 +311,7 @@ fn check_load_model(
     reader.mistake_count() == mistakes
 }
 
-/// Reports secrets among the levels, which every table and the names of settings show.
+/// Reports secrets in levels, because every table and the names of settings show levels.
 fn refuse_secret_levels(reader: &mut Reader<'_>, outline: &Outline<'_>) {
     for factor in &outline.factors.list {
         for (level, value) in &factor.levels {
@@ -327,7 +327,7 @@ fn refuse_secret_levels(reader: &mut Reader<'_>, outline: &Outline<'_>) {
     }
 }
 
-/// The duration that the workload itself gives, if it is the same for all settings.
+/// The duration that the workload itself sets, if it is the same for all settings.
 fn workload_duration(tree: &DeTable<'_>) -> Option<std::time::Duration> {
     parse_time(workload_table(tree)?.get("duration")?.get_ref().as_str()?).ok()
 }

@@ -11,7 +11,7 @@ use toml::de::DeValue;
 
 use super::{placeholders, steps};
 
-/// Keys that say where requests go.
+/// Keys that determine the destination of the requests.
 const DESTINATION_KEYS: [&str; 4] = ["target", "from", "url", "path"];
 /// The key of the steps of a session.
 const STEPS_KEY: &str = "steps";
@@ -28,7 +28,7 @@ pub(super) struct ParsedWorkload {
     pub(super) spans: BTreeMap<&'static str, Range<usize>>,
 }
 
-/// The parts of a setting that a workload needs.
+/// The properties of a setting that a workload needs.
 pub(super) struct Context<'a> {
     /// The URL of the target's root, if there is a target.
     pub(super) root: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Context<'a> {
     pub(super) folder: &'a Path,
 }
 
-/// Reads the table. `target` and `from` have been taken from it.
+/// Reads the table, from which `target` and `from` have already been removed.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     mut table: Table<'_, '_>,
@@ -50,7 +50,7 @@ pub(super) fn read(
         let Some(value) = table.take(spec.key) else { continue };
         spans.insert(spec.key, value.span());
         let texts = texts(reader, spec, value).into_iter();
-        // `{{name}}` stays for the templates.
+        // `{{name}}` is kept for the templates.
         let expand = if option.is_text { placeholders::substitute } else { placeholders::expand };
         let texts = texts.map(|text| expand(&text, context.lookup)).filter_map(|text| {
             if option.names_files {
@@ -74,14 +74,14 @@ pub(super) fn read(
     ParsedWorkload { workload, spans }
 }
 
-/// The texts that an option gets: one, several for a list, none for a flag with its default value.
+/// The texts for an option: one, several for a list, none for a flag at its default.
 fn texts(reader: &mut Reader<'_>, spec: &OptionSpec<HttpWorkload>, value: &Value<'_>) -> Vec<String> {
     match spec.kind {
         Kind::Flag | Kind::On => {
             let flag = reader.flag(value).filter(|flag| *flag == (spec.kind == Kind::Flag));
             flag.iter().map(bool::to_string).collect()
         }
-        // One element needs no list.
+        // A single element may be written without a list.
         Kind::List if matches!(value.get_ref(), DeValue::String(_)) => {
             word(reader, value).into_iter().collect()
         }
@@ -139,7 +139,7 @@ fn read_url(
     Some(format!("{}{path}", &root[..end]))
 }
 
-/// Makes the path of a file (`@FILE`) absolute; other texts stay.
+/// Makes the path of a file (`@FILE`) absolute; other texts are unchanged.
 pub(super) fn resolve_file(
     reader: &mut Reader<'_>,
     value: &Value<'_>,

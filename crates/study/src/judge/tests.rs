@@ -38,8 +38,8 @@ fn judged(trial: Trial, goals: &[Goal]) -> (Vec<VoidRule>, Vec<usize>) {
     rules_after_growth(trial, goals, None)
 }
 
-/// Ten thousand requests of 2 ms, of which a tenth came while the generator was away: they took 12 ms, of which 10 ms may be its
-/// own.
+/// Ten thousand requests of 2 ms. A tenth of them came during absences of the generator and took 12 ms, of which up to 10 ms is
+/// its share.
 fn disturbed(failed_in_bursts: u64) -> Trial {
     let mut trial = trial(2, 0, &[]);
     let http = trial.http_mut().unwrap();
@@ -57,12 +57,12 @@ fn a_goal_is_met_missed_or_undecided() {
     let p = Goal::response_time;
     assert_eq!(judged(disturbed(0), &[p(0.99, 12_500_000)]), (vec![], vec![]), "met though disturbed");
     assert_eq!(judged(disturbed(0), &[p(0.99, 1_000_000)]), (vec![], vec![]), "missed though disturbed");
-    // p99 lies within 2 and 12 ms.
+    // p99 lies between 2 and 12 ms.
     assert_eq!(judged(disturbed(0), &[p(0.99, 10_000_000)]), (vec![Late], vec![0]), "it says too little");
     assert_eq!(judged(trial(11, 5, &[]), &[p(0.99, 10_000_000)]), (vec![], vec![0]), "within 6 and 11 ms");
     let two = [p(0.99, 10_000_000), p(0.5, 10_000_000)];
     assert_eq!(judged(disturbed(0), &two), (vec![], vec![0]), "the other goal is met");
-    // Requests that failed in bursts decide no goal alone.
+    // Requests that failed in bursts cannot decide a goal alone.
     let errors = [Goal::errors(0.0)];
     assert_eq!(judged(disturbed(0), &errors), (vec![], vec![]), "no error in spite of it");
     assert_eq!(judged(disturbed(3), &errors), (vec![Late], vec![0]), "between none and three");
@@ -144,7 +144,7 @@ fn a_late_link_only_slows_programs_down() {
     let is = |goals: &[Goal], void: bool, undecided: &[usize]| {
         let (is_void, are_undecided, goodput) = judged(goals);
         assert_eq!((is_void, &are_undecided[..]), (void, undecided), "{goals:?}");
-        // The backlog of 2 bits came in the 5 s that its rate was taken over.
+        // The backlog of 2 bits arrived in the 5 s over which its rate was measured.
         assert_eq!((goodput.at_least, goodput.least), (true, 4.6));
     };
     is(&[], false, &[]);

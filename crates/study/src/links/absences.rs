@@ -5,11 +5,11 @@ use record::{Goal, GoalQuantity, Trial, VoidReason, VoidRule, counters::HostCoun
 
 use super::quantities::bdp_bytes;
 
-/// Largest share of a trial for which the emulator may be away if no goal was missed. About the same share of the
-/// requests is held up: the value shown as the 99th percentile is at least the 98.5th.
+/// Largest share of a trial for which the emulator may be away if no goal was missed. It holds up about the same share of the
+/// requests, so the value shown as the 99th percentile is at least the 98.5th.
 const MAX_AWAY: f64 = 0.005;
-/// An absence up to this length, in nanoseconds, does not count: a sleeping virtual processor may wake up this late.
-/// The share of late packets covers its effect.
+/// Longest absence that is ignored, in nanoseconds: a sleeping virtual processor may wake up this late, and the share of late
+/// packets covers the effect.
 const IGNORED_AWAY_NS: u64 = 10_000_000;
 
 /// The kernel's counter of slow starts that ended because of a delay.
@@ -23,10 +23,10 @@ const HYSTART_NS: u64 = 4_000_000;
 
 /// Whether the absences of the emulator may have changed the result of a trial.
 ///
-/// Absences of *d* in total lengthen no request by more than *d*. They hold up requests that had a packet on its way,
-/// and requests that reach the target in one burst with these: at most as many again. The target is the cause of a
-/// missed goal if the goal is also missed with all times shortened by *d*, or with twice as many requests in time as
-/// there were late packets. If no goal is missed, only the duration of the absences decides.
+/// Absences with a sum of *d* lengthen no request by more than *d*. They hold up the requests that had a packet in transit, and
+/// requests that reach the target in one burst with these: at most as many again. The target is the cause of a missed goal if
+/// the goal is also missed with all times shortened by *d*, or with additional in-time requests, twice as many as there were
+/// late packets. If no goal is missed, only the duration of the absences decides.
 pub(super) fn may_have_changed_result(
     away: LinkAway,
     late_packets: u64,
@@ -39,7 +39,7 @@ pub(super) fn may_have_changed_result(
     if missed.peek().is_none() {
         return is_long && away.longest_ns > IGNORED_AWAY_NS;
     }
-    // Any absence may have held up a program.
+    // Any absence may have delayed a program.
     let Some(http) = trial.http() else { return is_long };
     let held_up = 2.0 * late_packets as f64 / http.counts.scheduled.max(1) as f64;
     missed.any(|goal| {
@@ -49,7 +49,7 @@ pub(super) fn may_have_changed_result(
                 GoalQuantity::ResponseTime { bound_ns: later(bound_ns) }
             }
             GoalQuantity::ConnectTime { bound_ns } => GoalQuantity::ConnectTime { bound_ns: later(bound_ns) },
-            // A delay causes an error only if it exceeds the time after which a request is given up.
+            // A delay causes an error only if it exceeds the timeout of requests.
             GoalQuantity::Errors
             | GoalQuantity::Lost
             | GoalQuantity::Duplicated
@@ -64,13 +64,13 @@ pub(super) fn may_have_changed_result(
     })
 }
 
-/// When the emulator of a link was away, and the properties of the link.
+/// The absences of a link's emulator, and the properties of the link.
 #[derive(Debug)]
 pub(super) struct Stalls {
     link: String,
     away: LinkAway,
     round_trip_ns: u64,
-    /// None if the link has no rate, or if its jitter may end a slow start by itself.
+    /// `None` if the link has no rate, or if its jitter alone may end a slow start.
     bdp_bytes: Option<f64>,
 }
 
@@ -84,7 +84,7 @@ impl Stalls {
 
     /// Whether the absences may have ended the slow starts that a delay ended, at congestion windows of `windows_bytes` in total.
     ///
-    /// If the link was not even half full, its queue was not the cause, and an absence as long as HyStart's bound is enough.
+    /// If the link was less than half full, its queue was not the cause, and an absence as long as HyStart's bound suffices.
     fn may_have_ended(&self, windows_bytes: f64) -> bool {
         let is_early = self.bdp_bytes.is_some_and(|bdp_bytes| windows_bytes < bdp_bytes / 2.0);
         let bound_ns = if is_early {
@@ -96,11 +96,11 @@ impl Stalls {
     }
 }
 
-/// Why the trial is void, if an absence of an emulator may have ended the slow start of a transfer by a program.
+/// The reason why the trial is void, if an absence of an emulator may have ended the slow start of a program's transfer.
 ///
-/// CUBIC ends slow start when the round trip is an eighth longer than before, at least 4 ms and at most 16 ms, because
-/// then a queue may fill (HyStart, Linux's `net/ipv4/tcp_cubic.c`). On a long path, the flow's rate then stays low for
-/// minutes: one short absence changes the result of the whole trial.
+/// CUBIC ends slow start when the round trip becomes longer by an eighth, at least 4 ms and at most 16 ms, because a queue may
+/// be filling (HyStart, Linux's `net/ipv4/tcp_cubic.c`). On a long path, the flow's rate then stays low for minutes: one short
+/// absence changes the result of the whole trial.
 pub(super) fn ended_slow_start<'a>(
     stalls: &[Stalls],
     trial: &Trial,

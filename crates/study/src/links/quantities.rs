@@ -25,7 +25,7 @@ pub(super) fn quantity_name(link: &str, direction: &str, counter: &str) -> Strin
     format!("link_{}_{direction}_{counter}", normalized(link))
 }
 
-/// Replaces characters of a name of a link or host that names of quantities do not have.
+/// Replaces the characters of a link's or host's name that names of quantities must not contain.
 pub(crate) fn normalized(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
@@ -80,8 +80,8 @@ pub(super) fn buffer_name(link: &str) -> String {
     format!("link_{}_buffer_bit_per_s", normalized(link))
 }
 
-/// The smallest of the largest socket buffers that the study gives the hosts of a link, divided by the link's round trip. One
-/// connection over it is never faster. Unknown if the study gives them none.
+/// The smallest of the largest socket buffers that the study sets on the hosts of a link, divided by the link's round trip: an
+/// upper bound for one connection. `None` if the study sets none.
 pub(super) fn buffer_bits_per_s(plan: &Plan, link: &Link) -> Option<f64> {
     let LinkKind::Emulated(spec) = &link.kind else { return None };
     let largest = |end: &End, name: &str| {

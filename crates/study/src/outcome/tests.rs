@@ -29,7 +29,7 @@ fn goals_are_counted_over_the_trials_that_decide_them() {
     assert_eq!(outcome(&[(12, 0), (11, 5)]).goals_met, Some(false));
     let open = outcome(&[(11, 5), (12, 6)]);
     assert_eq!((open.goals_met, open.warnings[0].code.as_str()), (None, UNDECIDED));
-    // Their figures count all the same, as intervals.
+    // Their figures still count, as intervals.
     let p99 = open.summaries.iter().find(|summary| summary.quantity == "response_p99_us").unwrap();
     let ms = |us: f64| (us / 1e3).round() as u64;
     assert_eq!(p99.values.iter().map(|us| ms(*us)).collect::<Vec<_>>(), [11, 12]);
@@ -59,7 +59,7 @@ fn an_undecided_trial_moves_no_bound_and_is_repeated_as_a_void_one() {
         confirm: 0,
         method_settings: serde_json::to_value(&method).unwrap(),
     };
-    // The next load and the bounds of a search after this trial and one that decides.
+    // The next load and the bounds of a search, after this trial and another trial that decides.
     let after = |first: TrialEntry| {
         let mut running = RunningSearch::new(&plan, &goals).unwrap();
         for entry in [first, entry(9, 0, &goals)] {

@@ -10,16 +10,16 @@ use record::{Bottleneck, Cause, units::show_bytes};
 
 use crate::study::Setup;
 
-/// A queue of connections that is long enough for any trial, and the largest that the kernel takes.
+/// The largest connection queue that the kernel allows, and long enough for any trial.
 const QUEUE: u64 = 65_535;
-/// The largest receive or send buffer in bytes: twice what 1 Gbit/s over 228 ms need.
+/// The largest receive or send buffer in bytes: twice what 1 Gbit/s with a round trip of 228 ms needs.
 const BUFFER_BYTES: u64 = 64 * 1024 * 1024;
 const PORT_RANGE: &str = "net.ipv4.ip_local_port_range";
 const PORTS: [u64; 2] = [1_024, 65_535];
 /// Factor by which a limit without a natural maximum is raised.
 const TIMES: u64 = 4;
 
-/// Raises the limit in a setup. Returns what was changed.
+/// Raises the limit in a setup. Returns a description of the change.
 ///
 /// # Errors
 /// What would raise the limit, if it is not in the setup's lab.
@@ -30,7 +30,7 @@ pub(super) fn raise(setup: &mut Setup, bottleneck: &Bottleneck) -> Result<String
         match bottleneck.cause {
             Cause::AcceptQueue => connection_queue(plan, host?, "net.core.somaxconn"),
             Cause::SynQueue => connection_queue(plan, host?, "net.ipv4.tcp_max_syn_backlog"),
-            // The verdict names the sender, but the receive window is that of the other hosts.
+            // The verdict names the sender, but the receive window belongs to the other hosts.
             Cause::ReceiveWindow => {
                 let all = 0..plan.hosts.len();
                 let others = all.filter(|other| Some(*other) != host);
@@ -53,14 +53,14 @@ pub(super) fn raise(setup: &mut Setup, bottleneck: &Bottleneck) -> Result<String
     changed.ok_or_else(|| bottleneck.cause.raised_by().to_owned())
 }
 
-/// The queues of connections: the kernel's limit, and what known programs ask for. Without one of these, the program's own
-/// backlog would stay.
+/// Raises the connection queues: the kernel's limit and the backlog that a known program requests. For other programs, their
+/// own backlog would remain the limit.
 fn connection_queue(plan: &mut Plan, host: usize, name: &str) -> Option<String> {
     let raised: Vec<String> = processes(plan, host).filter_map(raise_backlog).collect();
     if raised.is_empty() {
         return None;
     }
-    // The queue of open connections bounds that of handshakes too.
+    // The accept queue also limits the queue of handshakes.
     set(plan, [host], "net.core.somaxconn", [QUEUE])?;
     let set = set(plan, [host], name, [QUEUE])?;
     Some(format!("{set}; backlog of {} {QUEUE}", raised.join(", ")))
@@ -85,7 +85,7 @@ fn raise_backlog(process: &mut Process) -> Option<String> {
     Some(process.name.clone())
 }
 
-/// haproxy's `-n` is its maxconn.
+/// Raises haproxy's maxconn, its option `-n`.
 fn connection_limit(plan: &mut Plan, host: usize) -> Option<String> {
     let raise = |process: &mut Process| {
         let limit = argument_after(&mut process.program, "-n")?;
@@ -98,7 +98,7 @@ fn connection_limit(plan: &mut Plan, host: usize) -> Option<String> {
     (!raised.is_empty()).then(|| raised.join(", "))
 }
 
-/// The word after an option of a program's command line.
+/// The argument that follows an option in a program's command line.
 fn argument_after<'p>(program: &'p mut Program, option: &str) -> Option<&'p mut String> {
     let words = match program {
         Program::Command(words) => words,
@@ -121,7 +121,7 @@ fn processes(plan: &mut Plan, host: usize) -> impl Iterator<Item = &mut Process>
     plan.processes.iter_mut().filter(move |process| process.host == host)
 }
 
-/// Sets the numbers of a sysctl of hosts. Numbers that are already larger stay.
+/// Sets the numbers of a sysctl on hosts. Larger existing numbers are kept.
 fn set<const N: usize>(
     plan: &mut Plan,
     hosts: impl IntoIterator<Item = usize>,
@@ -182,7 +182,7 @@ fn link_queue(plan: &mut Plan, place: &str) -> Option<String> {
     })
 }
 
-/// Takes the losses away from all links: a verdict does not say which of them lost the packets.
+/// Removes the loss from all links, because a verdict does not say which of them lost the packets.
 fn no_loss(plan: &mut Plan) -> Option<String> {
     let mut lossless = Vec::new();
     for link in &mut plan.links {
@@ -196,13 +196,13 @@ fn no_loss(plan: &mut Plan) -> Option<String> {
     (!lossless.is_empty()).then(|| format!("no loss on {}", lossless.join(", ")))
 }
 
-/// Changes both directions, and returns the words for the first one that changed.
+/// Changes both directions, and returns the description for the first one that changed.
 fn each_shape(shapes: [&mut Shape; 2], change: impl FnMut(&mut Shape) -> Option<String>) -> Option<String> {
     let [there, back] = shapes.map(change);
     there.or(back)
 }
 
-/// A link by the name that verdicts give to one of its directions: `link sea a to b`.
+/// Finds a link by the name that verdicts use for one of its directions: `link sea a to b`.
 fn link<'p>(plan: &'p mut Plan, place: &str) -> Option<&'p mut LinkKind> {
     let names = place.strip_prefix("link ")?;
     let is_named = |name: &str| names.strip_prefix(name).is_some_and(|rest| rest.starts_with(' '));

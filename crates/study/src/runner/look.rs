@@ -1,4 +1,4 @@
-//! A look at a target before a search of its rate: how much a few users carry, so that the search need not begin far below.
+//! A look at a target before a search of its rate: measures what a few users carry, so that the search need not begin far below.
 
 use std::{
     path::Path,
@@ -19,18 +19,19 @@ use crate::{
     testbed::Testbed,
 };
 
-/// Users of the steps.
+/// Number of users in each step.
 const USERS: [u64; 3] = [1, 4, 16];
 /// Length of a step.
 const STEP: Duration = Duration::from_millis(250);
-/// The search begins at this share of the most that a step carried.
+/// The search begins at this share of the largest rate that a step carried.
 const SHARE: f64 = 0.25;
 
-/// Looks at the target of a search of a rate that may begin anywhere, sets the load at which the search begins, and returns a message
-/// about it. The look is no trial and bounds nothing: a search goes below it if trials miss a goal. Its time comes from the study's budget.
+/// Looks at the target of a search of a rate that has no fixed start, sets the load at which the search begins, and returns a message
+/// about it. The look is not a trial and sets no bounds: the search goes below its result if trials miss a goal. Its time counts against
+/// the study's budget.
 ///
-/// None, and the search begins at its smallest load, if the study's hosts are a lab, if requests may change what the target holds
-/// (methods other than GET and HEAD, events), if they use up a feeder, and if the first step fails.
+/// Returns `None`, so that the search begins at its smallest load, if the study's hosts are a lab, if requests may change the target's
+/// state (methods other than GET and HEAD, events), if they use up a feeder, or if the first step fails.
 pub fn look(study: &mut Study, options: &Options) -> Option<String> {
     let search = study.search.clone().filter(|search| search.begin == Begin::Looks)?;
     let setup: Setup = study.setup(0, Some(search.min)).ok().filter(|setup| setup.lab.is_none())?;
@@ -44,7 +45,7 @@ pub fn look(study: &mut Study, options: &Options) -> Option<String> {
     let (mut carried_per_s, mut looked) = (0.0_f64, Duration::ZERO);
     for users in USERS {
         let stop = Arc::new(AtomicBool::new(false));
-        // The look stops sending requests soon after the first failure.
+        // The look stops sending soon after the first failure.
         let watch = |tick: &Tick| {
             let ends = tick.failed > 0 || options.stop.load(Ordering::Relaxed);
             stop.fetch_or(ends, Ordering::Relaxed);
@@ -70,17 +71,17 @@ pub fn look(study: &mut Study, options: &Options) -> Option<String> {
     ))
 }
 
-/// Whether further requests change nothing for the target or for the trials.
+/// Whether further requests change nothing in the target or in later trials.
 fn may_be_repeated(plan: &HttpPlan) -> bool {
     let is_simple = plan.script.as_ref().is_none_or(|script| !script.is_session() && !script.may_run_out());
     let is_safe = ["GET", "HEAD"].contains(&plan.request.method.as_str());
     is_simple && is_safe && plan.events.is_none()
 }
 
-/// The plan of a step, which sends at most `most_per_s`.
+/// The plan of a step, which sends at most `most_per_s` requests per second.
 fn step(mut plan: HttpPlan, users: u64, most_per_s: f64) -> HttpPlan {
     let pause_ns = (users as f64 / most_per_s * 1e9) as u64;
-    // A pause that is shorter than a response time changes nothing, but costs timers.
+    // A pause far below a response time has no effect but costs timers.
     let think_time = Distribution::Fixed { ns: if pause_ns < 50_000 { 0 } else { pause_ns } };
     let ramp_up_ns = if users == 1 { 0 } else { pause_ns };
     plan.load = LoadModel::Closed { users, loops: None, ramp_up_ns, think_time };

@@ -1,4 +1,4 @@
-//! Probes of targets: single requests that show, before a search, whether a target answers as expected at all.
+//! Probes of targets: single requests before a search that show whether a target answers as expected.
 
 use std::{path::Path, time::Duration};
 
@@ -13,18 +13,18 @@ use crate::{
     testbed::{Testbed, TestbedError},
 };
 
-/// Probes the external targets of all searched settings with single requests of their own workload, before anything
-/// is set up or written. Targets that the study starts are probed once they are up.
+/// Probes the external targets of all searched settings with single requests of their own workload, before anything is set up
+/// or written. Targets that the study starts are probed once they are up.
 ///
 /// # Errors
-/// Why a target does not answer as expected.
+/// The reason why a target does not answer as expected.
 pub fn probe_targets(study: &Study, options: &Options) -> Result<(), String> {
     let searched = study.settings.iter().enumerate();
     let searched =
         searched.filter_map(|(number, setting)| Some((number, Some(study.search_of(setting)?.min))));
     let mut external: Vec<(usize, Setup)> = Vec::new();
     study.each_setup(searched, &mut |number, setup| {
-        // The planner reports mistakes in a setup.
+        // Mistakes in a setup are reported by the planner.
         external.extend(setup.ok().filter(|setup| setup.lab.is_none()).map(|setup| (number, setup)));
         true
     });
@@ -55,7 +55,7 @@ pub fn probe_targets(study: &Study, options: &Options) -> Result<(), String> {
 }
 
 impl Runner<'_> {
-    /// Probes the target of a searched setting when it is up for the first time.
+    /// Probes the target of a searched setting once, when it is up for the first time.
     pub(super) fn probe_once(&mut self, setup: &Setup, setting: usize) -> Result {
         let is_searched = self.plan.settings[setting].searched;
         if setup.lab.is_none() || !is_searched || self.probed_settings.contains(&setting) {
@@ -65,8 +65,8 @@ impl Runner<'_> {
         self.probe(setup, setting)?.map_or(Ok(()), |why| Err(StopReason::Failed(why)))
     }
 
-    /// Why the target of a search no longer answers, if a trial met refused connections: such a trial says nothing about the load that
-    /// the target carries.
+    /// The reason why the target of a search no longer answers, if a trial met refused connections. Such a trial says nothing about
+    /// the load that the target carries.
     pub(super) fn is_gone(&mut self, setup: &Setup, setting: usize, trial: &Trial) -> Result<Option<String>> {
         let is_refused = trial.http().is_some_and(|http| http.errors.of(ErrorClass::ConnectRefused) > 0);
         let why = if is_refused { self.probe(setup, setting)? } else { None };
@@ -90,14 +90,15 @@ fn probe(
     options: &Options,
     names: &mut Vec<NamePlan>,
 ) -> Result<Option<String>, TestbedError> {
-    // A program's requests are not known here.
+    // The requests of a program are unknown.
     let Some(plan) = probe_plan(testbed, setup, study, names)? else { return Ok(None) };
-    // If requests end the trial, it waits for every answer.
+    // If requests end the trial, the trial waits for every answer.
     let trial = (!setup.workload.ends_itself()).then(|| Duration::from_secs_f64(trial_s));
     testbed.probe(&plan, trial, &options.stop)
 }
 
-/// A plan of a setup's requests with another seed than the study's, so that it begins with other requests than trials; none for programs.
+/// A plan of a setup's requests with a seed other than the study's, so that a probe sends other requests than the trials; `None` for
+/// programs.
 pub(super) fn probe_plan(
     testbed: &Testbed,
     setup: &Setup,

@@ -1,4 +1,4 @@
-//! Waits before a trial until the leftovers of ended connections on its hosts cannot disturb it.
+//! Waits before a trial until the leftovers of closed connections on its hosts cannot disturb it.
 
 use std::{
     collections::BTreeMap,
@@ -22,17 +22,17 @@ use crate::{
 
 /// Interval between checks for a stop request, and first interval between looks at the hosts.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Longest interval between looks: on a remote host, each starts a few programs.
+/// Longest interval between looks, because each look at a remote host starts a few programs.
 const MAX_INTERVAL: Duration = Duration::from_millis(500);
 /// Only longer waits are reported.
 const SHORT: Duration = Duration::from_millis(300);
-/// Begins the names of a lab's hosts.
+/// Prefix of the names of a lab's hosts.
 const LAB_HOST: &str = "host ";
 
 /// The number of leftovers of each kind on each host before its first trial.
 pub(super) type Idle = BTreeMap<(String, Kind), u64>;
 
-/// The words for a kind of leftover, the longest wait for it unless the study gives one, and the remedy.
+/// The words for a kind of leftover, the longest wait for it unless the study sets one, and the remedy.
 fn about(kind: Kind) -> (&'static str, Duration, &'static str) {
     let (words, wait_s, help) = match kind {
         Kind::Open => ("open connections", 10, "the target keeps connections open, or settle is too short"),
@@ -59,9 +59,9 @@ fn about(kind: Kind) -> (&'static str, Duration, &'static str) {
 }
 
 impl Runner<'_> {
-    /// Waits for the pause, for the gap of a search, for the backlog of the last trial, and for leftovers that would disturb the next.
+    /// Waits for the pause, the gap of a search, the backlog of the last trial, and leftovers that would disturb the next trial.
     pub(super) fn settle(&mut self, setup: &Setup) -> Result {
-        // The target still works on requests that were given up; they would count against the next load.
+        // The target still works on requests that were given up, and this work would count against the next load.
         let gap = std::mem::take(&mut self.gap);
         let backlog = std::mem::take(&mut self.backlog).min(self.study.trial.settle.unwrap_or(Duration::MAX));
         if backlog > SHORT {
@@ -78,8 +78,8 @@ impl Runner<'_> {
         self.wait_for_leftovers(setup)
     }
 
-    /// Waits while leftovers on the hosts would disturb a trial. Leftovers that stay in spite of the wait count as idle from then on,
-    /// such as connections that a target keeps for ever, but not those that the kernel surely forgets.
+    /// Waits while leftovers on the hosts would disturb a trial. Leftovers that outlast the wait count as idle from then on, for
+    /// example connections that a target keeps open for ever, unless the kernel is certain to remove them.
     pub(super) fn wait_for_leftovers(&mut self, setup: &Setup) -> Result {
         let wait = self.study.trial.settle;
         if wait == Some(Duration::ZERO) {
@@ -138,7 +138,8 @@ impl Runner<'_> {
         self.remember(seen);
     }
 
-    /// Counts leftovers as idle if no number is known yet, or if fewer are left than before: then others than this study left them.
+    /// Counts leftovers as idle if no number is known yet, or if fewer are left than before: other programs than this study's left
+    /// them.
     fn remember(&mut self, seen: Vec<(String, Leftover)>) {
         for (host, left) in seen {
             let idle = self.idle.entry((host, left.kind)).or_insert(left.count);
@@ -148,15 +149,15 @@ impl Runner<'_> {
         }
     }
 
-    /// The number of leftovers before the first trial. While it is unknown, none count as idle except open connections, which may well
-    /// be those of other programs.
+    /// The number of leftovers before the first trial. While it is unknown, only open connections count as idle, because they may
+    /// belong to other programs.
     fn idle(&self, host: &str, left: &Leftover) -> u64 {
         let unknown = if left.kind == Kind::Open { left.count } else { 0 };
         self.idle.get(&(host.to_owned(), left.kind)).copied().unwrap_or(unknown)
     }
 
-    /// The leftovers on the hosts of the lab (without one: this machine) and on remote hosts. A host whose leftovers cannot be read is
-    /// not waited for: the observers of that host warn of it.
+    /// The leftovers on the hosts of the lab (without a lab: on this machine) and on remote hosts. Hosts whose leftovers cannot be
+    /// read are skipped: their observers warn of them.
     fn look(&self, setup: &Setup) -> Vec<(String, Leftover)> {
         let of_hosts = match (&self.testbed, &setup.lab) {
             (_, None) => vec![("this machine".to_owned(), leftovers::here())],
@@ -190,7 +191,7 @@ impl Runner<'_> {
     }
 }
 
-/// Longest wait for open connections, unless the study gives one.
+/// Longest wait for open connections, unless the study sets one.
 pub(super) fn closing_wait(given: Option<Duration>) -> Duration {
     given.unwrap_or(about(Kind::Open).1)
 }

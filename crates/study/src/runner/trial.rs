@@ -1,4 +1,4 @@
-//! Runs one trial of a study: brings up hosts and targets, judges the trial and writes it down.
+//! Runs one trial of a study: brings up hosts and targets, judges the trial and records it.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -25,7 +25,7 @@ use crate::{
     workload::{GOODPUT, Workload},
 };
 
-/// The context that observers get. A macro, because it borrows the fields of the runner separately.
+/// The context for observers. A macro, because it borrows the fields of the runner separately.
 macro_rules! context {
     ($runner:ident, $setup:expr, $planned:expr) => {
         TrialContext {
@@ -39,11 +39,11 @@ macro_rules! context {
     };
 }
 
-/// Longest time that a target gets for the requests that the last trial gave up.
+/// Longest time for which a trial waits for the target's backlog of given-up requests.
 const MAX_BACKLOG: Duration = Duration::from_secs(30);
 
 impl<'a> Runner<'a> {
-    /// Runs a trial, judges it and writes it down.
+    /// Runs a trial, judges it and records it.
     pub(super) fn run_trial(
         &mut self,
         planned: PlannedTrial,
@@ -81,7 +81,7 @@ impl<'a> Runner<'a> {
             return Err(StopReason::Stopped);
         }
         if let Err(why) = self.conclude(&setup, &mut trial) {
-            // The hook was interrupted.
+            // The user interrupted the hook.
             self.conclude_despite_stop(&setup);
             return Err(why);
         }
@@ -103,7 +103,7 @@ impl<'a> Runner<'a> {
             &self.plan.goals,
             self.plan.is_exploratory(planned.setting, asked_s),
         );
-        // An undecided goal counts as missed here, because its loss ratio is the one at the worse end.
+        // An undecided goal counts as missed here, because its loss ratio is the worst case.
         let goals_met =
             judged.loss_ratios.iter().zip(&self.plan.goals).all(|(lost, goal)| *lost <= goal.loss_ratio);
         counted::conclude(&mut trial, goals_met, observed.counted.as_ref(), &observed.links);
@@ -131,10 +131,10 @@ impl<'a> Runner<'a> {
         let length_s = asked_s.unwrap_or(entry.trial.elapsed_s);
         self.overhead = (self.overhead.0 + self.study_time_s() - began_s - length_s, self.overhead.1 + 1);
         (self.on_event)(Event::TrialEnded(&entry));
-        // The entry stays in memory to the end of the study, with hundreds of others.
+        // The entry stays in memory until the end of the study, together with hundreds of others.
         entry.pack();
         self.entries.push(entry);
-        // Later trials would not reach the target either.
+        // Later trials could not reach the target either.
         gone.map_or(Ok(()), |why| Err(StopReason::Failed(why)))?;
         Ok(&self.entries[self.entries.len() - 1])
     }
@@ -170,7 +170,7 @@ impl<'a> Runner<'a> {
             Workload::Http(workload) => {
                 let testbed = self.testbed.as_ref().expect("it was brought up just before");
                 let seed = self.study.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.next_index);
-                // A warm-up has the index of the trial after it and needs a seed of its own.
+                // A warm-up has the index of the trial after it, so it needs a different seed.
                 let seed = if planned.purpose == Purpose::WarmUp { !seed } else { seed };
                 let decides = |plan: &HttpPlan| decision(&self.plan.goals, plan);
                 let (plan, fitted) =
@@ -196,7 +196,7 @@ impl<'a> Runner<'a> {
                     on_event(Event::Tick(tick));
                 });
                 self.actions = actions.map(RunningActions::finish).unwrap_or_default();
-                // If the target died, that explains more than the errors of the trial.
+                // If the target died, its failure explains more than the errors of the trial.
                 testbed.failure().map_err(failed)?;
                 trial.map_err(|error| self.stopped_or_failed(error))
             }
@@ -218,7 +218,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Where the output of the next trial's programs is kept.
+    /// Where the output of the next trial's programs is stored.
     fn kept_output(&self) -> Kept<'a> {
         Kept { folder: self.folder, within: format!("output/{}", self.next_index) }
     }
@@ -234,8 +234,8 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Runs the workload's `conclude` hook, if there is one. Studies check programs with it: if it fails, so does the
-    /// trial.
+    /// Runs the workload's `conclude` hook, if there is one. Studies use it to check programs, so the trial fails if the hook
+    /// fails.
     fn conclude(&mut self, setup: &Setup, trial: &mut Trial) -> Result {
         match self.run_hook(setup, Hook::Conclude) {
             Err(StopReason::Failed(why)) => {
@@ -250,7 +250,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs the workload's `cleanup` hook, if there is one. Returns the error message if it fails.
+    /// Runs the workload's `cleanup` hook, if there is one. Returns the error message if the hook fails.
     pub(super) fn clean_up(&mut self) -> Option<String> {
         let kept = self.kept_output();
         let testbed = self.testbed.as_mut()?;
@@ -259,11 +259,11 @@ impl<'a> Runner<'a> {
         testbed.run_hook(&workload, Hook::Cleanup, &kept, &stop).err().map(|error| error.to_string())
     }
 
-    /// Brings up new hosts and targets if the setting needs them, probes and warms up the target.
+    /// Brings up new hosts and targets if the setting needs them, then probes and warms up the target.
     fn bring_up(&mut self, setup: &Setup, planned: PlannedTrial) -> Result {
         // Another setting needs new hosts even if its setup is equal: processes keep state.
         let is_kept = match self.study.trial.fresh {
-            // Programs always need a testbed: it holds their folder and runs their hooks.
+            // Programs always need a testbed, which holds their folder and runs their hooks.
             _ if setup.lab.is_none() && setup.workload.kind() == Kind::Http => true,
             Fresh::Trial => false,
             // The effects of actions end only when the hosts are removed.
@@ -299,7 +299,7 @@ impl<'a> Runner<'a> {
         self.testbed_setting = Some(planned.setting);
         if let (Some(balancer), Some(testbed)) = (&setup.balancer, &mut self.testbed) {
             let ready = wait_until_ready(testbed, balancer);
-            // The last output of a process says more.
+            // The last output of a process explains more.
             testbed.failure().map_err(failed)?;
             ready.map_err(StopReason::Failed)?;
         }
@@ -331,7 +331,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// A worker that is lost while the study stops is no failure.
+    /// The loss of a worker while the study stops is not a failure.
     pub(super) fn stopped_or_failed(&self, error: TestbedError) -> StopReason {
         match error {
             TestbedError::Fleet(_) if self.options.stop.load(Ordering::Relaxed) => StopReason::Stopped,
@@ -350,8 +350,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// How long a target needs for the requests that a trial gave up (by timeout or at its end), at the rate at which it
-/// answered the others.
+/// Time that a target needs for the requests that a trial gave up (by timeout or at its end), at the rate at which it answered
+/// the others.
 pub(super) fn backlog(trial: &Trial) -> Duration {
     let Some(http) = trial.http() else { return Duration::ZERO };
     let given_up = http.counts.in_flight + http.errors.of(ErrorClass::Timeout);
@@ -364,8 +364,8 @@ pub(super) fn backlog(trial: &Trial) -> Duration {
     Duration::from_secs_f64(given_up as f64 / http.throughput_per_s).min(MAX_BACKLOG)
 }
 
-/// The decision that a trial has to make for these goals. If a goal bounds no time, the longest time to wait for an answer takes
-/// the place of the bound.
+/// The decision that a trial must make for these goals. If a goal bounds no time, the longest wait for an answer serves as the
+/// bound.
 pub(super) fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
     let bound = |goal: &Goal| goal.quantity.bound_ns();
     let loss_ratio = goals.iter().map(|goal| goal.loss_ratio).reduce(f64::max)?;

@@ -1,28 +1,28 @@
-//! Plans a search from what a study asks for.
+//! Plans a search from the settings of a study.
 
 use record::{Goal, SearchPlan};
 use search::{Preset, Unit, UpperBoundRule};
 
 use crate::study::{Begin, Search, Study};
 
-/// Share of the trials at a load that must miss a goal before the load surely does not meet it.
+/// Share of the trials at a load that must miss a goal before the load counts as not meeting it.
 const SURELY_NOT: f64 = 0.9;
-/// Number of trials that is enough for this if all miss the goal, whatever number the lower bound needs.
+/// Number of trials that suffices for this if all miss the goal, even if the lower bound needs more.
 const SURELY_NOT_MIN_TRIALS: u32 = 3;
 
-/// How many times longer trials may become where the time decides: 80 s instead of 5 s.
+/// Largest factor by which trials may become longer if their results depend on the time: from 5 s to 80 s.
 const LONGER_MAX: f64 = 16.0;
 
-/// Smallest such factor: if the budget does not hold [`LONGER_TRIALS`] trials that much longer, trials keep the requested length.
+/// Smallest such factor. If the budget cannot hold [`LONGER_TRIALS`] trials longer by this factor, trials keep the requested length.
 const LEAST_LONGER: f64 = 6.0;
-/// Number of longer trials that are enough to find bounds.
+/// Number of longer trials that suffices to find bounds.
 const LONGER_TRIALS: f64 = 12.0;
 
 /// Plans a study's search.
 ///
-/// The preset `mlrsearch`, the default, has two rules for the bounds of a goal. A load meets the goal if all its trials
-/// did, and does not meet it if at least nine in ten trials did not. Trials at loads between the two disagree: these loads
-/// lie between the bounds and decide nothing. The other presets have one rule, with the exceed ratio of their standard.
+/// The preset `mlrsearch`, the default, has two rules for the bounds of a goal. A load meets the goal if all its trials did,
+/// and misses the goal if at least nine in ten trials did. At loads between the two, trials disagree: these loads lie between
+/// the bounds and decide nothing. The other presets have one rule, with the exceed ratio of their standard.
 pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> {
     let length = TrialLength::of(study, asked);
     let preset: Preset = asked.preset.parse().map_err(|error: search::UnknownPreset| error.to_string())?;
@@ -65,7 +65,7 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         study.budget.map_or(LONGER_MAX, |budget| (budget.as_secs_f64() / longest_s).min(LONGER_MAX));
     plan.longer_max =
         plan.gaps_seed.filter(|_| !length.ends_itself && longer_max >= LEAST_LONGER).map(|_| longer_max);
-    // The first attempt and its repeats, as for settings without a search.
+    // The first attempt plus its repeats, as for settings without a search.
     plan.void.attempts = study.trial.void_attempts.saturating_add(1);
     let mistakes = plan.mistakes();
     if !mistakes.is_empty() {
@@ -88,7 +88,7 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
     })
 }
 
-/// Duration of a search's trials, as the workload determines it.
+/// Duration of a search's trials, as determined by the workload.
 struct TrialLength {
     /// Whether loops or requests end the trials.
     ends_itself: bool,
@@ -114,8 +114,8 @@ impl TrialLength {
         length
     }
 
-    /// Whether first trials of `initial_s` seconds are useful. Trials that end themselves would take as long as full
-    /// trials but count less; with a long ramp-up hardly a user would have started.
+    /// Whether first trials of `initial_s` seconds are useful. Trials that end by themselves would take as long as full trials
+    /// but count less; with a long ramp-up hardly any user would have started.
     fn has_short_trials(&self, initial_s: f64) -> bool {
         !self.ends_itself && self.ramp_up_s <= MAX_RAMP_UP_RATIO * initial_s
     }

@@ -1,4 +1,4 @@
-//! Trials of programs, run on the hosts of a study or on this machine.
+//! Trials of programs that run on the hosts of a study or on this machine.
 
 mod moved;
 mod quantities;
@@ -32,23 +32,23 @@ use crate::{
     workload::{self, GOODPUT, SCRATCH_MARKER},
 };
 
-/// Length of the bins in which flows are counted.
+/// Length of the intervals in which the bytes of flows are counted.
 const FLOW_BIN: Duration = Duration::from_millis(100);
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
-/// A longer time without a sample hides peaks of memory and rates, in seconds.
+/// A longer gap between samples hides peaks of memory and rates, in seconds.
 const MAX_UNSAMPLED_S: f64 = 0.5;
-/// A time without a sample that is a larger share of the trial distorts its last rate, too.
+/// A gap between samples that is a larger share of the trial also distorts the trial's last rate.
 const MAX_UNSAMPLED_RATIO: f64 = 0.05;
 
-/// Where the output of a trial's programs is kept.
+/// Where the output of a trial's programs is stored.
 #[derive(Debug)]
 pub(crate) struct Kept<'a> {
     pub folder: &'a ResultFolder,
-    /// The folder within it.
+    /// The path of the folder within it.
     pub within: String,
 }
 
-/// Commands of the workload that are run around trials.
+/// Commands of the workload that run around trials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hook {
     /// When hosts and target are new.
@@ -96,12 +96,12 @@ impl Testbed {
         (job.copies, job.timeout) = (vec![0], Some(HOOK_TIMEOUT));
         let mut jobs = vec![job];
         self.substitute_files(&mut jobs);
-        // If the supervisor is killed, the group's removal ends its processes.
+        // If the supervisor is killed, removing the group ends its processes.
         let group = MemoryGroup::create(&self.journals, self.has_quota()).ok();
         jobs[0].groups = group.iter().map(MemoryGroup::join_file).collect();
         let outputs = output_paths(&jobs);
         let report = self.run_jobs(jobs, stop, &mut |_| Ok(()));
-        // Lost output of a hook needs no warning, because no result holds the output.
+        // Lost output of a hook needs no warning, because no result contains the output.
         let _ = keep_output(&outputs, kept);
         let report = report?;
         let trial = CommandTrial { runs: report.runs, ..CommandTrial::default() };
@@ -116,8 +116,8 @@ impl Testbed {
         }
     }
 
-    /// Runs one trial and keeps the programs' output. Waits until the other sides have acknowledged the data that the kernel still
-    /// sends for the programs, at most for `settle`.
+    /// Runs one trial and keeps the programs' output. Waits, for at most `settle`, until the peers have acknowledged the data that
+    /// the kernel still sends for the programs.
     pub(crate) fn run_programs(
         &mut self,
         workload: &CommandWorkload,
@@ -137,7 +137,7 @@ impl Testbed {
             job.copies = copies;
             job.expect.clone_from(&workload.expect);
             (job.timeout, job.stop_after) = (workload.timeout, workload.stop_after);
-            // Without a lab, this machine's sockets are not the load's alone.
+            // Without a lab, this machine also has sockets of other programs.
             job.settle = self.lab.is_some().then_some(settle);
             jobs.push(job);
         }
@@ -152,7 +152,7 @@ impl Testbed {
                 let before = file_states(&path);
                 (path, before, next_tick_unix_ns())
             }
-            // The trial waits for a clock tick only if it counts the bytes of files.
+            // The trial needs the wait for a clock tick only if it counts the bytes of files.
             _ => Default::default(),
         };
         let outputs = output_paths(&jobs);
@@ -160,7 +160,7 @@ impl Testbed {
         let started = Instant::now();
         let flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Traffic)?;
         let mut samples = Samples::start(flows, memory.as_ref().ok());
-        // Links begin to count with their first sample.
+        // Links count from their first sample.
         let links_before = self.link_counters()?;
         samples.sample(Some(&links_before)).map_err(TestbedError::Traffic)?;
         let report = self.run_jobs(jobs, stop, &mut |links| samples.sample(links));
@@ -180,7 +180,7 @@ impl Testbed {
             runs: report.runs.into_iter().map(masked).collect(),
             user_s: report.user_s,
             system_s: report.system_s,
-            // Samples may miss the peak, which is at least that of the largest process.
+            // Samples may miss the peak, which is at least the peak of the largest process.
             peak_memory_bytes: samples
                 .peak_memory_bytes
                 .filter(|_| report.outside.is_none())
@@ -278,7 +278,7 @@ impl Testbed {
         })
     }
 
-    /// A job for all copies of a command; the caller fills in copies and limits.
+    /// A job for all copies of a command. The caller fills in copies and limits.
     fn job(&mut self, workload: &CommandWorkload, words: &[String], name: &str) -> Result<Job, TestbedError> {
         self.check_scratch_path(words)?;
         let explain =
@@ -311,7 +311,7 @@ impl Testbed {
         })
     }
 
-    /// Replaces the placeholders of files that the lab's own programs have written.
+    /// Substitutes the placeholders of files that the lab's own programs have written.
     fn substitute_files(&self, jobs: &mut [Job]) {
         let Some(lab) = &self.lab else { return };
         let hosts: Vec<_> = lab.hosts().collect();
@@ -320,12 +320,12 @@ impl Testbed {
         }
     }
 
-    /// Replaces the marker of the scratch folder.
+    /// Replaces the marker by the path of the scratch folder.
     fn with_scratch_path(&self, text: &str) -> String {
         text.replace(SCRATCH_MARKER, &self.scratch.display().to_string())
     }
 
-    /// Refuses a line for the shell in which the path of the scratch folder would fall apart: `rm -rf {scratch}/copies` would
+    /// Refuses a shell line in which the shell would split the path of the scratch folder: `rm -rf {scratch}/copies` would
     /// remove something else.
     fn check_scratch_path(&self, words: &[String]) -> Result<(), TestbedError> {
         let path = self.scratch.display().to_string();
@@ -344,7 +344,7 @@ impl Testbed {
         }
     }
 
-    /// Whether a host that the load comes from has a quota of processor time.
+    /// Whether a host that makes the load has a quota of processor time.
     fn has_quota(&self) -> bool {
         let Some(lab) = &self.lab else { return false };
         self.setup.from.iter().any(|&host| lab.plan().hosts[host].cpu_quota.is_some())
@@ -356,7 +356,7 @@ impl Testbed {
     }
 }
 
-/// The files that the copies of these jobs write standard output and standard error to.
+/// The files to which the copies of these jobs write standard output and standard error.
 fn output_paths(jobs: &[Job]) -> Vec<[PathBuf; 2]> {
     let of = |job: &Job| job.copies.iter().map(|&copy| [job.output(copy), job.errors(copy)]).collect();
     jobs.iter().flat_map::<Vec<_>, _>(of).collect()
@@ -369,7 +369,7 @@ fn keep_output(outputs: &[[PathBuf; 2]], kept: &Kept<'_>) -> Option<Warning> {
         let Some(name) = from.file_name().filter(|_| from.exists()) else { continue };
         let name = format!("{}/{}", kept.within, name.display());
         let copied = fs::read(from).and_then(|bytes| {
-            // The program may have met a full disk without a word.
+            // The program may have met a full disk without reporting it.
             let has_space = statvfs(from).is_ok_and(|disk| disk.f_bavail > 0);
             kept.folder.write_bytes(&name, &secrets::mask::mask_learned(&bytes))?;
             if has_space { Ok(()) } else { Err(Errno::NOSPC.into()) }

@@ -1,4 +1,4 @@
-//! Trials of our own HTTP generator.
+//! Trials of proofload's own HTTP generator.
 
 use std::{
     io,
@@ -20,9 +20,9 @@ use crate::single;
 const MAX_PROBES: u32 = 10;
 
 impl Testbed {
-    /// Plans a trial and fits the plan to the hosts that the load comes from. Returns the plan and either the
-    /// adjustments made to it or, as an error, why it does not fit. `known`: the addresses that names lead to, which stay
-    /// the same in all trials. `decision_for` says what the trial has to decide.
+    /// Plans a trial and fits the plan to the load's hosts. Returns the plan, with either the adjustments made to it or, as an
+    /// error, the reason why it does not fit. `known`: the addresses of names, which stay the same in all trials.
+    /// `decision_for` returns the decision that the trial must make.
     pub(crate) fn plan(
         &self,
         workload: &HttpWorkload,
@@ -39,12 +39,12 @@ impl Testbed {
         plan.seed = seed;
         plan.decides = decision_for(&plan);
         if let (Some(decides), None) = (plan.decides, &workload.drain) {
-            // The trial has to wait as long as the goals allow a request to take.
+            // The trial must wait as long as the goals allow a request to take.
             plan.drain_ns = plan.drain_ns.max(decides.longest_ns.min(plan.timeout_ns));
         }
         let mut notes =
             self.inside(|| Ok(addresses::choose(&mut plan, known))).map_err(TestbedError::MachineLimits)?;
-        // Every host that the load comes from runs at least one worker.
+        // Each of the load's hosts runs at least one worker.
         plan.processes = plan.processes.max(self.setup.from.len() as u32);
         let fitted = match preflight::fit(&mut plan, &host, workload.fixed_by_user()) {
             Err(refusals) if plan.forced => Ok(refusals
@@ -65,7 +65,7 @@ impl Testbed {
         ))
     }
 
-    /// Does something on the first host that the load comes from.
+    /// Runs `work` on the first of the load's hosts.
     fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let first = self.setup.from.first();
         match first.and_then(|&number| self.lab.iter().flat_map(Lab::hosts).nth(number)) {
@@ -94,7 +94,7 @@ impl Testbed {
         let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
         match single::run(plan, workers, stop, command, on_tick) {
             Ok(trial) => Ok(trial),
-            // A shortage on this machine makes the trial void, not the study fail.
+            // A resource shortage on this machine makes the trial void, but does not fail the study.
             Err((error, plan)) if error.is_resource_shortage() => {
                 Ok(Self::not_run(*plan, command, error.to_string()))
             }
@@ -102,9 +102,9 @@ impl Testbed {
         }
     }
 
-    /// Sends single requests of this plan from every host that the load comes from. Returns why none was answered as
-    /// expected; none once every host has an answer. Probes carry no receipts. An answer counts if it comes within a
-    /// trial of length `trial` and its drain.
+    /// Sends single requests of this plan from each of the load's hosts. Returns the reason why none was answered as expected,
+    /// or `None` once every host has an answer. Probes write no receipts. An answer counts if it comes within the length
+    /// `trial` plus the drain time.
     pub(crate) fn probe(
         &self,
         plan: &HttpPlan,
@@ -137,8 +137,8 @@ impl Testbed {
         Ok(why)
     }
 
-    /// Limits of the hosts that the load comes from. All share this machine, but each host has ports of its own.
-    /// Every host makes the same share of the load, so the host with the fewest ports decides.
+    /// Limits of the load's hosts. All share this machine, but each host has its own ports. Every host makes an equal share of
+    /// the load, so the host with the fewest ports decides.
     fn host(&self) -> io::Result<MachineLimits> {
         let hosts: Vec<_> = self.lab.iter().flat_map(Lab::hosts).collect();
         let limits = self.setup.from.iter().filter_map(|&number| hosts.get(number));

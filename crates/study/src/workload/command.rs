@@ -7,32 +7,32 @@ use record::{ByteSource, CommandPlan, DeclaredQuantity, OutputNumber};
 /// The name of the goodput's quantity.
 pub(crate) const GOODPUT: &str = "goodput_bit_per_s";
 
-/// Programs as the load of a trial, and the hooks that are run around trials.
+/// Programs as the load of a trial, and the hooks that run around trials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommandWorkload {
     /// The program with its arguments; a shell line is `sh -c LINE`.
     pub run: Vec<String>,
-    /// Hook that is run when hosts and target are new, before anything else.
+    /// Hook that runs first when hosts and target are new.
     pub setup: Option<Vec<String>>,
-    /// Hook that is run before each trial.
+    /// Hook that runs before each trial.
     pub prepare: Option<Vec<String>>,
-    /// Hook that is run after each trial.
+    /// Hook that runs after each trial.
     pub conclude: Option<Vec<String>>,
-    /// Hook that is run before hosts and target are removed.
+    /// Hook that runs before hosts and target are removed.
     pub cleanup: Option<Vec<String>>,
     /// Environment variables of the program and the hooks, in addition to those of this process.
     pub environment: BTreeMap<String, String>,
-    /// Working directory, created if missing; this process's own if none.
+    /// Working directory, created if missing; `None` for that of this process.
     pub directory: Option<String>,
     /// Number of copies that run at once.
     pub copies: u32,
-    /// A copy that takes longer is ended and has failed.
+    /// A copy that takes longer is ended and counts as failed.
     pub timeout: Option<Duration>,
-    /// The copies are ended after this time, which is no failure.
+    /// The copies are ended after this time, which does not count as a failure.
     pub stop_after: Option<Duration>,
     /// Exit statuses that count as success.
     pub expect: Vec<i32>,
-    /// How the moved bytes are known or measured.
+    /// How the number of moved bytes is known or measured.
     pub bytes: Option<ByteSource>,
     /// Numbers that are read from the program's output.
     pub read: Vec<Reading>,
@@ -55,7 +55,7 @@ const ALWAYS_MEASURED: [&str; 5] =
     ["wall_s", "user_s", "system_s", "peak_memory_bytes", "largest_process_bytes"];
 
 impl CommandWorkload {
-    /// Names of the quantities that are measured without being read from output.
+    /// Names of the quantities that are measured, not read from output.
     pub(crate) fn measured() -> impl Iterator<Item = &'static str> {
         ALWAYS_MEASURED.into_iter().chain(HOST_QUANTITIES).chain(["moved_bytes"])
     }
@@ -79,7 +79,7 @@ impl CommandWorkload {
             quantities.push(given("moved_bytes", "bytes moved", true, false));
         }
         quantities.extend([
-            // If a time limit ends the trial, its wall time says nothing.
+            // If a time limit ends the trial, its wall time is not a result.
             given("wall_s", "wall time", false, self.stop_after.is_none()),
             given("user_s", "user time", false, false),
             given("system_s", "system time", false, false),

@@ -8,7 +8,7 @@ use record::{
     units::{parse_count, parse_time},
 };
 
-/// Duration of a trial without any other bound, in seconds, after the ramp-up.
+/// Duration of a trial without any other bound, in seconds, without the ramp-up.
 const DEFAULT_S: f64 = 10.0;
 
 pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
@@ -23,9 +23,9 @@ pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
     }
 }
 
-/// The shortest time of a trial whose users end after their loops, with their think time between two loops.
+/// The shortest time of a trial whose users end after their loops, with a think time between two loops, in seconds.
 pub(super) fn least_length_s(workload: &HttpWorkload) -> f64 {
-    // Requests may end the trial before the last user has begun.
+    // The limit on requests may end the trial before the last user has begun.
     if workload.requests.is_some() {
         return 0.0;
     }
@@ -52,7 +52,7 @@ pub(super) fn set_load(workload: &mut HttpWorkload, unit: &LoadUnit, load: f64) 
 
 /// Sets the duration of a trial.
 ///
-/// Measured trials have been checked to be longer than the ramp-up. In a shorter warm-up all users start at once.
+/// A measured trial is longer than the ramp-up, as was checked before. In a shorter warm-up all users start at once.
 pub(super) fn set_length(workload: &mut HttpWorkload, length: Duration) {
     workload.duration = Some(format!("{}s", length.as_secs_f64()));
     if workload.ramp_up.is_some() && ramp_up(workload) >= length {

@@ -82,7 +82,7 @@ impl Pair {
         Self { client, near, server: Session::server(server).unwrap(), far }
     }
 
-    /// What the client's and the server's handshakes come to. A side that fails closes its stream.
+    /// The results of the client's and the server's handshakes. A side that fails closes its stream.
     fn shake(&mut self) -> (Result<bool, Failure>, Result<bool, Failure>) {
         let (mut near, mut far) = (Ok(false), Ok(false));
         for _ in 0..20_000 {
@@ -101,7 +101,7 @@ impl Pair {
         (near, far)
     }
 
-    /// The failures of both sides, also those that a side hears of only after its handshake.
+    /// The failures of both sides, including those that a side learns only after its handshake.
     fn failures(&mut self) -> (Failure, Failure) {
         let (near, far) = self.shake();
         let near = near.and_then(|_| self.client.receive(&mut self.near, &mut [0; 4096]));
@@ -146,7 +146,8 @@ fn only(version: Version) -> Offer {
     Offer { min: version, max: version, ..Offer::default() }
 }
 
-/// Carries bytes from one session to the other until nothing moves; returns what arrived and how it ended.
+/// Carries bytes from one session to the other until nothing moves; returns the received bytes and the result at the
+/// end.
 fn carry(
     from: (&mut Session, &mut End),
     to: (&mut Session, &mut End),
@@ -195,7 +196,7 @@ fn both_sides_agree_and_carry_bytes_both_ways() {
         assert!(carry((client, near), (server, far), &bytes, 65_536) == bytes);
         assert!(carry((server, far), (client, near), &bytes, 10_000) == bytes);
         assert_eq!(client.tickets(), if version == Version::Tls13 { 2 } else { 0 });
-        // The end that the peer announced, and the end of the stream without an announcement.
+        // First the end that the peer announced, then the end of the stream without an announcement.
         assert_eq!(client.send_close_notify(near), Ok(true));
         assert_eq!(server.receive(far, &mut [0; 100]), Ok(0));
         assert!(!server.was_cut_off());
@@ -223,10 +224,10 @@ fn a_session_knows_whether_more_may_be_there() {
         }
     };
     assert_eq!((first, server.may_have_more()), (Ok(2), true));
-    // Plaintext from the session tells nothing of the stream, which may have got more.
+    // This read took only plaintext of the session, so the stream may have received more.
     assert_eq!((server.receive(far, &mut buffer), server.may_have_more()), (Ok(1), true));
     assert_eq!(server.receive(far, &mut buffer), Err(Failure::WouldBlock));
-    // The announced end is told, also if it comes with the last bytes.
+    // The announced end is reported, even if it arrives with the last bytes.
     client.send(near, b"end").unwrap();
     client.send_close_notify(near).unwrap();
     assert_eq!((server.receive(far, &mut buffer), server.may_have_more()), (Ok(3), true));

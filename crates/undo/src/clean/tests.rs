@@ -68,7 +68,7 @@ fn only_dead_owners_are_cleaned_up_after() {
 fn an_owner_that_is_dying_is_waited_for() {
     for _ in 0..5 {
         let scratch = Scratch::new();
-        // Freeing much memory makes the end slow.
+        // A process that must free much memory is slow to end.
         let script = "import sys; x = bytearray(100 << 20); print(flush=True); sys.stdin.read()";
         let mut owner = std::process::Command::new("python3")
             .args(["-c", script])

@@ -21,7 +21,7 @@ const PILED_UP_SHARE: f64 = 0.01;
 /// Answers pile up only if they take at least this many times as long in the last third of an open load as in the first.
 const PILED_UP_GROWTH: f64 = 1.5;
 
-/// The generator had no processor, or this machine lacked something.
+/// The generator had no processor, or this machine lacked a resource.
 pub(super) fn generator(observed: &Observed<'_>) -> Finding {
     let is_of_generator = |rule: VoidRule| {
         matches!(
@@ -70,7 +70,7 @@ pub(super) fn source_ports(observed: &Observed<'_>) -> Finding {
     ports(observed).map_or(Finding::Irrelevant, |evidence| counted("", evidence))
 }
 
-/// What shows that the ports were used up.
+/// The evidence that the ports were used up.
 fn ports(observed: &Observed<'_>) -> Option<String> {
     let http = observed.trial.http()?;
     let failed = http.errors.of(ErrorClass::Ports) + http.connection_errors.of(ErrorClass::Ports);
@@ -133,11 +133,11 @@ fn piles_up(http: &HttpTrial) -> bool {
 pub(super) fn answers_shortly(observed: &Observed<'_>) -> bool {
     let Some(http) = observed.trial.http() else { return false };
     let network_ns = if http.connect_time.is_empty() { 0 } else { http.connect_time.quantile_ns(0.5) };
-    // `least` leaves out what may be the generator's own time.
+    // `least` leaves out time that may be the generator's.
     http.service_time.percentile(0.5).least as u64 <= SHORT_ANSWER_NS + 3 * network_ns
 }
 
-/// What the processes did, with their host.
+/// The work of the processes in words, with their host.
 pub(super) fn at_host(work: &Work<'_>) -> String {
     let words = work.in_words();
     if work.host.is_empty() { words } else { format!("at {}, {words}", work.host) }

@@ -28,9 +28,9 @@ const FULL_TABLE_SHARE: f64 = 0.5;
 const MAIN_INTERFACE_SHARE: f64 = 0.1;
 /// Smallest share of packets whose loss matters.
 const LOSS_SHARE: f64 = 0.000_5;
-/// Fewer dropped packets show nothing.
+/// Fewer dropped packets prove nothing.
 const MIN_DROPS: u64 = 10;
-/// Fewer retransmitted segments show nothing: a retransmission timer may have been too short.
+/// Fewer retransmitted segments prove nothing: a retransmission timer may have been too short.
 const MIN_SENT_AGAIN: u64 = 10;
 /// Smallest share of a sender's busy time for which a limit that matters stops it.
 const LIMITED_SHARE: f64 = 0.5;
@@ -73,7 +73,7 @@ pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// A link carried what it can.
+/// A link carried all that its rate allows.
 pub(super) fn link_rate(observed: &Observed<'_>) -> Finding {
     let used = observed.links.iter().filter_map(|link| {
         let rate = link.rate_bits_per_s?;
@@ -97,7 +97,7 @@ pub(super) fn link_rate(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// Whether a link carried nearly all that it can. If so, whatever stops senders before the link costs nothing.
+/// Whether a link carried nearly all that its rate allows. If so, whatever stops senders before the link costs nothing.
 pub(super) fn is_a_link_full(observed: &Observed<'_>) -> bool {
     let is_full = |link: &LinkUse| {
         link.rate_bits_per_s.is_some_and(|rate| link.carried_bits_per_s >= FULL_LINK_SHARE * rate)
@@ -155,12 +155,12 @@ pub(super) fn packet_queue(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// What a counter of drops of an interface shows.
+/// The evidence of one drop counter of an interface.
 struct Dropped<'a> {
     /// The drops as a share of the received packets.
     share: f64,
     host: &'a str,
-    /// The driver counts packets that found no room; the kernel counts those of unknown protocols, too.
+    /// Whether the driver counted: it counts packets that found no room; the kernel also counts those of unknown protocols.
     of_driver: bool,
     evidence: String,
 }
@@ -202,7 +202,8 @@ fn is_lack_of_room(counter: &str) -> bool {
         && !has(&["tx", "xdp", "filter", "steer", "vlan"])
 }
 
-/// The host with the most data in flight, if its connections sent in at least half of the samples; else what a rule on windows says.
+/// The host with the most data in flight, if its connections sent in at least half of the samples; otherwise the finding of a rule on
+/// windows.
 fn sender<'a>(observed: &'a Observed<'_>) -> Result<(&'a str, SenderUse), Finding> {
     let hosts = &observed.counters.hosts;
     let most = hosts.iter().max_by_key(|host| host.senders.in_flight_bytes);
@@ -220,7 +221,7 @@ fn sender<'a>(observed: &'a Observed<'_>) -> Result<(&'a str, SenderUse), Findin
     Err(Finding::Unknown(format!("the target's connections could not be examined ({why})")))
 }
 
-/// Whether data was on its way most of the time.
+/// Whether data was in flight most of the time.
 pub(super) fn is_sending(observed: &Observed<'_>) -> bool {
     sender(observed).is_ok()
 }
@@ -276,7 +277,7 @@ fn is_bound(observed: &Observed<'_>, rule: Rule) -> bool {
 
 /// Packets were lost on the way.
 pub(super) fn packet_loss(observed: &Observed<'_>) -> Finding {
-    // Each direction and each host is judged by itself: those that send only acknowledgements lose nothing that matters.
+    // Each direction and each host is judged separately: hosts that send only acknowledgements lose nothing that matters.
     let of_links = observed.links.iter().map(|link| (link.lost_packets, link.offered_packets));
     let of_hosts = observed.counters.hosts.iter().map(|host| {
         let get = |counter| host.counters.get(counter).unwrap_or(0);
@@ -325,7 +326,7 @@ fn window_in_words(senders: &SenderUse) -> String {
     )
 }
 
-/// The share of the congestion window that was on the way.
+/// The share of the congestion window that was in flight.
 fn filled_share(senders: &SenderUse) -> f64 {
     senders.in_flight_bytes as f64 / senders.congestion_window_bytes.max(1) as f64
 }
@@ -361,7 +362,7 @@ pub(super) fn congestion_window(observed: &Observed<'_>) -> Finding {
         Err(finding) => return finding,
     };
     let evidence = window_in_words(&senders);
-    // The kernel hardly grows the window beyond what is used, so it is filled whatever stops the sender.
+    // The kernel hardly grows the window beyond what is used, so the window looks full whatever stops the sender.
     let is_other = is_explained(observed) || is_bound(observed, ssh_window);
     if filled_share(&senders) >= FILLED_WINDOW_SHARE && !is_other {
         likely(host, evidence)

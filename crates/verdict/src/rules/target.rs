@@ -34,10 +34,10 @@ const LATE_CONNECTS: u64 = 10;
 const WAITING_SHARE: f64 = 0.1;
 /// From this share of steal time on, the programs of a virtual machine may be slow for lack of processors.
 const STOLEN_SHARE: f64 = 0.2;
-/// Fewer samples of a listener or a process say nothing.
+/// Fewer samples of a listener or a process prove nothing.
 const MIN_SAMPLES: u32 = 3;
 
-/// A process had as many descriptors open as it may.
+/// A process had reached its limit of open descriptors.
 pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
     // A program that does not listen serves no requests.
     let servers = target_programs(observed).filter(|(_, program)| !program.listens.is_empty());
@@ -92,7 +92,7 @@ pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// A thread of the target, or all on their processors, had no time left, or a core was busy with the network.
+/// A thread of the target, or all its threads on their processors, had no time left, or a core was busy with the network.
 pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
     let full = machines(observed, targets(observed))
         .find_map(|(place, machine)| Some((place, core_full_of_interrupts(observed, place, machine)?)));
@@ -115,7 +115,7 @@ pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// The processes of the targets that had the least time left, if none of them was hidden; else what a rule on them says.
+/// The processes of the targets that had the least time left, if none of them was hidden; otherwise the finding of a rule on them.
 fn seen_work<'a>(observed: &'a Observed<'_>) -> Result<Work<'a>, Finding> {
     let work = busiest_target(observed).ok_or_else(|| no_program(observed))?;
     hidden_programs(observed, false).map_or(Ok(work), |why| Err(some_hidden(why)))
@@ -171,7 +171,7 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     let (asked, others): (Vec<_>, Vec<_>) =
         host.listeners.iter().partition(|(address, _)| is_asked(observed, address));
     let is_only = if asked.is_empty() { others.len() == 1 } else { others.is_empty() };
-    // No requests go directly to a host behind the one that is asked, but its queues are the target's, too.
+    // Requests do not go directly to a host behind the one that is asked, but its queues belong to the target, too.
     let (of_target, others) = if asked.is_empty() { (others, asked) } else { (asked, others) };
     let share = |queue: &ListenerUse| f64::from(queue.most_waiting) / f64::from(queue.backlog.max(1));
     let fullest = of_target.iter().max_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
@@ -207,8 +207,8 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// Whether SYNs that were dropped, each of which is sent again after a second, cost a small part of the time of all requests, and
-/// hardly a request failed.
+/// Whether dropped SYNs cost a small share of the time of all requests (each SYN is sent again after a second), and hardly any request
+/// failed.
 fn is_cheap(observed: &Observed<'_>, dropped: u64) -> bool {
     observed.trial.http().is_some_and(|http| {
         let times = &http.response_time.observed;
@@ -243,7 +243,7 @@ pub(super) fn syn_queue(observed: &Observed<'_>) -> Finding {
         "it was full {}: {dropped} SYNs dropped, {cookies} cookies sent",
         how_often(dropped + cookies)
     );
-    // A cookie is as good as a place in the queue, for those whose connections need no more than a cookie can hold.
+    // A SYN cookie replaces a place in the queue for connections that need no more than a cookie can hold.
     match dropped {
         0 => likely(&host.host, evidence),
         _ if is_cheap(observed, dropped) => Finding::Not(format!("{evidence}, which cost little time")),
@@ -300,7 +300,7 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
         Ok(work) => work,
         Err(unknown) => return unknown,
     };
-    // A program that waits for others works least, so the place is where requests go to.
+    // A program that waits for others works least, so the place is the host that receives the requests.
     let is_asked = |host: &&HostCounters| host.listeners.keys().any(|address| is_asked(observed, address));
     let place = targets(observed).find(is_asked).map_or(work.host, |host| &host.host);
     let whose = if place.is_empty() { "the target" } else { place };
@@ -309,7 +309,7 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
         http.service_time.percentile(0.5).in_words(|ns| show_time_ns(ns as u64)),
         at_host(&work)
     );
-    // Time for which a virtual machine had no processor is in no thread's time.
+    // Steal time of a virtual machine is not part of any thread's time.
     let stolen =
         machines(observed, targets(observed)).map(|(place, machine)| stolen_share(observed, place, machine));
     match stolen.fold(0.0, f64::max) {

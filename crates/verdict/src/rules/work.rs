@@ -26,13 +26,13 @@ pub(super) struct Work<'a> {
     thread: Option<f64>,
     /// The work of that thread, or of the whole process if the thread is not known.
     most: f64,
-    /// All threads of the process that worked most.
+    /// The work of all threads of the process that worked most.
     process: f64,
-    /// All threads of all processes, which may be more than 1.
+    /// The work of all threads of all processes, which may be more than 1.
     together: f64,
     /// The longest wait of a process's busiest thread for a processor, without the time that a quota took.
     waited: f64,
-    /// Number of the processors that they share, if it is known.
+    /// Number of processors that they share, if it is known.
     processors: Option<usize>,
 }
 
@@ -113,7 +113,7 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
     works
 }
 
-/// The processes of the targets that had the least time left; none if none could be looked at.
+/// The processes of the targets that had the least time left; none if no process could be looked at.
 pub(super) fn busiest_target<'a>(observed: &'a Observed<'_>) -> Option<Work<'a>> {
     let load = |work: &Work<'_>| (work.fullness() / HOT_SHARE).max(work.waited / IDLE_SHARE).max(0.0);
     works(observed)
@@ -121,7 +121,7 @@ pub(super) fn busiest_target<'a>(observed: &'a Observed<'_>) -> Option<Work<'a>>
         .max_by(|a, b| (load(a), a.most).partial_cmp(&(load(b), b.most)).expect("numbers"))
 }
 
-/// Requests under way on average, by Little's law; 1 where there are none.
+/// Requests under way on average, by Little's law; 1 if there are none.
 pub(super) fn in_flight(observed: &Observed<'_>) -> f64 {
     observed.trial.http().map_or(1.0, |http| {
         let times = &http.service_time.observed;
@@ -134,7 +134,7 @@ pub(super) fn in_flight(observed: &Observed<'_>) -> f64 {
 /// have, but no more than there were requests under way.
 pub(super) fn have_time(observed: &Observed<'_>) -> bool {
     let in_flight = in_flight(observed);
-    // By host: what all did, and for how many processors that counts.
+    // By host: the work of all processes, and the number of processors that they may use, at most one for each request under way.
     let mut hosts: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     let works = works(observed);
     for work in works.values() {

@@ -123,7 +123,7 @@ fn few_drops_and_those_of_idle_interfaces_are_nothing() {
     assert_eq!(named(100, 90_000), Some((Cause::PacketQueue, Certainty::Likely)));
 }
 
-/// Sets what a machine's core did, in milliseconds of 10 s.
+/// Sets the times of a machine's core, in milliseconds of 10 s.
 fn core(machine: &mut record::Counters, number: u32, idle_ms: u64, softirq_ms: u64, steal_ms: u64) {
     for (name, ms) in [("idle", idle_ms), ("softirq", softirq_ms), ("steal", steal_ms)] {
         machine.values.insert(format!("cpu{number}.{name}_ms"), ms);

@@ -1,10 +1,10 @@
-//! To which program queues, descriptors and processors belong, and which share them.
+//! Which program queues, descriptors and processors belong to, and which programs share them.
 
 use record::ListenerUse;
 
 use super::*;
 
-/// What the verdict says of a cause that it excludes, or does not know.
+/// The verdict's words on a cause that it excludes, or cannot judge.
 fn said(case: &Case, cause: Cause) -> String {
     let verdict = case.verdict();
     let excluded = verdict.excluded.into_iter().find(|one| one.cause == cause).map(|one| one.evidence);
@@ -94,7 +94,7 @@ fn processors_that_are_full_are_seen_however_many_share_them() {
     });
     assert_eq!(throttled.named()[0].0, Cause::CpuQuota);
     assert!(!throttled.named().iter().any(|(cause, _)| *cause == Cause::HotCore));
-    // On two processors, nothing shows that they were full, and as little that the target had time.
+    // On two processors, there is no evidence that they were full, and none that the target had time.
     let undetermined = full(|case| (case.web().running_s, case.web().cpus) = (9.6, Some("0-1".to_owned())));
     assert_eq!(undetermined.named(), []);
     assert!(said(&undetermined, Cause::ConnectionLimit).contains("96 %"));

@@ -1,4 +1,4 @@
-//! Which of the windows stopped a sender, and what drops have to do with it.
+//! Which window stopped a sender, and how drops affect this.
 
 use super::*;
 
@@ -70,7 +70,7 @@ fn causes(case: &Case) -> Vec<Cause> {
 
 #[test]
 fn ssh_waits_for_its_window_if_the_window_is_on_the_way() {
-    // While ssh logged in, little was on the way, and the congestion window grows no further than what is used.
+    // While ssh logged in, little was in flight, and the congestion window does not grow beyond what is used.
     assert_eq!(causes(&ssh(1_950_000)), [Cause::SshWindow]);
     assert_eq!(causes(&ssh(1_300_000)), [Cause::CongestionWindow]);
     assert_eq!(causes(&ssh(3_000_000)), [Cause::CongestionWindow], "several channels");

@@ -1,4 +1,4 @@
-//! The JSON Schema of a balancer's file, which editors use for completion and checks. The program does not have it: it is published in
+//! The JSON Schema of a balancer's file, which editors use for completion and checks. It is not part of the program, but published in
 //! `docs/schema`.
 
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ fn the_schema_has_the_keys_that_the_reader_takes() {
     assert_eq!(taken, described);
 }
 
-/// The keys that a mistake says are known.
+/// The known keys that a mistake lists.
 fn known(message: &str) -> Vec<String> {
     let list = message.split("known here: ").nth(1).unwrap_or_default().trim_end_matches(')');
     let mut keys: Vec<String> = list.split(", ").map(str::to_owned).collect();

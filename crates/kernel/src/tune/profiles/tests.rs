@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, fmt::Write, fs};
 use super::*;
 use crate::tune::KNOWN;
 
-/// Compares a part of docs/host.md with what the code says; `UPDATE_DOCS` writes it.
+/// Compares a part of docs/host.md with the table from the code; `UPDATE_DOCS` writes it.
 fn assert_documented(part: &str, table: &str) {
     let path = format!("{}/../../docs/host.md", env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(&path).unwrap();

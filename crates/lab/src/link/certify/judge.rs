@@ -11,7 +11,7 @@ const TAIL_TOLERANCE_NS: f64 = 1_000_000.0;
 const WIRE_TOLERANCE: f64 = 0.02;
 /// By how much the rate may differ, as a share.
 const RATE_TOLERANCE: f64 = 0.005;
-/// The same if the hypervisor took processor time: packets missing because of that are not the link's fault.
+/// The same if the hypervisor took processor time: the link is not at fault for packets that are missing because of that.
 const STOLEN_RATE_TOLERANCE: f64 = 0.05;
 /// Minimum probes for judging a delay.
 const MIN_PROBES: u64 = 10;
@@ -24,7 +24,7 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
     let delay = &measured.delay;
     let expected = ExpectedDelay::of(shape);
     let spread_ns = expected.jitter_spread_ns as f64;
-    // If the link keeps the order of packets, a late packet delays those behind it.
+    // If the link keeps the order of packets, a late packet delays those behind it, so delays are not independent.
     let alike = match shape.jitter_order {
         JitterOrder::Keep => 1.0 + spread_ns / 1e6,
         JitterOrder::Free => 1.0,

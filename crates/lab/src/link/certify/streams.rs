@@ -109,7 +109,7 @@ pub(super) struct ExpectedDelay {
 }
 
 impl ExpectedDelay {
-    /// Computes the expected delay. Where the order is kept, no probe arrives before those ahead of it.
+    /// Computes the expected delay. If the link keeps the order, no probe arrives before those ahead of it.
     pub(super) fn of(shape: &Shape) -> Self {
         let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
         let interval_ns = match shape.jitter_order {
@@ -187,7 +187,7 @@ mod tests {
         Shape { rate_bits_per_s: Some(rate), delay_ns: 1_000_000, ..Shape::default() }
     }
 
-    /// Bits per second of wire that a stream asks for.
+    /// The rate of a stream, in bits per second on the layer of the shape.
     fn requested(shape: &Shape, stream: &Stream) -> f64 {
         let bytes = shape.layer.bytes(stream.payload_bytes as u64 + IP_UDP_BYTES);
         (bytes * 8 * stream.burst as u64) as f64 * 1e9 / stream.interval_ns
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_counted_after_its_beginning() {
-        // 1,466 bytes of wire each: 1,000 a millisecond, after a slow start.
+        // After a slow start of 50 ms, 85 packets of 1,466 bytes on the wire arrive in each millisecond.
         let batches = (0..1_200_u64).map(|ms| (ms * 1_000_000, if ms < 50 { 1 } else { 85 })).collect();
         let arrivals = Arrivals { batches, ..Arrivals::default() };
         let shape = shape(1_000_000_000);

@@ -36,7 +36,7 @@ impl OneWay {
             pipe,
             store: Store::new(max_bytes),
             counters: Counters::default(),
-            // Up to a minute, with three digits.
+            // Up to a minute, in nanoseconds, with three significant digits.
             lateness: Histogram::new_with_max(60_000_000_000, 3).expect("the bounds are valid"),
             is_gone: false,
         }
@@ -51,7 +51,7 @@ impl OneWay {
             }
             let (buffer, is_kept) = match self.store.next_buffer() {
                 Some(buffer) => (buffer, true),
-                // Out of memory: the packet is read and dropped, because the kernel's own drops would not be counted here.
+                // Out of memory: the packet is read and dropped here, because drops of the kernel would not be counted here.
                 None => (&mut discarded[..], false),
             };
             match read(&*self.from, &mut *buffer) {

@@ -44,12 +44,12 @@ fn plan(kind: Kind, connections: u64, delay_ns: u64) -> HttpPlan {
     }
 }
 
-/// Wrong percentiles for a target with constant answer times: those whose interval does not contain it.
+/// Percentiles of the result whose interval does not contain the target's constant answer time.
 pub(super) fn wrong(result: &WorkerResult, truth_ns: u64) -> Vec<(f64, Span, f64)> {
     wrong_times(&result.http.response_time, |_| truth_ns as f64)
 }
 
-/// Percentiles whose interval does not contain the target's, by more than a value may be off.
+/// Percentiles whose interval misses the target's by more than the allowed error.
 fn wrong_times(times: &CensoredTimes, truth_ns: impl Fn(f64) -> f64) -> Vec<(f64, Span, f64)> {
     let count = times.observed.count() as f64;
     let printed = QUANTILES.iter().filter(|&&quantile| count * (1.0 - quantile) >= 10.0);
@@ -62,7 +62,7 @@ fn wrong_times(times: &CensoredTimes, truth_ns: impl Fn(f64) -> f64) -> Vec<(f64
         .collect()
 }
 
-/// Serves as many requests at a time as it has servers, in order. A connection takes `opens_ns`.
+/// Serves as many requests at a time as it has servers, in order. Opening a connection takes `opens_ns`.
 #[derive(Clone)]
 struct Servers {
     service_ns: u64,
@@ -111,7 +111,7 @@ fn sorted(stops_ms: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     stops
 }
 
-/// Connections that an open load of 20,000/s opens towards a target of `service_ns`, which grows by `slower_ns` a second.
+/// Connections opened by an open load of 20,000/s for answers of `service_ns`, which get slower by `slower_ns` every second.
 fn opened(service_ns: u64, slower_ns: u64, stops: &[(u64, u64)]) -> u64 {
     struct Slower(u64, u64);
     impl Target for Slower {
@@ -138,7 +138,7 @@ fn a_stall_of_the_generator_opens_hardly_any_connections() {
 
 #[test]
 fn a_loop_that_opens_connections_reads_the_answers_that_make_others_free() {
-    // An open takes 70 us, and a request is due each 50 us. Two hundred in flight are no more than 10 ms.
+    // Opening a connection takes 70 us, and a request is due every 50 us. At most two hundred are in flight for 10 ms.
     let plan = testing::on_demand(20_000.0, 3, 10_000);
     let (result, _) = run_on(&plan, Share::WHOLE, Steady { after_ns: MS }, u64::MAX, |wire| {
         wire.connect_cost_ns = 70_000;
@@ -202,11 +202,11 @@ proptest! {
         in_send: bool,
         keepalive: bool,
     ) {
-        // Where a send also makes the connection, a stop within it is the connection's.
+        // If a send also opens the connection, a stop within it belongs to the connection.
         let (delay_ns, in_send) = (delay_ms * MS, in_send && keepalive);
         let plan = HttpPlan { keepalive, ..plan(Kind::Users, users, delay_ns) };
         let (least, most) = throughput_of_users(&plan, delay_ns, &sorted(stops), in_send);
-        // A connection takes some time as well.
+        // Opening a connection takes some time as well.
         let truth = users as f64 * 1e9 / (delay_ns + if keepalive { 0 } else { 20_000 }) as f64;
         prop_assert!(least <= 1.02 * truth && truth <= 1.02 * most, "{least} to {most}, and not {truth}");
     }
@@ -264,7 +264,7 @@ proptest! {
             _ => testing::open(rate_per_s, 4, 400),
         };
         let service_ns = (busy * servers as f64 * 1e9 / rate_per_s) as u64;
-        // Where connections take long, each request has one of its own.
+        // If opening connections takes long, each request uses a new one.
         plan.keepalive = opens_ms.is_none();
         let opens_ns = opens_ms.map_or(20_000, |ms| ms * MS);
         let target = Servers { service_ns, free_ns: vec![0; servers], opens_ns };
@@ -364,7 +364,7 @@ fn the_effect_of_an_absence_at_the_start_ends() {
             run_stopped(testing::open(600.0, 3, 83), Steady { after_ns: 38 * MS }, &stops, false);
         assert_eq!(rules, [], "{first_ms}");
         let lengthened = result.http.response_time.lengthened.count();
-        // The first absence and the second come before it is known what is usual.
+        // The first two absences come before the usual number of requests in flight is known.
         assert!(lengthened < 400, "{first_ms}: {lengthened} of 1,800");
     }
 }
@@ -380,7 +380,7 @@ impl Target for GroupCommit {
     }
 }
 
-/// Hands requests to two servers by turns, one of which takes twice as long.
+/// Hands requests to two servers in turn, one of which takes twice as long.
 struct TwoInTurn(u64);
 
 impl Target for TwoInTurn {

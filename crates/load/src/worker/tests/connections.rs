@@ -1,4 +1,4 @@
-//! How long connections are used, and how long parts of requests may take, on virtual time.
+//! Lifetimes of connections and timeouts of parts of requests, on virtual time.
 
 use record::{ConnectionPlan, ErrorClass, HttpPlan};
 
@@ -32,7 +32,7 @@ fn a_connection_ends_after_its_last_request() {
 
 #[test]
 fn a_connection_ends_with_the_first_answer_after_its_time() {
-    // An answer comes after 1.0 ms and a little: the tenth is the first one after 10 ms.
+    // Each answer takes slightly more than 1.0 ms, so the tenth is the first one after 10 ms.
     let counts = with_lifetime(None, Some(10 * MS)).http.counts;
     assert!((10..=12).contains(&counts.connections_opened), "{counts:?}");
     let both = with_lifetime(Some(5), Some(10 * MS)).http.counts;
@@ -65,11 +65,11 @@ fn errors(connection: ConnectionPlan, target: Slow) -> (Vec<(ErrorClass, u64)>, 
 #[test]
 fn an_answer_has_a_time_of_its_own() {
     let limited = ConnectionPlan { answer_timeout_ns: Some(100 * MS), ..ConnectionPlan::default() };
-    // The connection took 1 s, which is not the answer's.
+    // The connection took 1 s, which does not count for the answer's timeout.
     let target = |late_ns| Slow { connects_after_ns: Some(S), late_ns };
     let (found, elapsed_ns) = errors(limited.clone(), target(5 * S));
     assert_eq!(found, [(ErrorClass::Timeout, 10)]);
-    // Ten times: a connection, two answers, and the time for the third.
+    // Ten rounds of a connection, two answers, and the timeout of the third.
     assert!((11 * S..11 * S + 200 * MS).contains(&elapsed_ns), "{elapsed_ns} ns");
     assert_eq!(errors(limited, target(99 * MS)).0, []);
     assert_eq!(errors(ConnectionPlan::default(), target(5 * S)).0, []);

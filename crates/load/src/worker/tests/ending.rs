@@ -1,4 +1,4 @@
-//! The loop on virtual time: what becomes of requests that have no answer when the trial ends.
+//! The loop on virtual time: requests that are unanswered when the trial ends.
 
 use record::{ErrorClass, HttpPlan, HttpTrial};
 
@@ -21,7 +21,7 @@ impl<F: Fn(u64) -> bool> Target for Silent<F> {
     }
 }
 
-/// Four users for five seconds, whose last answers are awaited for so long.
+/// Four users for five seconds, with this wait for the last answers.
 fn plan(drain_ns: u64) -> HttpPlan {
     HttpPlan { duration_ns: Some(5 * S), drain_ns, ..testing::closed(4) }
 }
@@ -34,7 +34,7 @@ fn measure(plan: &HttpPlan, target: impl Target) -> (HttpTrial, f64) {
     (trial(plan.clone(), result), elapsed_s)
 }
 
-/// Completed, in flight, and of these hung.
+/// Numbers of completed, in-flight and hung requests.
 fn counts(trial: &HttpTrial) -> (u64, u64, u64) {
     assert_eq!(trial.counts.sent, trial.counts.completed + trial.counts.in_flight + trial.counts.failed);
     (trial.counts.completed, trial.counts.in_flight, trial.counts.hung)
@@ -57,12 +57,12 @@ fn users_of_a_target_that_falls_silent_hang_to_the_end_of_the_duration() {
 
 #[test]
 fn requests_that_the_end_cuts_off_do_not_hang() {
-    // Begun at 3 s, and cut off at 5.5 s: answers take longer.
+    // Begun at 3 s and cut off at 5.5 s, because answers take 3 s.
     let (trial, elapsed_s) = measure(&plan(S / 2), Steady { after_ns: 3 * S });
     assert_eq!(counts(&trial), (4, 4, 0));
     about(elapsed_s, 5.5);
     about(trial.measured_s, 3.0);
-    // Begun at 4.8 s, and cut off at 5.5 s: less than a second. At 4.4 s it is more.
+    // Begun at 4.8 s and cut off at 5.5 s: less than a second. Begun at 4.4 s: more than a second.
     for (silent_from, hung, measured_s) in [(4 * 480, 0, 4.8), (4 * 440, 4, 5.0)] {
         let (trial, _) = measure(&plan(S / 2), Silent(move |n| n >= silent_from));
         assert_eq!(counts(&trial), (silent_from, 4, hung));
@@ -89,7 +89,7 @@ fn failures_count_up_to_the_end_of_the_duration_and_users_without_an_answer_not_
     assert_eq!(counts(&trial), (400, 0, 0));
     assert_eq!((trial.counts.failed, trial.errors.of(ErrorClass::Timeout)), (16, 16));
     about(trial.measured_s, 5.0);
-    // Three users are answered once, and one never.
+    // Three users get one answer, and one user gets none.
     let (trial, _) = measure(&plan, Silent(|n| n != 0 && n != 1 && n != 2));
     assert_eq!(counts(&trial).0, 3);
     about(trial.measured_s, 5.0);

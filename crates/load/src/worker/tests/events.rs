@@ -1,4 +1,4 @@
-//! The loop with numbered events, on virtual time: what a receiver stored against what the ledger says.
+//! The loop with numbered events, on virtual time: compares the events that a receiver stored with the ledger.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ const TAKEN: &str =
 const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
 const WRONG: &str = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
 
-/// What a receiver does with a request.
+/// The reaction of a receiver to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behaviour {
     Store,

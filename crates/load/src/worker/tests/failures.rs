@@ -1,4 +1,4 @@
-//! The loop on virtual time against targets that fail or stall, each in its own way.
+//! The loop on virtual time against targets that fail or stall.
 
 use record::{Decision, ErrorClass, HttpPlan, LoadModel, VoidRule};
 use rustix::io::Errno;
@@ -119,7 +119,7 @@ fn every_failure_is_counted_once_in_its_own_class() {
 
 #[test]
 fn a_target_that_refuses_everything_decides_the_trial_even_if_the_generator_is_late() {
-    // The loop can send 1,000/s, and the plan has 1,500/s.
+    // The loop can send 1,000/s, but the plan requires 1,500/s.
     let plan = testing::open(1_500.0, 2, 3_500);
     let (result, rules) = run_costly(plan.clone(), Always(vec![Action::Reset]), u64::MAX, MS);
     assert_eq!((result.http.counts.completed, rules), (0, vec![]));
@@ -202,7 +202,7 @@ impl Target for ClosesAll {
 
 #[test]
 fn an_unused_connection_that_the_target_closes_counts_once_and_is_reopened_on_demand() {
-    // Ten arrivals on forty connections, of which each lives for 100 ms.
+    // Ten arrivals a second on forty connections, each of which lives for 100 ms.
     let plan = HttpPlan { timeout_ns: S, ..testing::open(10.0, 1, 40) };
     let (result, rules) = run(plan.clone(), ClosesAll { after_ns: 100 * MS });
     assert_eq!((result.http.counts.completed, result.http.counts.failed, &rules[..]), (10, 0, &[][..]));
@@ -214,7 +214,7 @@ fn an_unused_connection_that_the_target_closes_counts_once_and_is_reopened_on_de
     assert_eq!(result.http.connection_errors.total(), 0);
 }
 
-/// Gives each connection some answers and then closes it, however many requests are behind; the last answer announces it or not.
+/// Closes each connection after some answers, however many requests are queued behind them; the last answer may announce the close.
 struct Last {
     answers: u64,
     announced: bool,
@@ -257,7 +257,7 @@ fn requests_behind_the_last_answer_of_a_connection_are_sent_again() {
             assert_eq!(result.http.retried_errors.of(ErrorClass::ClosedEarly), counts.retried);
         }
     }
-    // A request that may have had its effect is not repeated.
+    // A request that may have taken effect must not be repeated.
     let mut plan = HttpPlan { pipeline: 8, ..with_loops(1, 200) };
     plan.request.method = "POST".to_owned();
     let (result, rules) = run(plan, Last { answers: 10, announced: true, given: 0 });
@@ -305,7 +305,7 @@ fn requests_behind_an_answer_that_ends_the_connection_fail_by_its_class() {
 fn users_whose_connections_are_refused_wait_longer_and_longer() {
     let plan = HttpPlan { duration_ns: Some(10 * S), ..testing::closed(10) };
     let (result, rules) = run(plan, Unreachable(|| Attempt::FailsAfter(1_000, Errno::CONNREFUSED)));
-    // 1, 2, 4, … 64 ms, and then every tenth of a second.
+    // Pauses of 1, 2, 4, … 64 ms, and then of a tenth of a second each.
     let each = 7 + (10 * S - 127 * MS).div_ceil(100 * MS) + 1;
     let failed = result.http.errors.of(ErrorClass::ConnectRefused);
     assert!(failed.abs_diff(10 * each) <= 20, "{failed}");
@@ -355,7 +355,7 @@ fn what_closes_kept_connections_is_told_apart() {
     assert_eq!((result.http.counts.reconnects, result.http.counts.closed_idle), (19, 0));
 }
 
-/// Answers after a time that grows, and after a second one request in a thousand fails.
+/// Answers ever more slowly and, after a second, fails one request in a thousand.
 struct Overloaded {
     failing: bool,
     asked: u64,

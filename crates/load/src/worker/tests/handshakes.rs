@@ -26,21 +26,21 @@ use crate::{
 
 const AGREED: Agreed = Agreed { version: "TLS 1.3", cipher: "a cipher", is_resumed: false };
 
-/// A simulated wire whose connections need a handshake, and perhaps a tunnel before it: the other side's part of each arrives a
-/// constant time after it began.
+/// A simulated wire whose connections need a handshake, and optionally a tunnel before it. The peer's part of each arrives a
+/// constant time after the start.
 struct SecureWire {
     inner: SimulatedWire<Steady>,
     takes_ns: u64,
     /// How long a tunnel takes, if there is one.
     tunnel_ns: Option<u64>,
-    /// Of each slot: the generation to report, and when the target's part of its handshake arrives.
+    /// For each slot: the generation to report, and when the peer's part of its handshake arrives.
     handshakes: Vec<(u32, Option<u64>)>,
-    /// Parts to report, each with its time.
+    /// Pending parts of handshakes, each with its time.
     coming: Vec<(u64, SlotId)>,
 }
 
 impl SecureWire {
-    /// Begins to wait for the other side's part, or for how long it has lain unread once it has arrived.
+    /// Starts the wait for the peer's part; once the part has arrived, returns how long it has been unread.
     fn awaited(&mut self, slot: SlotId, takes_ns: u64) -> Option<u64> {
         let now_ns = self.now_ns();
         let arrives_ns = &mut self.handshakes[slot as usize].1;
@@ -185,7 +185,7 @@ fn a_handshake_has_a_time_of_its_own() {
     assert_eq!((http.counts.completed, http.counts.handshakes, http.handshake_time.count()), (10, 10, 10));
     let is_about = |ns: u64, truth_ns: u64| ns.abs_diff(truth_ns) <= truth_ns / 500;
     assert!(is_about(http.handshake_time.min_ns(), 3 * MS) && is_about(http.handshake_time.max_ns(), 3 * MS));
-    // The response time has it, the service time and the connect time do not.
+    // The response time includes the handshake; the service time and the connect time do not.
     assert!(is_about(http.response_time.observed.max_ns(), 4 * MS + 10_000));
     assert!(is_about(http.service_time.observed.max_ns(), MS));
     assert!(http.connect_time.max_ns() < MS);
@@ -195,7 +195,7 @@ fn a_handshake_has_a_time_of_its_own() {
 
 #[test]
 fn an_absence_in_a_handshake_is_the_generators_own() {
-    // The clock begins at 1 s, the trial at 1,001 ms: the loop stops within the first handshake, for 50 ms.
+    // The clock starts at 1 s, the trial at 1,001 ms: the loop stops for 50 ms within the first handshake.
     let result = run(3 * MS, &[(S + 2 * MS, 50 * MS)]);
     let http = result.http;
     assert_eq!((http.counts.completed, http.handshake_time.count()), (10, 10));
@@ -211,12 +211,12 @@ fn a_handshake_without_an_end_times_out_in_its_own_class() {
     assert_eq!(http.errors.iter().collect::<Vec<_>>(), [(ErrorClass::TlsTimeout, 10)]);
     assert_eq!((http.counts.connections_opened, http.counts.handshakes), (10, 0));
     assert_eq!(http.response_time.censored.count(), 10);
-    // Five times 100 ms, and not five times the second that a request may take.
+    // Five times 100 ms, not five times the request timeout of one second.
     let connection = ConnectionPlan { handshake_timeout_ns: Some(100 * MS), ..ConnectionPlan::default() };
     let result = run_plan(plan(connection.clone()), 60 * S, None, &[]);
     assert_eq!(result.http.errors.iter().collect::<Vec<_>>(), [(ErrorClass::TlsTimeout, 10)]);
     assert!(result.elapsed_ns < S, "{} ns", result.elapsed_ns);
-    // A tunnel before the handshake has only the time of the request.
+    // A tunnel before the handshake is bounded only by the request timeout.
     assert!(run_plan(plan(connection), 99 * MS, Some(500 * MS), &[]).http.errors.is_empty());
 }
 
@@ -228,7 +228,7 @@ fn a_tunnel_is_no_part_of_the_handshake() {
     let is_about = |ns: u64, truth_ns: u64| ns.abs_diff(truth_ns) <= truth_ns / 500;
     assert!(is_about(http.handshake_time.max_ns(), 3 * MS) && http.connect_time.max_ns() < MS);
     assert!(is_about(http.response_time.observed.max_ns(), 9 * MS + 10_000));
-    // The loop stops within the first tunnel: the tunnel's part lay unread.
+    // The loop stops within the first tunnel, so the proxy's answer is unread for a while.
     let http = tunnelled(&[(S + 3 * MS, 50 * MS)]);
     assert_eq!((http.counts.completed, http.handshake_time.count()), (10, 10));
     assert!(http.handshake_time.max_ns() < 4 * MS, "{} ns", http.handshake_time.max_ns());
@@ -254,7 +254,7 @@ fn a_tunnel_that_does_not_open_times_out_in_its_own_class() {
 
 #[test]
 fn what_is_opened_too_late_carries_no_request() {
-    // The handshake ends when the request has had its whole time, and the loop sees both at once.
+    // The handshake ends when the request times out, and the loop notices both at once.
     for (takes_ns, tunnel_ns, class) in
         [(S - 10_000, None, ErrorClass::TlsTimeout), (MS, Some(S - 10_000), ErrorClass::ProxyTimeout)]
     {

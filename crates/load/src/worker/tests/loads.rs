@@ -1,4 +1,4 @@
-//! The loop on virtual time: the results of each load model, and its record.
+//! The loop on virtual time: the results of each load model, and their record.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -28,7 +28,7 @@ pub(super) fn trial(plan: HttpPlan, result: WorkerResult) -> HttpTrial {
     conclude(plan, result, context).http().unwrap().clone()
 }
 
-/// Runs a plan against a target of steady answers.
+/// Runs a plan against a target with constant answer times.
 fn measure(plan: HttpPlan, after_ns: u64) -> HttpTrial {
     let (result, _) = run(plan.clone(), Steady { after_ns });
     trial(plan, result)
@@ -56,7 +56,7 @@ fn run_workers(plan: &HttpPlan, workers: u64, after_ns: u64) -> (WorkerResult, V
     (whole, rules)
 }
 
-/// Answers after a fixed time, and counts the most requests in flight at a time.
+/// Answers after a fixed time, and records the largest number of requests in flight.
 #[derive(Clone)]
 struct Counting {
     after_ns: u64,
@@ -81,7 +81,7 @@ impl Target for Counting {
     }
 }
 
-/// Answers after 0.5 to 1.5 ms, evenly spread.
+/// Answers after 0.5 to 1.5 ms, uniformly distributed.
 struct Uneven;
 
 impl Target for Uneven {
@@ -113,7 +113,7 @@ fn batching_costs_at_most_a_64th_of_the_throughput_and_changes_no_time() {
 
 #[test]
 fn the_rate_of_users_that_think_is_exact_even_with_few_answers() {
-    // A cycle of 1 ms and 4 s, in 3 s: one answer each; in 20 s: five.
+    // With a cycle of 1 ms and 4 s, a user gets one answer in 3 s and five in 20 s.
     for (duration_s, answers) in [(3, 1), (20, 5)] {
         for ramp_up_ns in [0, S] {
             let think = Distribution::Fixed { ns: 4 * S };
@@ -137,7 +137,7 @@ fn the_rate_with_random_pauses_follows_from_their_mean() {
 
 #[test]
 fn failures_between_answers_count_for_the_time() {
-    /// Answers every other request, and the others never.
+    /// Answers every second request only.
     struct EveryOther;
     impl Target for EveryOther {
         fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
@@ -183,14 +183,14 @@ fn a_number_of_requests_that_is_not_reached_does_not_end_the_trial() {
 
 #[test]
 fn requests_of_users_that_never_start_count_as_never_sent() {
-    // The seventh would start at 1.2 s.
+    // The seventh user would start at 1.2 s.
     let mut plan = HttpPlan { duration_ns: Some(S), ..with_loops(10, 5) };
     if let LoadModel::Closed { ramp_up_ns, .. } = &mut plan.load {
         *ramp_up_ns = 2 * S;
     }
     let (result, rules) = run(plan.clone(), Steady { after_ns: MS });
     let counts = &result.http.counts;
-    // The sixth starts when the time is over.
+    // The sixth user starts when the time is over.
     assert_eq!((counts.never_sent, counts.never_sent_busy, counts.completed), (20, 0, 26));
     assert_eq!(counts.scheduled, 46);
     assert_eq!(rules, [VoidRule::RateNotReached]);
@@ -252,7 +252,7 @@ fn nothing_waits_behind_a_slow_answer_while_a_connection_is_free() {
     let plan = HttpPlan { pipeline: 4, ..testing::open(500.0, 4, 20) };
     let (result, rules) = run(plan, Sometimes(Rc::clone(&taken)));
     assert_eq!((rules, *taken.borrow()), (vec![], 2_000));
-    // Only the 20 slow ones of the 2,000.
+    // Only the 20 slow answers of the 2,000.
     let slow = result.http.response_time.observed.count()
         - result.http.response_time.observed.count_up_to_ns(10 * MS);
     assert_eq!(slow, 20);
@@ -267,8 +267,8 @@ fn a_connection_that_was_not_full_counts_as_free_before_its_answer() {
             vec![((now_ns / (100 * MS) + 1) * 100 * MS, Action::Send(OK.to_vec()))]
         }
     }
-    // The loop takes 60 ms for thirty answers, three on each connection. Of the requests due meanwhile, ten are sent at
-    // least 29 ms late, each on a connection of its own that was not full before its answers were read.
+    // The loop takes 60 ms for thirty answers, three on each connection. Of the requests due in that time, ten are sent at
+    // least 29 ms late: one on each connection, which was not full before its answers were read.
     let fault = Some(Fault::Burn { ns: 2 * MS });
     let (result, _) = run(HttpPlan { pipeline: 4, fault, ..testing::open(300.0, 2, 10) }, InStep);
     assert_eq!(result.http.counts.completed, 600);

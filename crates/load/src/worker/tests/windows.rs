@@ -1,4 +1,4 @@
-//! Sound windows on virtual time: figures of a disturbed load against those of the same load without stops.
+//! Sound windows on virtual time: compares a disturbed load with the same load without stops.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -14,11 +14,11 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 const LASTS_S: u64 = 40;
 
-/// One server that takes drawn times, and pauses for a part of each second.
+/// One server with random answer times that pauses for a part of each second.
 #[derive(Clone)]
 struct Server {
     times: Distribution,
-    /// One answer in fifty takes so much longer: one in a hundred would let p99 fall on either side.
+    /// Additional time of one answer in fifty. With one in a hundred, p99 could fall on either side.
     slow_ns: u64,
     pause_ns: u64,
     free_ns: u64,
@@ -56,7 +56,7 @@ fn users(n: u64) -> HttpPlan {
     HttpPlan { duration_ns: Some(LASTS_S * S), ..testing::closed(n) }
 }
 
-/// Stops of `by_ns`, at drawn distances around `every_ns`.
+/// Stops of `by_ns`, at random intervals around `every_ns`.
 fn stops(every_ns: u64, by_ns: u64) -> Vec<(u64, u64)> {
     let (distances, mut rng) = (Distribution::Exponential { mean_ns: every_ns }, Pcg64Mcg::seed_from_u64(7));
     let mut at_ns = S;
@@ -71,7 +71,7 @@ fn run(plan: &HttpPlan, target: &(impl Target + Clone), stops: &[(u64, u64)]) ->
     run_stopped(plan.clone(), target.clone(), stops, false).0.http
 }
 
-/// The share of the time that was sound, after checking its percentiles against those without stops.
+/// The sound share of the time, after a check of its percentiles against those without stops.
 fn sound_share(plan: &HttpPlan, target: &(impl Target + Clone), stops: &[(u64, u64)]) -> f64 {
     let truth = run(plan, target, &[]);
     assert_eq!(truth.sound, None, "all of it is sound");
@@ -106,11 +106,11 @@ fn sound_windows_have_the_percentiles_of_the_load_without_stops() {
 
 #[test]
 fn what_a_target_does_by_itself_is_not_cut_out() {
-    // It pauses for 60 ms of each second: longer than the first windows are, and with a queue after it.
+    // The pause of 60 ms in each second is longer than the first windows, and a queue follows it.
     let pauses = Server::new(200_000, 0, 60 * MS);
     let share = sound_share(&open(1_000.0, 400), &pauses, &stops(S, 10 * MS));
     assert!(share > 0.3, "{share}");
-    // Answers that take as long as a sixteenth of the trial leave no window.
+    // Answers that take a sixteenth of the trial leave no window.
     let hangs = Server::new(200_000, 3 * S, 0);
     assert_eq!(run(&open(1_000.0, 400), &hangs, &stops(S, 10 * MS)).sound, None);
 }

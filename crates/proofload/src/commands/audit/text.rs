@@ -1,4 +1,4 @@
-//! An audit as text: the answer, then the events by how they were acknowledged, then the findings.
+//! An audit as text: the answer, the events by acknowledgement, and the findings.
 
 use std::fmt::{self, Write};
 

@@ -17,7 +17,7 @@ use crate::{
     output::standard,
 };
 
-/// How often the connections of a server are counted while the command waits for their end.
+/// How often the command counts the connections of a server while it waits for their end.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Add a server to a VIP of the running balancer.
@@ -112,7 +112,7 @@ fn change(server: &ServerArgs, change: Change) -> Result<Exit, Refusal> {
     client::tell(&client::find(&server.which)?, &Request::Server { server: name, change })
 }
 
-/// Waits until a sweep that began after this call has counted no connection of a server.
+/// Waits until a sweep that began after this call has found no connection of a server.
 fn wait_until_empty(server: &ServerArgs, wait: Duration) -> Result<Exit, Refusal> {
     let (name, instance, stop) =
         (server_name(server)?, client::find(&server.which)?, crate::stop::on_signal()?);
@@ -139,7 +139,7 @@ fn wait_until_empty(server: &ServerArgs, wait: Duration) -> Result<Exit, Refusal
     }
 }
 
-/// Numbers of a server's established and closing connections; `None` if no sweep has counted them within this time.
+/// Numbers of a server's established and closing connections; `None` if no sweep within this time has counted them.
 fn connections(statistics: &Statistics, name: &ServerName, within: Duration) -> Option<(u64, u64)> {
     statistics.sweep.age_s.filter(|age_s| *age_s < within.as_secs_f64())?;
     let vips = statistics

@@ -16,9 +16,9 @@ use crate::{
     output::standard,
 };
 
-/// How long a balancer may take to end.
+/// Maximum time that a balancer may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the command checks meanwhile whether the balancer has ended.
+/// How often the command checks whether the balancer has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Read the file of the running balancer again.
@@ -49,10 +49,10 @@ pub(super) fn reload(arguments: &ReloadArgs) -> Result<Exit, Refusal> {
 pub(super) fn stop(arguments: &StopArgs) -> Result<Exit, Refusal> {
     let instance = find(&arguments.which)?;
     let process = statistics(&instance)?.process;
-    // The balancer answers once everything is undone, or names what is not.
+    // The balancer answers once it has undone everything; the answer names any remainder.
     let exit = tell(&instance, &Request::Stop { keep: arguments.keep })?;
     let deadline = Instant::now() + END_TIMEOUT;
-    // A service manager may have started another balancer, which has another process id.
+    // A service manager may have started another balancer, which has another process ID.
     while statistics(&instance).is_ok_and(|now| now.process == process) {
         if Instant::now() > deadline {
             return Err(Refusal::one(format_args!("the balancer, process {process}, has not ended yet")));
@@ -62,7 +62,7 @@ pub(super) fn stop(arguments: &StopArgs) -> Result<Exit, Refusal> {
     Ok(exit)
 }
 
-/// The balancer of a name, or the only one of this network namespace.
+/// The balancer with the given name, or the only one of this network namespace.
 pub(super) fn find(which: &WhichArgs) -> Result<Instance, Refusal> {
     let journals = Folder::of_this_user().map_err(Refusal::one)?;
     if let Some(name) = &which.name {
@@ -88,7 +88,7 @@ pub(super) fn find(which: &WhichArgs) -> Result<Instance, Refusal> {
 
 const OTHER_ANSWER: &str = "the balancer has answered something else; is it of this version?";
 
-/// Asks for a change, and says what was done.
+/// Requests a change and prints what the balancer did.
 pub(super) fn tell(instance: &Instance, request: &Request) -> Result<Exit, Refusal> {
     match ask(instance, request).map_err(Refusal::one)? {
         Answer::Done { what } => standard::print_wrapped(&format!("{what}\n")).map(|()| Exit::GoalsMet),

@@ -1,4 +1,4 @@
-//! `proofload balance explain`: what is missing on this host.
+//! `proofload balance explain`: lists what is missing on this host.
 
 use std::{net::IpAddr, path::PathBuf};
 

@@ -38,7 +38,7 @@ pub(super) struct RunArgs {
 
 /// Runs until a signal or `proofload balance stop`.
 pub(super) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
-    // Clap refuses a command line without it.
+    // Clap refuses a command line without --config.
     let path = arguments.config.as_ref().ok_or_else(|| Refusal::one("--config is missing"))?;
     let (config, text) = super::read(path)?;
     let journals = Folder::of_this_user().map_err(Refusal::one)?;
@@ -50,13 +50,13 @@ pub(super) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
         standard::print_wrapped(&format!("the file is valid: {vips} VIP(s) on {device}\n"))?;
         return Ok(Exit::GoalsMet);
     }
-    // This precedes the mount namespace of this process, because the file system must remain after the process ends.
+    // Must precede this process's own mount namespace, because the file system must remain after the process ends.
     let short_lived = instance.ensure_bpf_file_system().map_err(Refusal::one)?;
     lab::ensure_own_proc().map_err(Refusal::one)?;
     let format = if arguments.json_log { LogFormat::Json } else { LogFormat::Text };
     logs::start(format, LevelFilter::INFO);
     short_lived.into_iter().for_each(|why| warn!("{why}"));
-    // Signals are caught before anything is changed, so that none ends the process in between.
+    // Catches signals before any change, so that none ends the process in between.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2]);
     let signals = signals.map_err(|error| Refusal::one(format_args!("cannot handle signals: {error}")))?;
     let options = Options { instance, config, file: path.clone(), text };

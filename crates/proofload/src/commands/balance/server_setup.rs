@@ -36,7 +36,7 @@ pub(crate) struct ServerSetupArgs {
 pub(crate) fn run(arguments: &ServerSetupArgs) -> Result<Exit, Refusal> {
     let folder = Folder::of_this_user().map_err(Refusal::one)?;
     lab::ensure_own_proc().map_err(Refusal::one)?;
-    // Signals are caught before anything is changed, so that none ends the process in between.
+    // Catches signals before any change, so that none ends the process in between.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
     let mut signals =
         signals.map_err(|error| Refusal::one(format_args!("cannot handle signals: {error}")))?;

@@ -3,7 +3,7 @@
 use copy::{Bottleneck, Progress, Report, Verified};
 use record::units::{show_bytes, show_count};
 
-/// Most files of an interrupted copy that are named.
+/// Maximum number of files of an interrupted copy that are named.
 const MAX_SHOWN: usize = 20;
 
 /// The progress of a copy in one line.
@@ -33,7 +33,7 @@ fn rate_in_words(bytes_per_s: f64) -> String {
     format!("{:.1} Mbit/s", bytes_per_s * 8.0 / 1e6)
 }
 
-/// A name with its line breaks escaped, so that it takes one line.
+/// A name with its line breaks escaped, so that it fits on one line.
 fn one_line(name: &str) -> String {
     name.replace('\n', "\\n")
 }
@@ -45,7 +45,7 @@ pub(super) fn problems(report: &Report) -> Vec<String> {
         .iter()
         .filter_map(|file| Some(format!("{}: {}", one_line(&file.source), file.error.as_ref()?)));
     let mut lines: Vec<_> = failed.collect();
-    // A list of all files that an interrupt has left uncopied would be too long to read.
+    // A list of all files that an interrupted copy has left would be too long to read.
     let more = lines.len().saturating_sub(MAX_SHOWN);
     if report.is_interrupted && more > 0 {
         lines.truncate(MAX_SHOWN);
@@ -128,7 +128,7 @@ pub(super) fn held_back(held: &Bottleneck) -> String {
     format!("Held back by {}: {}\n{}", held.cause.words(), held.evidence, advice.collect::<String>())
 }
 
-/// The mean rate after the ramp-up: the first fifth of the seconds and the last second are left out.
+/// The mean rate after the ramp-up, without the first fifth of the seconds and the last second.
 fn steady(rates: &[f64]) -> Option<f64> {
     let rates = rates.get(rates.len() / 5..rates.len().saturating_sub(1)).filter(|rates| rates.len() >= 5)?;
     Some(rates.iter().sum::<f64>() / rates.len() as f64)

@@ -1,4 +1,4 @@
-//! `proofload host check`: the present settings, those that a profile wants, and the faults of a file of settings.
+//! `proofload host check`: the current settings, those that a profile wants, and the faults in a file of settings.
 
 use std::{
     collections::BTreeMap,
@@ -56,7 +56,7 @@ struct Report {
     /// The settings of the files.
     lines: Vec<Judged>,
     hardware: Vec<Finding>,
-    /// Whether all is as the profile wants and nothing is faulty.
+    /// Whether all settings are as the profile wants and none is faulty.
     ok: bool,
 }
 
@@ -71,9 +71,9 @@ struct Judged {
     value: String,
     unit: &'static str,
     faults: Vec<Fault>,
-    /// What the setting does, if it is known.
+    /// What the setting does, if known.
     remark: Option<&'static str>,
-    /// What justifies the setting, if the kernel counts it.
+    /// The kernel's counts that justify the setting, if there are any.
     justification: Option<Justification>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<Exit> {
     }
     m.into_result(()).map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
-    // Reading requires less certainty than writing that /sys is this host's own.
+    // Reading needs less certainty than writing that /sys belongs to this host.
     let sys_is_own = || tune::sys_looks_own() || undo::sys_is_own();
     let report = Judge { machine: Machine { sys_is_own, ..Machine::own() } }.report(asked, &files);
     write_result(json, &report, false, || text(&report, asked))?;
@@ -107,7 +107,7 @@ impl Judge {
         let wanted = asked.map_or_else(Vec::new, |asked| asked.profile.wanted(asked.path, &self.machine));
         let present = |known: &Known| {
             let mut judged = self.judge(known.name, (self.machine.read)(known.name)?, &self.machine.read);
-            // The kernel's own defaults mislead no reader.
+            // The kernel's own defaults mislead nobody.
             judged.faults.retain(|fault| matches!(fault.kind, FaultKind::Harmful | FaultKind::WrongUnit));
             Some(judged)
         };

@@ -1,4 +1,4 @@
-//! `proofload host restore`: puts back what `host tune` has changed.
+//! `proofload host restore`: restores the settings that `host tune` has changed.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub(super) struct RestoreArgs {
 #[derive(Serialize)]
 struct Report {
     restored: Vec<Value>,
-    /// Settings that others have set since.
+    /// Settings that other programs have changed since.
     left: Vec<String>,
     /// Number of settings that were tuned in other network namespaces.
     elsewhere: usize,

@@ -1,4 +1,4 @@
-//! `proofload host tune`: changes settings of the kernel, and leaves them so.
+//! `proofload host tune`: changes kernel settings permanently.
 
 use std::path::PathBuf;
 
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &TuneArgs) -> Result<Exit> {
     m.into_result(()).map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let folder = tunings()?;
-    // The changes are chosen under the lock, so that no other tuning comes in between.
+    // The lock is held while changes are chosen, so that no other tuning happens in between.
     let _lock = folder.lock().map_err(Refusal::one)?;
     let machine = Machine::own();
     let mut wanted = asked.map_or_else(Vec::new, |asked| asked.profile.wanted(asked.path, &machine));

@@ -1,4 +1,4 @@
-//! `proofload host watch`: the kernel's counts, one line each second.
+//! `proofload host watch`: kernel counters, one line per second.
 
 use std::{
     sync::atomic::Ordering,
@@ -24,7 +24,7 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How often the stop flag is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Most sockets that are listed for each state, so that a reading stays short.
+/// Maximum number of sockets listed for each state, so that a reading stays short.
 const MAX_SOCKETS: usize = 10_000;
 /// Lines between two headings.
 const LINES_PER_HEADING: usize = 20;
@@ -48,35 +48,36 @@ struct Second {
     /// Time since the start, in seconds.
     time_s: f64,
     established: u64,
-    /// Half open; 10,000 at most, like the next two. None if the kernel does not list sockets.
+    /// Half-open connections; 10,000 at most, like the next two. None if the kernel does not list sockets.
     syn_received: Option<u64>,
     fin_wait: Option<u64>,
     close_wait: Option<u64>,
     time_wait: u64,
     orphaned: u64,
     opened_per_s: f64,
-    /// Connections that found a full accept queue.
+    /// Connections that were refused because an accept queue was full.
     accept_queue_overflows: u64,
-    /// SYNs that were dropped, for this or another reason.
+    /// SYNs dropped for this or another reason.
     listen_drops: u64,
-    /// Packets that found the queue of a processor full.
+    /// Packets dropped because the queue of a processor was full.
     packet_queue_drops: u64,
-    /// Drops of interfaces.
+    /// Packets dropped by interfaces.
     interface_drops: u64,
     retransmitted_segments: u64,
     open_files: u64,
-    /// Processors at work, as a number of them; the next two are parts of it.
+    /// Number of busy processors; the next two are parts of it.
     cores_busy: f64,
     cores_softirq: f64,
-    /// Processors that the hypervisor took away.
+    /// Number of processors' time that the hypervisor used for others.
     cores_stolen: f64,
-    /// Share of time in which some process waited for a processor; none if the kernel does not tell, like the next two.
+    /// Share of time in which some process waited for a processor; none if the kernel does not report it, like the next
+    /// two.
     pressure_cpu_ratio: Option<f64>,
     pressure_memory_ratio: Option<f64>,
     pressure_io_ratio: Option<f64>,
 }
 
-/// Prints lines until it is stopped or its time is over.
+/// Prints lines until it is stopped or its duration is over.
 pub(super) fn run(arguments: &WatchArgs) -> Result<Exit> {
     let mut m = Mistakes::default();
     let duration = m.optional("--duration", arguments.duration.as_deref(), parse_time);
@@ -97,7 +98,7 @@ pub(super) fn run(arguments: &WatchArgs) -> Result<Exit> {
         }
         let (now, at) = (read(), Instant::now());
         let change = since(now.clone(), &before);
-        // Without tcp_diag, the other figures are still shown.
+        // Without tcp_diag, the other figures are still valid.
         let passing = tcp::passing(MAX_SOCKETS).ok();
         let second = Second::of(&change, passing, (at - before_at).as_secs_f64(), (at - begin).as_secs_f64());
         if arguments.json_lines {

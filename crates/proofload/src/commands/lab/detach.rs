@@ -42,7 +42,7 @@ pub(super) fn up_in_background(arguments: &UpArgs) -> Result<Exit> {
     while forward_output(&mut child, &mut output)? {
         if stop.load(Ordering::Relaxed) && !stop_sent {
             stop_sent = true;
-            // The process is not reaped yet, so its id cannot belong to another.
+            // The process is not reaped yet, so no other process can have its ID.
             let _ = Pid::from_raw(child.id() as i32).map(|pid| kill_process(pid, Signal::TERM));
         }
     }
@@ -56,15 +56,15 @@ pub(super) fn up_in_background(arguments: &UpArgs) -> Result<Exit> {
     exit_status(status)
 }
 
-/// Called in the background process once its user namespace is entered. Starts a session, so that signals of the
-/// terminal do not reach it, and requests a SIGTERM for the end of the parent process.
+/// Called in the background process once it has entered its user namespace. Starts a session, so that signals of the
+/// terminal do not reach it, and requests a SIGTERM at the end of the parent process.
 pub(super) fn leave_session() -> io::Result<()> {
     setsid()?;
     Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
-/// Called in the background process when the lab is ready, before that is announced. Cancels the SIGTERM for the end of
-/// the parent process and sends messages to a log in the lab's folder.
+/// Called in the background process when the lab is ready, before the announcement. Cancels the SIGTERM at the end of
+/// the parent process and redirects messages to a log in the lab's folder.
 pub(super) fn detach_from_parent(run_folder: &Path) -> io::Result<File> {
     let log = OpenOptions::new().append(true).create_new(true).mode(0o600).open(run_folder.join(LOG))?;
     dup2_stderr(&log)?;
@@ -72,14 +72,14 @@ pub(super) fn detach_from_parent(run_folder: &Path) -> io::Result<File> {
     Ok(log)
 }
 
-/// Called in the background process after it has announced that the lab is ready. Closes the pipe to the parent
-/// process, which reads it to its end and then returns.
+/// Called in the background process after the announcement that the lab is ready. Closes the pipe to the parent
+/// process, which then returns.
 pub(super) fn close_parent_pipe(log: &File) -> io::Result<()> {
     Ok(dup2_stdout(log)?)
 }
 
-/// Starts the background process. Its standard error is a file in memory: processes of the lab keep it open while they
-/// live, and a pipe would have no reader.
+/// Starts the background process. Its standard error is a file in memory, because processes of the lab keep it open
+/// while they live, and a pipe would have no reader.
 fn start(arguments: &UpArgs) -> io::Result<(Child, File)> {
     let messages: OwnedFd = memfd_create("stderr", MemfdFlags::CLOEXEC)?;
     let messages = File::from(messages);
@@ -120,9 +120,9 @@ fn forward_messages(messages: &mut File) -> io::Result<()> {
 
 fn exit_status(status: ExitStatus) -> Result<Exit> {
     match (status.code(), status.signal()) {
-        // Stopped; the status is 0 if the stop came just when the lab was ready.
+        // Stopped. The status is 0 if the stop came just as the lab became ready.
         (Some(0 | 130), _) => Ok(Exit::Interrupted),
-        // Its messages say why.
+        // The messages of the process name the reason.
         (Some(_), _) => Ok(Exit::WrongUse),
         (None, signal) => Err(Refusal::one(format_args!(
             "signal {} ended the lab's process before the lab was ready; `proofload clean` removes what it left",

@@ -46,7 +46,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit> {
     }
     let plan = read(&arguments.file)?;
     let mut options = Options::new().map_err(Refusal::one)?;
-    // Before any thread starts, and after the folder is determined: user ids differ inside the namespace.
+    // Before any thread starts, and after the folder is determined, because user IDs differ inside the namespace.
     options.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
     options.keep_logs = arguments.keep_logs.clone();
     load::raise_descriptors();

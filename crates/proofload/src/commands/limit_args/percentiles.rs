@@ -1,4 +1,4 @@
-//! The options `--p50` to `--p99.99`, one for each percentile that there is.
+//! The options `--p50` to `--p99.99`, one for each available percentile.
 
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 use record::{

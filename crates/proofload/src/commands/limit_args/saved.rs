@@ -1,4 +1,4 @@
-//! The study file that searches as a command line of `limit` does.
+//! The study file that is equivalent to a command line of `limit`.
 
 use record::OnNoise;
 use study::{Source, Study};
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl LimitArgs {
-    /// The study file that does the same as this study.
+    /// The study file that is equivalent to this study.
     pub(in super::super) fn saved(&self, study: &Study) -> Saved {
         let search = study.search.as_ref().expect("the study searches");
         let mut goals =
@@ -51,7 +51,7 @@ impl LimitArgs {
     }
 }
 
-/// A goal of `--goal`, which was read before.
+/// A goal of `--goal`, which was parsed before.
 fn other_goal(goal: &str) -> Vec<SavedKey> {
     let (name, bound) = goal.split_once("<=").or_else(|| goal.split_once('≤')).unwrap_or_default();
     let number = bound.trim().replace('_', "");

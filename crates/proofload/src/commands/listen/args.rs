@@ -1,4 +1,4 @@
-//! The command line of `proofload listen`: every setting, and the options that are no settings.
+//! The command line of `proofload listen`: every setting, and the options that are not settings.
 
 use std::path::PathBuf;
 

@@ -13,7 +13,7 @@ pub(crate) struct BodyRules {
     fluentd: Rules,
     /// Fluentd's answers, with the settings in an imported file.
     pub(crate) answers: Compat,
-    /// The member with an event's time, if that is set: `Some(None)` is no member.
+    /// The member with an event's time, if set: `Some(None)` means no member.
     pub time_key: Option<Option<String>>,
     /// The format of that member.
     pub time_format: Option<TimeFormat>,
@@ -38,7 +38,7 @@ impl BodyRules {
         }
     }
 
-    /// The mistake of an imported file whose settings need `--compat fluentd`, if there is one.
+    /// The mistake for an imported file whose settings need `--compat fluentd`; `None` if it has no such setting.
     pub(crate) fn settings_for_fluentd_only(&self) -> Option<&'static str> {
         (self.answers != Compat::fluentd()).then_some(
             "--compat none: cors_allow_origins, cors_allow_credentials, respond_with_empty_img and use_204_response in \
@@ -46,7 +46,7 @@ impl BodyRules {
         )
     }
 
-    /// The rules for a value of `--compat` and the most records of a body.
+    /// The rules for a value of `--compat` and a maximum number of records in a body.
     pub(crate) fn rules(&self, compat: &Compat, max_records: usize) -> Rules {
         let base = match compat {
             Compat::None => &self.own,
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((rules.mode, rules), (Mode::Strict, expected));
         let (rules, _) = read(Some(imported("time_key time\nkeep_time_key false", "")), &none);
         assert_eq!((rules.time_key.as_deref(), rules.keep_time_key), (Some("time"), false));
-        // And back again.
+        // Changing back restores Fluentd's rules and answers.
         let file = imported("time_key at", "use_204_response true");
         let (rules, compat) = (file.config.rules.clone(), file.config.compat.clone());
         assert_eq!(read(Some(file), &[none[0], ("compat", "fluentd")]), (rules, compat));

@@ -31,7 +31,7 @@ pub(crate) struct ConfigBuilder {
     pub has_tag: bool,
     /// The columns of [`Format::Csv`].
     pub csv_fields: Vec<String>,
-    /// The journal's folder; `None` is beside the files.
+    /// The journal's folder; `None` means beside the files.
     pub state: Option<PathBuf>,
     /// File with the certificates.
     pub certificates: Option<PathBuf>,
@@ -119,8 +119,8 @@ impl ConfigBuilder {
         Ok(())
     }
 
-    /// Parses and answers as Fluentd does, and keeps the imported settings; or as proofload does, and keeps only the imported settings
-    /// that are in the file itself.
+    /// Selects Fluentd's parsing and answers, with all imported settings; or proofload's own, with only the imported
+    /// settings that the file itself contains.
     pub(crate) fn use_fluentd_compat(&mut self, is_used: bool) {
         self.config.compat = if is_used { self.body_rules.answers.clone() } else { Compat::None };
     }
@@ -183,7 +183,7 @@ impl ConfigBuilder {
         if mistakes.is_empty() {
             return Ok(self);
         }
-        // Otherwise only the start would report mistakes in the files of TLS.
+        // Otherwise mistakes in the TLS files would appear only at the start.
         let tls = self.config.tls.iter().flat_map(Tls::mistakes);
         mistakes.extend(tls.map(|why| format!("--tls-cert, --tls-key: {why}")));
         Err(mistakes)

@@ -33,7 +33,7 @@ pub(super) fn read(name: &str, text: &str, builder: &mut ConfigBuilder) -> Resul
     reader.finish(())
 }
 
-/// A value as the texts that the command line would have. `None`, with a mistake in `reader`, if its type is wrong.
+/// A value as the texts of the command line. `None`, with a mistake in `reader`, if its type is wrong.
 fn texts(reader: &mut Reader<'_>, setting: &OptionSpec, value: &Value<'_>) -> Option<Vec<String>> {
     let one = |text: Option<&str>| Some(vec![text?.to_owned()]);
     match (setting.kind, value.get_ref()) {

@@ -1,4 +1,4 @@
-//! Files with the credentials of clients. Secrets are not given on the command line, which every user can read.
+//! Files with the credentials of clients. Secrets are not options, because every user can read a command line.
 
 use std::path::Path;
 
@@ -89,7 +89,7 @@ mod tests {
             ("secret:", basic, "may be empty"),
             ("a b\nok\nc d", bearer, ":3: a token has"),
             ("ann:a\n\nbob\n:b", basic, ":4: neither the name"),
-            // Line ends of old Macs would make one user with a long password.
+            // Line ends of classic Mac OS would turn the file into one user with a long password.
             ("ann:secret\rbob:pw\n", basic, ":1: it has a control character"),
             ("ann:sec\u{b}ret\n", basic, ":1: it has a control character"),
             ("\u{feff}\u{feff}ann:secret\n", basic, ":1: it has a control character or a byte order mark"),

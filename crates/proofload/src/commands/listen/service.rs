@@ -12,11 +12,11 @@ use tracing::warn;
 
 use crate::exit::{Refusal, Result};
 
-/// The sockets passed by systemd (LISTEN_FDS), in order. Removes the variables from the environment, so call it before a
-/// second thread starts.
+/// The sockets passed by systemd (LISTEN_FDS), in order. Removes the variables from the environment, so it must be
+/// called before a second thread starts.
 ///
 /// # Errors
-/// If one is no TCP socket.
+/// If one is not a TCP socket.
 pub(super) fn inherited_sockets() -> Result<Vec<OwnedFd>> {
     let mut list = ListenFd::from_env();
     let sockets = (0..list.len()).map(|index| match list.take_tcp_listener(index) {
@@ -41,7 +41,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// `status` is shown by `systemctl status` while the listener runs.
+    /// `systemctl status` shows `status` while the listener runs.
     pub(super) fn new(status: &str) -> Self {
         // Half the interval, as sd_watchdog_enabled(3) recommends.
         let watchdog = sd_notify::watchdog_enabled().map(|timeout| timeout / 2);
@@ -67,7 +67,7 @@ impl Service {
         self.notify(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
     }
 
-    /// Sends a sign of life if the watchdog is due for one. Call it at least every [`super::POLL_INTERVAL`].
+    /// Sends a sign of life if the watchdog is due for one. Must be called at least every [`super::POLL_INTERVAL`].
     pub(super) fn alive(&mut self) {
         if self.watchdog.is_some_and(|interval| {
             self.last_alive.elapsed() >= interval.saturating_sub(super::POLL_INTERVAL)

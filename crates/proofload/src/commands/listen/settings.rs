@@ -73,7 +73,7 @@ mod tests {
             if !setting.default.is_empty() {
                 let mut builder = ConfigBuilder::new(None).unwrap();
                 assert_eq!((setting.apply)(&mut builder, &[setting.default]), Ok(()), "{}", setting.key);
-                // This field records that addresses were given, even the default ones.
+                // This field records that addresses were given, even if they equal the default.
                 builder.has_explicit_addresses = false;
                 assert_eq!(format!("{builder:?}"), plain, "{} does not have its default", setting.key);
             }

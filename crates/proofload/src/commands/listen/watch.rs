@@ -1,4 +1,4 @@
-//! Finds the changes in the statistics that are logged: states of the storage, lost events, refusals.
+//! Detects changes in the statistics that are worth a log line: states of the storage, lost events, refusals.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ impl Watch {
         Self { logged: now.clone(), seen: now, logged_at: None }
     }
 
-    /// Takes the statistics of a time and returns the changes to log.
+    /// Compares with the statistics of this time and returns the changes to log.
     pub(super) fn update(&mut self, now: Statistics, at: Instant) -> Vec<Change> {
         let mut changes = Vec::new();
         if now.storage != self.seen.storage {

@@ -12,11 +12,12 @@ use super::{
 };
 use crate::output::peer_text::Layout;
 
-/// ab: users that each wait for their answers, over new connections unless `-k` is given.
+/// ab: users that each wait for their answers, over a new connection per request unless `-k` is
+/// given.
 #[derive(Debug)]
 pub(crate) struct Ab;
 
-/// The requests that `-t` implies.
+/// The number of requests that `-t` implies.
 const REQUESTS_OF_A_TIME_LIMIT: &str = "50000";
 
 const HTML: &str = "ab's table of HTML is not written; --html FILE writes a page";
@@ -108,14 +109,14 @@ impl Peer for Ab {
             true => translated.add_header("Connection", "Keep-Alive"),
             false => translated.put("no-keepalive", Value::Flag),
         }
-        // ab does not look at certificates, and resumes no session.
+        // ab does not verify certificates, and resumes no session.
         translated.put("insecure", Value::Flag);
         translated.put("no-resumption", Value::Flag);
         (url.to_owned(), translated, Layout::Ab)
     }
 }
 
-/// Refuses values that ab itself refuses, or reads differently.
+/// Refuses values that ab itself refuses or interprets differently.
 fn refuse_as_ab(url: &str, given: &Given, translated: &mut Translated) {
     let mut refuse = |why: String| translated.mistakes.push(why);
     unsendable(url).into_iter().for_each(&mut refuse);

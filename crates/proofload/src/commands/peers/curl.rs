@@ -1,4 +1,4 @@
-//! `--curl`: a command line of curl says what to send; the load comes from proofload's own options.
+//! `--curl`: a command line of curl defines the request; proofload's own options define the load.
 
 mod body;
 mod options;
@@ -25,7 +25,7 @@ pub(crate) struct CurlLine {
     shown_body: Option<String>,
 }
 
-/// Most redirects that curl follows, unless --max-redirs says another number.
+/// Maximum number of redirects that curl follows without --max-redirs.
 const CURL_REDIRECTS: &str = "50";
 /// The encodings that curl asks for with `--compressed`, as Debian builds it.
 const COMPRESSED: &str = "deflate, gzip, br, zstd";
@@ -69,7 +69,7 @@ impl CurlLine {
         let other = match urls.len() {
             0 => Some("the line has no URL".to_owned()),
             1 => None,
-            // Further words may be values of unknown options.
+            // Further words may be values of unknown options, so they are no mistake of their own.
             _ if !unknown.is_empty() => None,
             several => {
                 Some(format!("the line has {several} URLs, and a trial has one: leave out the others"))
@@ -127,7 +127,7 @@ impl CurlLine {
         if given.has("-I") && body.is_some() {
             translated.mistakes.push("-I: HEAD has no body: leave out -I or the data".to_owned());
         }
-        // A field of -H replaces curl's own, or removes it.
+        // A field of -H replaces or removes curl's own field.
         if given.has("--json") {
             add_header(&mut translated, "Accept", "application/json");
         }
@@ -162,7 +162,8 @@ impl CurlLine {
         &self.translated.notes
     }
 
-    /// The same as a line of `proofload http`, after proofload's own words of the command. None if no text can give the body.
+    /// The equivalent line of `proofload http`, after proofload's own words of the command. None if the body cannot be
+    /// written as text.
     pub(crate) fn same(&self, own: &[String]) -> Option<String> {
         let mut words = own.to_vec();
         if self.body.is_some() {
@@ -172,7 +173,7 @@ impl CurlLine {
         Some(same_line(&words))
     }
 
-    /// Mistakes where proofload's own options repeat what the line says; `options` are the names of those given, and
+    /// Mistakes for options of proofload that repeat parts of the line. `options` are the names of those given, and
     /// `headers` the given header fields.
     pub(crate) fn conflicts(&self, has_url: bool, options: &[String], headers: &[String]) -> Vec<String> {
         let mut conflicts = Vec::new();
@@ -205,7 +206,7 @@ impl CurlLine {
         name.eq_ignore_ascii_case("accept") && self.translated.headers().any(|field| field == ANY_TYPE)
     }
 
-    /// Stores what the line says in a workload.
+    /// Stores the line's request in a workload.
     pub(crate) fn apply(&self, workload: &mut HttpWorkload) {
         workload.url = written_url(&self.url);
         workload.raw_body.clone_from(&self.body);
@@ -220,7 +221,7 @@ impl CurlLine {
             let values: Vec<String> = values.collect();
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             if !values.is_empty() {
-                // Values are stored as text, so that storing them cannot fail.
+                // Cannot fail, because values are stored as text.
                 let _ = (option.spec.apply)(workload, &values);
             }
         }
@@ -229,7 +230,7 @@ impl CurlLine {
 
 #[cfg(test)]
 impl CurlLine {
-    /// The options for TLS, as they would be typed.
+    /// The options for TLS, as typed.
     pub(super) fn tls_words(&self) -> String {
         let tls = self.translated.options.iter().filter(|(name, _)| super::table::TLS.contains(name));
         let words =
@@ -249,12 +250,12 @@ fn set_header(written: &str, translated: &mut Translated) {
         Some((name, value)) if value.trim().is_empty() => translated.set("header", format!("{name}:")),
         // If there are several Host fields, curl sends the first.
         Some((name, _)) if name.eq_ignore_ascii_case("host") && translated.has_header(name) => {}
-        // A blank within a name is kept here, and refused later.
+        // A name that contains a blank is kept here and refused later.
         Some((name, value)) => translated.add_header(name, value.trim()),
     }
 }
 
-/// Handles the options that need more than a row of the table.
+/// Handles the options that need more than a table row.
 fn set_option(name: &str, value: &str, translated: &mut Translated) {
     let refuse =
         |translated: &mut Translated, why: &str| translated.mistakes.push(format!("--{name}: {why}"));
@@ -290,7 +291,7 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         "tlsv1.2" => translated.set("tls-min", "1.2"),
         "tlsv1.3" => translated.set("tls-min", "1.3"),
         "location" | "location-trusted" => {
-            // A redirect must not count as the page that it leads to.
+            // A redirect must not count as a success in place of its target page.
             translated.set("expect", "2xx");
             translated.notes.push(
                 "-L: redirects to the same host are followed; one to another host fails its request"
@@ -301,7 +302,7 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
     }
 }
 
-/// Notes on what curl would do by default and proofload does not.
+/// Notes on defaults of curl that proofload does not share.
 fn silent_differences(given: &Given) -> Vec<String> {
     let mut notes = Vec::new();
     let is_empty =
@@ -319,7 +320,8 @@ fn silent_differences(given: &Given) -> Vec<String> {
     notes
 }
 
-/// Sets curl's time limit of a connection, TLS's handshake included. The limit is ignored if the whole request has less time.
+/// Sets curl's time limit for connecting, which includes the TLS handshake. The limit is ignored if the whole request
+/// has a shorter one.
 fn set_connect_timeout(given: &Given, translated: &mut Translated) {
     let seconds = |text: &str| text.parse::<f64>().unwrap_or(0.0);
     let Some(connect) = given.last("--connect-timeout") else { return };

@@ -1,4 +1,4 @@
-//! Tables of other programs' options, and the translation of a line of them.
+//! Tables of other programs' options, and the translation of a command line with them.
 
 use clap::{Arg, ArgAction, ArgMatches};
 use load::OPTIONS;
@@ -20,13 +20,13 @@ pub(crate) struct Row {
 /// How an option of another program is translated.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Translation {
-    /// It is this option of proofload, with the same value.
+    /// It equals this option of proofload, with the same value.
     Becomes(&'static str),
-    /// It is what proofload does anyway.
+    /// It is proofload's default behaviour.
     Default,
-    /// It changes nothing that is sent; the words say why, or what to use.
+    /// It does not change the request; the words give the reason or an alternative.
     Ignored(&'static str),
-    /// It is refused; the words say what to do.
+    /// It is refused; the words give an alternative.
     Refused(&'static str),
     /// The program's own module handles it; the words are its help.
     Own(&'static str),
@@ -47,7 +47,7 @@ pub(crate) const fn long(long: &'static str, value: &'static str, translation: T
     Row { letter: None, long, value, translation }
 }
 
-/// Options of proofload that every such command has too.
+/// Options of proofload that every such command also has.
 pub(super) const OWN: &[Row] = &[
     long("json", "FILE", Translation::Becomes("json")),
     long("out", "FOLDER", Translation::Becomes("out")),
@@ -56,7 +56,7 @@ pub(super) const OWN: &[Row] = &[
     long("save", "STUDY.toml", Translation::Becomes("save")),
 ];
 
-/// Options of proofload that only an https:// URL takes.
+/// Options of proofload that are valid only for an https:// URL.
 pub(super) const TLS: [&str; 11] = [
     "alpn",
     "insecure",
@@ -80,7 +80,7 @@ impl Row {
         }
     }
 
-    /// Its argument, with or without a help.
+    /// Its clap argument, with or without help.
     pub(crate) fn argument(&'static self, has_help: bool) -> Arg {
         let mut argument = Arg::new(self.id()).allow_hyphen_values(true);
         argument = self.letter.into_iter().fold(argument, Arg::short);
@@ -110,7 +110,7 @@ impl Row {
     }
 }
 
-/// The options of a line, in its order, each with its value; a flag's is empty.
+/// The options of a line, in order, each with its value; a flag's value is empty.
 #[derive(Debug)]
 pub(crate) struct Given(Vec<(&'static Row, String)>);
 
@@ -149,14 +149,15 @@ impl Given {
     }
 }
 
-/// The value of an option that a line becomes.
+/// The value of a translated option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// A flag has none.
+    /// The option is a flag, without a value.
     Flag,
-    /// Words of the line, or of its program. They are sent as they are: they are no template, and name no variable and no file.
+    /// Words of the line or of its program. They are sent unchanged: they contain no template and name no variable or
+    /// file.
     Literal(String),
-    /// The path of a file that the line names.
+    /// The path of a file named by the line.
     File(String),
 }
 
@@ -166,7 +167,7 @@ impl Value {
         if let Self::Literal(words) = self { words } else { "" }
     }
 
-    /// The value as a user of `proofload http` writes it for the option of this name.
+    /// The value as written in a `proofload http` command for the option of this name.
     pub(super) fn written(&self, name: &str) -> Option<String> {
         let is_text = || OPTIONS.iter().any(|option| option.spec.flag() == name && option.is_text);
         match self {
@@ -178,7 +179,7 @@ impl Value {
     }
 }
 
-/// A URL of a line as a user of `proofload http` writes it.
+/// A URL of a line as written in a `proofload http` command.
 pub(super) fn written_url(url: &str) -> String {
     written_literally(url, &['#'])
 }
@@ -195,7 +196,7 @@ pub(crate) struct Translated {
 }
 
 impl Translated {
-    /// Translates by the tables alone. Options that the program's own module handles are left out.
+    /// Translates by the tables only. Skips options that the program's own module handles.
     pub(super) fn of(given: &Given) -> Self {
         let mut all = Self::default();
         for (row, value) in given.iter() {
@@ -212,7 +213,7 @@ impl Translated {
         all
     }
 
-    /// Sets an option; if it is given twice, the last value counts, as in the other programs.
+    /// Sets an option; a repeated option replaces the earlier value, as in the other programs.
     pub(super) fn put(&mut self, name: &'static str, value: Value) {
         if name != "header" {
             self.options.retain(|(given, _)| *given != name);
@@ -232,7 +233,7 @@ impl Translated {
         }
     }
 
-    /// Lets connections come from any address of a family, unless they come from one that is given. The last family counts.
+    /// Lets connections come from any address of a family, unless a source address is given. The last family counts.
     pub(super) fn set_family(&mut self, any: &str) {
         let is_family =
             |value: &Value| matches!(value, Value::Literal(any) if any == "0.0.0.0" || any == "::");
@@ -272,18 +273,19 @@ impl Translated {
     }
 }
 
-/// The name of a header field, or what is before the first colon or semicolon of another text.
+/// The name of a header field; for other text, the part before the first colon or semicolon.
 pub(in crate::commands) fn header_name(field: &str) -> &str {
     field.split([':', ';']).next().unwrap_or_default().trim()
 }
 
-/// Whether a URL takes an option. Options for TLS mean nothing for http://, and other programs ignore them there.
+/// Whether an option is valid for a URL. Options for TLS have no meaning for http://, and other programs ignore them
+/// there.
 pub(super) fn is_taken(name: &str, url: &str) -> bool {
     let is_tls_url = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
     !TLS.contains(&name) || is_tls_url
 }
 
-/// Why a request line cannot carry a URL; `None` if it can.
+/// Why a URL cannot be in a request line; `None` if it can.
 pub(super) fn unsendable(url: &str) -> Option<String> {
     let wrong = url.chars().find(|c| !c.is_ascii_graphic())?;
     let shown = if wrong.is_control() || wrong == ' ' {
@@ -294,7 +296,7 @@ pub(super) fn unsendable(url: &str) -> Option<String> {
     Some(format!("URL: {shown} cannot stand in a request line: write it percent-encoded"))
 }
 
-/// Why a program refuses a host: it has a character that no name has. Addresses in brackets have rules of their own.
+/// Why a program refuses a host: a character in it cannot be in a name. Addresses in brackets have other rules.
 pub(super) fn foreign_in_host(
     program: &str,
     host: &str,
@@ -304,7 +306,7 @@ pub(super) fn foreign_in_host(
     Some(format!("URL: {program} takes no {wrong} in a host: give the host's name or address alone"))
 }
 
-/// The command with these words. No output shows a secret: a variable, which the user sets to it, replaces it.
+/// The command with these words. No output shows a secret: a variable, which the user must set, replaces it.
 pub(super) fn same_line(words: &[String]) -> String {
     let mut secrets = 0;
     let mut line = "proofload".to_owned();
@@ -329,8 +331,8 @@ pub(super) fn same_line(words: &[String]) -> String {
     line
 }
 
-/// A word as a shell takes it.
+/// A word, quoted for a shell.
 pub(super) fn quoted(word: &str) -> String {
-    // Only a zero byte cannot be quoted, and no argument has one.
+    // Only a zero byte cannot be quoted, and no argument contains one.
     shlex::try_quote(word).map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
 }

@@ -40,7 +40,7 @@ fn curl_workload(line: &str) -> Result<(CurlLine, HttpWorkload), Vec<String>> {
     Ok((line, workload))
 }
 
-/// What a line of the list would send.
+/// The plan that a line of the list would run.
 fn planned(foreign: &ForeignLine) -> Result<HttpPlan, Vec<String>> {
     if foreign.program() != "curl" {
         return plan(&foreign.line);

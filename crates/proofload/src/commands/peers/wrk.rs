@@ -13,11 +13,11 @@ use super::{
 };
 use crate::output::peer_text::Layout;
 
-/// wrk: users that each wait for their answers. wrk2's own README calls its program wrk, so a rate makes it wrk2.
+/// wrk: users that each wait for their answers. wrk2's own README calls its program wrk, so a rate selects wrk2.
 #[derive(Debug)]
 pub(crate) struct Wrk;
 
-/// wrk2: a constant rate, with times from when a request was due.
+/// wrk2: a constant rate, with times measured from when a request was due.
 #[derive(Debug)]
 pub(crate) struct Wrk2;
 
@@ -71,7 +71,7 @@ fn translate(url: &str, given: &Given) -> (String, Translated, Layout) {
     for (name, value) in [("threads", "2"), ("connections", "10"), ("duration", "10s")] {
         translated.set_default(name, value);
     }
-    // Neither program looks at certificates.
+    // Neither program verifies certificates.
     translated.put("insecure", Value::Flag);
     match unequal_threads(&translated) {
         Ok(note) => translated.notes.extend(note),
@@ -85,11 +85,11 @@ fn translate(url: &str, given: &Given) -> (String, Translated, Layout) {
     (url, translated, layout)
 }
 
-/// Sets a field as wrk's table of fields does: by its exact name, and the last value counts.
+/// Sets a field as wrk's Lua table of fields does: by its exact name; the last value counts.
 fn set_header(field: &str, translated: &mut Translated) {
     let name = header_name(field);
     let Some((written, value)) = field.split_once(": ").filter(|(before, _)| !before.contains(':')) else {
-        // A text that is not a name may be a secret.
+        // A text that is not a name may be a secret, so the message omits it.
         let name = name.split(' ').next().unwrap_or_default();
         translated.notes.push(format!("-H '{name}…': wrk sends no field without a blank behind its colon"));
         return;
@@ -102,12 +102,12 @@ fn set_header(field: &str, translated: &mut Translated) {
             .mistakes
             .push(format!("-H '{name}…': wrk would send a field Host beside it: write Host with a capital"));
     } else {
-        // A blank within a name is kept here, and refused as by wrk.
+        // A name that contains a blank is kept here and refused as by wrk.
         translated.add_header(written, value);
     }
 }
 
-/// The URL as wrk reads it: without user info, and with the Host that it has.
+/// The URL as wrk interprets it: without user info, and with its host as the Host field.
 fn set_url(url: &str, translated: &mut Translated) -> String {
     translated.mistakes.extend(unsendable(url));
     let start = secrets::mask::authority(url);
@@ -134,14 +134,14 @@ fn set_url(url: &str, translated: &mut Translated) -> String {
     let (name, port) = split_port(host);
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || ".-".contains(c);
     translated.mistakes.extend(foreign_in_host("wrk", name, is_of_name));
-    // A port is sent as it is written, also if it is the scheme's own.
+    // wrk sends a port as written, even if it is the scheme's default.
     if (port == ":80" || port == ":443" || port.starts_with(":0")) && !translated.has_header("Host") {
         translated.add_header("Host", host);
     }
     format!("{scheme}{host}{target}")
 }
 
-/// How wrk treats connections that its threads cannot share evenly. It refuses fewer connections than threads.
+/// How wrk treats connections that its threads cannot share evenly. wrk refuses fewer connections than threads.
 fn unequal_threads(translated: &Translated) -> Result<Option<String>, String> {
     let count = |name: &str| {
         let option = translated.options.iter().find(|(given, _)| *given == name)?;

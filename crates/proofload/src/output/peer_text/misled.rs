@@ -1,11 +1,11 @@
-//! What another load generator would not have said of a trial: one line for each.
+//! Facts about a trial that another load generator would not report, one line each.
 
 use record::{
     Cause, ErrorClass, HttpTrial, LoadModel, Trial, Validity,
     units::{show_count, show_rate, show_time_ns},
 };
 
-/// The least share of requests that a stall must hide to be mentioned.
+/// Minimum share of requests hidden by a stall that is worth a line.
 const HIDDEN_SHARE: f64 = 0.01;
 
 /// The lines, for the program of this name.
@@ -16,7 +16,7 @@ pub(super) fn lines(trial: &Trial, http: &HttpTrial, program: &str) -> Vec<Strin
             lines.push(format!(
                 "VOID: nothing may be concluded; {program} would show the figures without this warning"
             ));
-            // The sentence above the lines is the first reason.
+            // The first reason is the sentence above the lines.
             lines.extend(reasons.iter().skip(1).map(|reason| reason.evidence.clone()));
         }
         Validity::Valid
@@ -51,7 +51,7 @@ pub(super) fn lines(trial: &Trial, http: &HttpTrial, program: &str) -> Vec<Strin
     lines
 }
 
-/// A rate that was not carried.
+/// A line if the rate was not carried.
 fn missed_rate(http: &HttpTrial) -> Option<String> {
     let counts = &http.counts;
     let planned_s = http.plan.sending_ns()? as f64 / 1e9;
@@ -67,9 +67,10 @@ fn missed_rate(http: &HttpTrial) -> Option<String> {
     })
 }
 
-/// What a closed load leaves out (coordinated omission): requests that would have been due during its longest wait.
+/// A line for requests that a closed load omits (coordinated omission): those that would have been due during its
+/// longest wait.
 fn hidden_requests(http: &HttpTrial, users: u64, program: &str) -> Option<String> {
-    // Time that the generator itself may have added is not a wait for the target.
+    // Time that the generator itself may have added is not the target's.
     let longest = http.response_time.percentile(1.0).least;
     let due = longest / 1e9 * http.throughput_per_s;
     let is_hidden = due > 10.0 * users as f64 && due > HIDDEN_SHARE * http.counts.completed as f64;

@@ -76,7 +76,7 @@ fn write_head(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result {
     )
 }
 
-/// Requests per second of a thread, in each whole interval.
+/// Requests per second per thread, in each whole interval.
 fn rates(http: &HttpTrial) -> Vec<f64> {
     let threads = f64::from(http.cpu.threads.max(1));
     let interval_s = http.plan.interval_ns() as f64 / 1e9;
@@ -93,14 +93,14 @@ fn write_foot(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result {
     writeln!(
         out,
         "  {} requests in {}, {} read",
-        // Answers that came afterwards are no part of the rate.
+        // The rate excludes answers that came afterwards.
         (http.throughput_per_s * http.measured_s).round(),
         time(http.measured_s * 1e9),
         size(http.counts.received_bytes as f64)
     )?;
     let (connect, broken, timeout) = socket_errors(http);
     if connect + broken + timeout > 0 {
-        // Failures of sending and failures of reading are one figure here.
+        // proofload does not distinguish failures of sending and of reading.
         writeln!(out, "  Socket errors: connect {connect}, read {broken}, write 0, timeout {timeout}")?;
     }
     let unexpected = http.errors.of(ErrorClass::Status);
@@ -116,7 +116,7 @@ fn write_foot(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result {
     writeln!(out, "Transfer/sec: {:>10}", size(per_s))
 }
 
-/// Failures to connect, failures while a request was under way, and timeouts.
+/// Failures to connect, failures during a request, and timeouts.
 fn socket_errors(http: &HttpTrial) -> (u64, u64, u64) {
     let all = [&http.errors, &http.connection_errors];
     let sum = |count: fn(&ErrorCounts) -> u64| all.into_iter().map(count).sum::<u64>();

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{advice, text, warnings};
 
-/// Most settings and trials listed with a warning.
+/// Maximum number of settings and trials listed with a warning.
 const MAX_LOCATIONS: usize = 6;
 
 pub(super) fn environment(page: &Page) -> Option<Section> {

@@ -1,4 +1,4 @@
-//! What bounded the trials of each setting, and what did not.
+//! The causes that bounded the trials of each setting, and those excluded.
 
 use maud::{Markup, html};
 

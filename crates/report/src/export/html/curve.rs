@@ -141,7 +141,7 @@ fn dots(page: &Page, trials: &[&Reading], class: &str, time: &str) -> Layer {
     Layer::Points(Points::new("", class, Shape::Dot, valid.filter_map(point)))
 }
 
-/// From the least to the most that a median may be.
+/// Whiskers from the smallest to the largest possible value of each median.
 fn whiskers(curve: &Curve, series: usize, of: impl Fn(&LoadPoint) -> Option<Span>) -> Layer {
     let wide = curve.points.iter().filter_map(|point| Some((point.load, of(point).filter(Span::is_wide)?)));
     let ends = wide.map(|(load, time)| (load, time.least.max(1.0), time.most)).collect();
@@ -163,7 +163,7 @@ fn arrow(load: f64, name: &str, time: Span) -> (f64, f64, String) {
     (load, time.value, format!("{name} {}", text::value(RESPONSE_P50, Some(time))))
 }
 
-/// Arrows for short trials, which no median includes.
+/// Arrows for short trials, which the medians exclude.
 fn censored_dots(page: &Page, trials: &[&Reading]) -> Vec<(f64, f64, String)> {
     let short = trials.iter().filter(|reading| reading.short && !reading.void);
     let times = short.flat_map(|reading| {
@@ -193,7 +193,8 @@ fn goal_lines(page: &Page) -> Vec<Layer> {
     bounds.collect()
 }
 
-/// The bounds of a single search. Those of several would overlap; the chart of bounds shows them.
+/// The bounds of a single search. The bounds of several would overlap here, so only the chart of
+/// bounds shows them.
 fn bound_lines(page: &Page, curve: &Curve) -> Vec<Layer> {
     let searches: Vec<_> =
         curve.settings.iter().flat_map(|&number| page.results.searches_of(number)).collect();

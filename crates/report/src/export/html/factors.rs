@@ -102,7 +102,8 @@ impl Quantity {
         matches!(&self.unit, Unit::Of(name) if is_own(name))
     }
 
-    /// Whether the study itself determines the quantity: the bandwidth-delay product of a link, or the rate that buffers allow over one.
+    /// Whether the study itself determines the quantity: a link's bandwidth-delay product, or the rate that the buffers
+    /// allow over a link.
     fn is_of_link(&self) -> bool {
         self.has_name(|name| name.starts_with("link_"))
     }
@@ -165,7 +166,7 @@ fn show(page: &Page, unit: &Unit, value: &Value) -> String {
     })
 }
 
-/// The settings that differ in one factor alone, by its levels.
+/// Settings that differ only in one factor, by its levels.
 struct Curve<'a> {
     /// The levels of the other factors.
     name: String,
@@ -202,7 +203,7 @@ fn curves<'a>(page: &Page, factor: &Factor, quantity: &'a Quantity) -> Vec<Curve
     curves
 }
 
-/// The curves of the factor whose levels are amounts.
+/// The curves over the factor whose levels are numbers.
 fn factor_charts(page: &Page, factors: &[&Factor], quantity: &Quantity, bound: Option<&Quantity>) -> Markup {
     let is_amount = |level: &Level| match level {
         Level::Number(_) => true,
@@ -293,7 +294,7 @@ fn factor_chart(
 }
 
 fn heat_maps(page: &Page, factors: &[&Factor], quantity: &Quantity) -> Markup {
-    // The factors with the most levels are the sides of the maps, so that there are few maps.
+    // The factors with the most levels become the sides, which keeps the number of maps small.
     let mut by_levels: Vec<&Factor> = factors.to_vec();
     by_levels.sort_by_key(|factor| std::cmp::Reverse(factor.levels.len()));
     let [across, down, others @ ..] = &by_levels[..] else { return html! {} };
@@ -366,7 +367,8 @@ fn heat_map(
     }
 }
 
-/// The index of a value's colour: on a logarithmic scale if values differ by more, else linear.
+/// The index of a value's colour: on a logarithmic scale if the values differ by more than [`MAX_LINEAR_RATIO`],
+/// otherwise linear.
 fn shade(value: f64, known: &[f64]) -> usize {
     let (low, high) =
         known.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &v| (l.min(v), h.max(v)));

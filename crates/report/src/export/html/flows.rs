@@ -12,9 +12,9 @@ use crate::{
     text,
 };
 
-/// Trials that are shown unfolded.
+/// Maximum number of trials shown unfolded.
 const MAX_UNFOLDED: usize = 12;
-/// Most lines in a chart: those with the most bytes are drawn.
+/// Maximum number of lines in a chart; only those with the most bytes are drawn.
 const MAX_LINES: usize = 6;
 
 pub(super) fn section(page: &Page) -> Option<Section> {

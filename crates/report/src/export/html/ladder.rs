@@ -15,7 +15,8 @@ const ROW: f64 = 26.0;
 /// Longest name of a row, in characters.
 const MAX_NAME_CHARS: usize = 42;
 
-/// The chart; empty with fewer than two searches, since the sentence says as much as a single bar.
+/// The chart; empty with fewer than two searches, because the sentence says as much as a single
+/// bar.
 pub(super) fn figure(page: &Page) -> Markup {
     let rows = rows(page);
     let loads = rows.iter().flat_map(|row| [row.lower, row.upper]).flatten();
@@ -39,7 +40,7 @@ struct Row {
     goal: usize,
     lower: Option<f64>,
     upper: Option<f64>,
-    /// The generator was the limit, so no upper bound is drawn.
+    /// Whether the generator was the limit, so that no upper bound is drawn.
     generator_bound: bool,
     label: String,
 }

@@ -1,6 +1,6 @@
-//! Limits on what the page shows, which keep it small enough to be sent by mail.
+//! Limits on the page's content, which keep the page small enough for mail.
 
-/// The largest numbers of items.
+/// Maximum numbers of items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Settings in a table.
@@ -24,7 +24,7 @@ impl Limits {
     /// The smallest limits; with them, no page is larger than 250 kB.
     const MIN: Self = Self { settings: 6, trials: 12, figures: 1, points: 24, lines: 4, text_chars: 48 };
 
-    /// About half of each limit; `None` if they are the smallest already.
+    /// About half of each limit; `None` if the limits are already the smallest.
     pub(super) fn smaller(&self) -> Option<Self> {
         let min = Self::MIN;
         let smaller = Self {

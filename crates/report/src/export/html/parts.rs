@@ -19,7 +19,7 @@ pub(super) enum Column {
     Long,
 }
 
-/// The columns of a table of numbers: that of the rows' names, and those behind it.
+/// The columns of a table of numbers: one for the rows' names, and the number columns after it.
 pub(super) fn numbers<'h>(name: &'h str, heads: &[&'h str]) -> Vec<(Column, &'h str)> {
     let heads = heads.iter().map(|head| (Column::Number, *head));
     std::iter::once((Column::Name, name)).chain(heads).collect()
@@ -71,7 +71,7 @@ pub(super) fn figure_of(picture: Markup, caption: Markup) -> Markup {
     }
 }
 
-/// Content that is folded until the reader opens it.
+/// Content that stays folded until the reader opens it.
 pub(super) fn details(summary: &str, body: Markup) -> Markup {
     html! { details { summary { (summary) } (body) } }
 }

@@ -14,7 +14,7 @@ use crate::{
     text,
 };
 
-/// Searches that are shown unfolded.
+/// Maximum number of searches shown unfolded.
 const MAX_UNFOLDED: usize = 2;
 
 pub(super) fn section(page: &Page) -> Option<Section> {
@@ -53,7 +53,7 @@ fn path_charts(page: &Page, answer: &Answer, steps: &[Step]) -> Markup {
     name.push(page.text(&answer.goal_name));
     name.extend(answer.block.map(text::block));
     let name = name.join(", ");
-    // The last trials are shown, since they decided about the bounds.
+    // Keeps the last trials, because they decided the bounds.
     let left_out = steps.len().saturating_sub(page.limits.trials);
     let steps = &steps[left_out..];
     let warm_up = steps.iter().any(|step| step.outcome == StepOutcome::WarmUp);
@@ -121,7 +121,7 @@ fn near_the_bounds(page: &Page, answer: &Answer, steps: &[Step]) -> Option<Vec<S
         step.bounds.lower = step.bounds.lower.filter(|&load| near(load));
         step.bounds.upper = step.bounds.upper.filter(|&load| near(load));
     }
-    // A chart of nearly the same trials is left out.
+    // A chart of nearly the same trials would add nothing.
     (end.len() >= 3 && end.len() * 10 < steps.len() * 7).then_some(end)
 }
 

@@ -16,7 +16,7 @@ use crate::{
 /// The explanation of the whiskers of times.
 pub(super) const WHISKERS: &str = "Whiskers reach from the least to the most that a time may be: the generator may have \
                                       lengthened it.";
-/// Settings that are shown unfolded.
+/// Maximum number of settings shown unfolded.
 const MAX_UNFOLDED: usize = 3;
 
 pub(super) fn section(page: &Page) -> Option<Section> {
@@ -158,7 +158,7 @@ fn points(times: &CensoredTimes, nines: f64, max_points: usize) -> Vec<(f64, Spa
     if all.is_empty() {
         return Vec::new();
     }
-    // The curve ends where one request is left.
+    // The curve ends at the percentile with one request above it.
     let nines = nines.min((all.count() as f64).log10());
     let shares = (0..=max_points).map(|i| 1.0 - 10_f64.powf(-nines * i as f64 / max_points as f64));
     let point = |share: f64| (share, times.percentile(share).map(|ns| ns / 1e3));

@@ -14,8 +14,8 @@ pub(super) struct RepresentativeTrial<'a> {
     pub why: String,
 }
 
-/// A section that shows what `read` finds in the selected trials, one after the other; `None` if it finds nothing. `unfolded` and
-/// `most`: how many trials are not folded, and shown at most.
+/// A section with the content that `read` returns for each selected trial; `None` if it returns nothing. `unfolded` and
+/// `most` are the maximum numbers of unfolded trials and of all trials shown.
 pub(super) fn section_of_trials<'a, T>(
     page: &'a Page,
     (anchor, heading, introduction): (&'static str, &'static str, &str),
@@ -34,8 +34,8 @@ pub(super) fn section_of_trials<'a, T>(
     (!trials.is_empty()).then_some(Section { anchor, heading, body })
 }
 
-/// Selects for each search the last trial at the lower bound and the first missed one at the upper bound, for each other
-/// setting the trial nearest to the median, and the first void trial of the study.
+/// Selects three kinds of trials: for each search, the last trial at the lower bound and the first missed one at the
+/// upper bound; for each other setting, the trial nearest to the median; and the first void trial of the study.
 fn representative_trials<'a>(page: &'a Page) -> Vec<RepresentativeTrial<'a>> {
     let settings = page.results.plan.settings.iter().enumerate();
     let mut selected: Vec<RepresentativeTrial> = settings

@@ -113,7 +113,8 @@ fn values(steps: &[TimeStep], of: &[fn(&TimeStep) -> Option<f64>]) -> Vec<f64> {
     steps.iter().flat_map(|step| of.iter().filter_map(move |of| of(step))).collect()
 }
 
-/// A chart of this height over the steps. In a column of charts, the last one labels the seconds.
+/// A chart of the given height over the steps. In a column of charts, only the last one labels the
+/// seconds.
 fn chart(steps: &[TimeStep], (title, height): (&str, f64), x: &str, y: Axis, layers: Vec<Layer>) -> Markup {
     let high = steps.last().map_or(1.0, |last| last.end_s).max(1e-3);
     let x = Axis::new(x, Scale::Linear { low: 0.0, high }, short_seconds);

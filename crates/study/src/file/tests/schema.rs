@@ -1,9 +1,8 @@
-//! The JSON Schemas of study and lab files, which editors use for completion and checks. The program does not have them: they are
-//! published in `docs/schema`.
+//! The JSON Schemas of study and lab files, which editors use for completion and checks. The program does not contain them; they
+//! are published in `docs/schema`.
 //!
-//! They are written by hand beside the code that reads the tables: that code reports mistakes better than a schema can,
-//! so there are no types to derive a schema from. Patterns describe what texts may hold; all of them allow `{factor}`
-//! anywhere.
+//! They are written by hand beside the code that reads the tables. That code reports mistakes better than a schema can, so
+//! there are no types to derive a schema from. Patterns describe the allowed texts; all patterns allow `{factor}` anywhere.
 
 mod command;
 mod steps;
@@ -16,7 +15,7 @@ use settings::schema::{choice, flag, one_or_more, table, text, texts, time, whol
 
 use crate::file::goals::FINDINGS;
 
-/// The schema, in draft 7, which the TOML plugins of editors know.
+/// The schema, in draft 7, which the TOML plugins of editors support.
 pub(super) fn schema() -> Value {
     let mut properties = json!({
         "title": { "type": "string", "description": "Title of the study." },
@@ -75,7 +74,7 @@ pub(super) fn schema() -> Value {
     })
 }
 
-/// The schema of lab files, which have some of a study's tables.
+/// The schema of lab files, which share some tables with study files.
 pub(super) fn lab_schema() -> Value {
     let properties = json!({
         "title": { "type": "string", "description": "Title of the lab." },

@@ -15,18 +15,18 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-/// A file at a moment.
+/// The state of a file at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileState {
     /// Its size.
     bytes: u64,
     /// When it was last written.
     written: (i64, i64),
-    /// Bytes of it that hold data: those that were preallocated, but never written, do not.
+    /// Bytes of the file that contain data, without ranges that were preallocated but never written.
     data_bytes: u64,
 }
 
-/// Files by device, inode and creation time: a file that was replaced counts as another.
+/// Files by device, inode and creation time, so that a replaced file counts as another one.
 pub(super) type FileStates = BTreeMap<(u64, u64, i64), FileState>;
 
 /// The bytes that the programs moved, if known. `before` is the state of the files at `path` before the trial, which began at
@@ -57,10 +57,10 @@ pub(super) fn moved_bytes(
         }
         ByteSource::Path(_) => {
             let after = file_states(path);
-            // A program may preallocate its file. If it ended by itself, it has moved all of it, holes included.
+            // A program may preallocate its file. If it ended by itself, it has moved the whole file, including holes.
             let is_stopped = trial.runs.iter().any(|run| run.stopped);
             let of = |now: &FileState| if is_stopped { now.data_bytes } else { now.bytes };
-            // The number of bytes that went into an existing file is unknown: its beginning may have been overwritten.
+            // The number of bytes written to an existing file is unknown, because its beginning may have been overwritten.
             let is_changed = |(file, now): (_, &FileState)| {
                 let was = before.get(file).filter(|was| was.bytes > 0);
                 was.is_some_and(|was| (was.bytes, was.written) != (now.bytes, now.written))
@@ -83,7 +83,7 @@ pub(super) fn moved_bytes(
                 bytes => Ok(bytes),
             }
         }
-        // Zero bytes are a measurement, too.
+        // Zero bytes are a measurement too.
         ByteSource::Link => Ok(counters.larger(&trial.flows).map(|flow| flow.bytes).sum()),
     }
 }
@@ -94,14 +94,14 @@ pub(super) fn unknown_bytes(why: &str) -> Warning {
     Warning::new("moved_bytes_unknown", message)
 }
 
-/// Waits until the clock that file systems read has passed this moment, and returns its time in nanoseconds: existing files have
-/// an earlier creation time, and new files do not.
+/// Waits until the clock of the file systems has passed the current time, and returns its new time in nanoseconds. Files that
+/// already exist have an earlier creation time, and new files do not.
 pub(super) fn next_tick_unix_ns() -> i64 {
     let read_ns = |clock| {
         let time = clock_gettime(clock);
         time.tv_sec * 1_000_000_000 + time.tv_nsec
     };
-    // Since Linux 6.13, a file may have the exact time, which is later than the last tick.
+    // Since Linux 6.13, a file may have the exact time, which is later than that of the last tick.
     let now_ns = read_ns(ClockId::Realtime);
     // A tick takes 1 to 10 ms.
     for _ in 0..100 {
@@ -122,7 +122,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// The flows of the direction that carried more.
+    /// The flows of the direction that carried more data.
     pub(super) fn larger<'f>(&self, flows: &'f BTreeMap<String, Flow>) -> impl Iterator<Item = &'f Flow> {
         let of =
             |names: &[String]| -> Vec<&'f Flow> { names.iter().filter_map(|name| flows.get(name)).collect() };
@@ -164,7 +164,7 @@ fn add_files(path: &Path, metadata: &fs::Metadata, files: &mut FileStates) {
     }
 }
 
-/// Bytes of a file that hold data (lseek(2), `SEEK_DATA`); its size where the file system does not tell.
+/// Bytes of a file that contain data (lseek(2), `SEEK_DATA`); the file's size if the file system does not report them.
 fn data_bytes(path: &Path, size: u64) -> u64 {
     let Ok(file) = File::open(path) else { return size };
     let (mut total, mut position) = (0, 0);

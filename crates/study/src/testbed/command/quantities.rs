@@ -12,9 +12,9 @@ const WALL_TIME: &str = "wall_s";
 /// Names of quantities that are unknown if samples are missing.
 pub(super) const LAST_RATE: &str = "last_5_s_bit_per_s";
 pub(super) const PEAK_MEMORY: &str = "peak_memory_bytes";
-/// Length of the end of a trial that gives its last rate, in seconds; half the trial if that is shorter.
+/// Length of the final part of a trial that gives its last rate, in seconds; half the trial if that is shorter.
 const LAST_RATE_S: f64 = 5.0;
-/// Smallest number of bins of a trial whose last rate is known.
+/// Smallest number of intervals of a trial for which the last rate is computed.
 const FEWEST_BINS: usize = 9;
 
 /// The quantities that the workload declares, by name.
@@ -87,14 +87,15 @@ pub(super) fn quantities(
     quantities
 }
 
-/// The rate of these flows at the end of a trial, in bits per second; none if the trial was too short. The end is the start of
-/// the last bin that carried at least a hundredth of the fullest bin: the final messages of programs are no steady state.
+/// The rate of these flows at the end of a trial, in bits per second; `None` if the trial was too short. The end is the start
+/// of the last interval that carried at least a hundredth of the fullest interval, because the final messages of programs are
+/// not part of the steady state.
 fn last_rate(flows: Vec<&Flow>, bin_s: f64) -> Option<f64> {
     let bin_count = flows.iter().map(|flow| flow.bins.len()).max().unwrap_or(0);
     let bytes_in_bin = |bin: usize| flows.iter().filter_map(|flow| flow.bins.get(bin)).sum::<u64>();
     let bins: Vec<u64> = (0..bin_count).map(bytes_in_bin).collect();
     let fullest = bins.iter().copied().max().unwrap_or(0);
-    // The last of these bins is not full.
+    // The last of these intervals is incomplete.
     let end = bins.iter().rposition(|bytes| *bytes * 100 >= fullest.max(1)).unwrap_or(0);
     if fullest > 0 && end < FEWEST_BINS {
         return None;

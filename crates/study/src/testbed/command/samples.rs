@@ -25,7 +25,7 @@ impl<'a> Samples<'a> {
         Self { flows, memory, peak_memory_bytes, unsampled, sampled }
     }
 
-    /// Samples the memory, and if the counters of the links are given, all traffic.
+    /// Samples the memory and, if the counters of the links are given, all traffic.
     pub(super) fn sample(&mut self, links: Option<&[LinkCounter]>) -> io::Result<()> {
         self.unsampled = self.unsampled.max(self.sampled.elapsed());
         self.sampled = Instant::now();

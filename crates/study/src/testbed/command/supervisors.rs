@@ -1,4 +1,4 @@
-//! Runs programs by supervisors, one on each host, and waits until all have ended.
+//! Runs programs under supervisors, one on each host, and waits until all have ended.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use rustix::{
 use super::FLOW_BIN;
 use crate::testbed::{Testbed, TestbedError};
 
-/// A supervisor that has not ended this long after SIGTERM is killed.
+/// A supervisor that is still running this long after SIGTERM is killed.
 const KILL_AFTER: Duration = Duration::from_secs(6);
 /// Interval between samples of the memory.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -30,17 +30,17 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) struct LinkCounter {
     /// Name of its flow.
     pub flow: String,
-    /// Bytes and packets that have arrived at its end.
+    /// Bytes and packets that arrived at its end.
     pub delivered: (u64, u64),
-    /// Packets that were handed to it.
+    /// Number of packets that it received from the sender.
     pub offered_packets: u64,
-    /// Packets of these that it no longer holds: delivered, lost or dropped.
+    /// Number of these packets that it no longer holds: delivered, lost or dropped.
     pub finished_packets: u64,
-    /// Packets of these that it has lost or dropped.
+    /// Number of these packets that it lost or dropped.
     pub lost_packets: u64,
 }
 
-/// Samples what the programs use. At the end of a bin it gets the counters of the links.
+/// Samples the resources that the programs use. At the end of an interval it receives the counters of the links.
 pub(super) type Sample<'a> = &'a mut dyn FnMut(Option<&[LinkCounter]>) -> io::Result<()>;
 
 enum Supervisor {
@@ -49,8 +49,8 @@ enum Supervisor {
 }
 
 impl Testbed {
-    /// Runs jobs at once, each on a host that the load comes from, until all have ended. Calls `sample` repeatedly,
-    /// at the end of every bin with the counters of the links.
+    /// Runs jobs concurrently, each on one of the load's hosts, until all have ended. Calls `sample` repeatedly, and at the end
+    /// of every interval with the counters of the links.
     pub(super) fn run_jobs(
         &mut self,
         jobs: Vec<Job>,
@@ -115,10 +115,10 @@ impl Testbed {
     }
 
     fn start_supervisor(&mut self, job: &Job, host: Option<usize>) -> io::Result<Supervisor> {
-        // An earlier job of this name that was killed may have left a report.
+        // An earlier job of this name may have left a report when it was killed.
         drop(job.take_report());
         let program = std::env::current_exe()?;
-        // The job goes into the environment: it may hold a secret, and every user can read arguments.
+        // The job is passed in the environment, because it may contain a secret and every user can read arguments.
         let job_text = serde_json::to_string(job)?;
         let (Some(host), Some(lab)) = (host, &mut self.lab) else {
             let child = std::process::Command::new(program)
@@ -198,7 +198,7 @@ impl Supervisor {
     fn signal(&self, signal: Signal) {
         match self {
             Self::OnHost(process) => process.signal(signal),
-            // Before the child is waited for, no other process can get its number.
+            // Until the child has been waited for, no other process can get its number.
             Self::Here(child) => drop(kill_process(Pid::from_child(child), signal)),
         }
     }

@@ -1,4 +1,4 @@
-//! The traffic of the hosts of a load, also after their programs have ended.
+//! The traffic of the load's hosts, including the time after their programs have ended.
 
 use std::{
     collections::BTreeSet,
@@ -15,26 +15,26 @@ use record::{ByteSource, Flow, units::show_bytes};
 use super::{moved::Counters, samples::Samples, supervisors::LinkCounter};
 use crate::testbed::{Testbed, TestbedError};
 
-/// A goodput that may be wrong by a larger share is unknown.
+/// If the goodput may be wrong by a larger share, it counts as unknown.
 const MAX_GOODPUT_ERROR: f64 = 0.1;
-/// A program that leaves at most this share of its bytes to the kernel has waited for its data: the rest is its closing messages.
+/// If a program leaves at most this share of its bytes to the kernel, it has waited for its data: the rest is its closing messages.
 const MAX_FAREWELL: f64 = 0.01;
-/// If links lose a larger share of datagrams, it is unknown how many bytes have arrived.
+/// If links lose a larger share of datagrams, the number of bytes that arrived is unknown.
 const MAX_LOST_DATAGRAMS: f64 = 0.01;
 /// Interval between samples after the programs have ended.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The ways that packets can take from the load's hosts.
+/// The paths that packets can take from the load's hosts.
 #[derive(Debug, Default)]
 struct Ways {
-    /// The flows of emulated links outwards, by the number of links before them.
+    /// The outgoing flows of emulated links, grouped by the number of links before them.
     emulated: Vec<Vec<String>>,
-    /// A segment whose ports have a rate. Their queues cannot be seen.
+    /// A segment whose ports have a rate. Its queues cannot be observed.
     rated_segment: Option<String>,
 }
 
 impl Testbed {
-    /// Waits until the emulated links have delivered the datagrams that they held when the programs had ended, at most for
+    /// Waits until the emulated links have delivered the datagrams that they held when the programs ended, for at most
     /// `timeout`.
     pub(super) fn drain(
         &mut self,
@@ -59,7 +59,7 @@ impl Testbed {
         }
     }
 
-    /// The counters of the data that arrives from the load's hosts and at them.
+    /// The counters of the data that arrives from and at the load's hosts.
     pub(super) fn counters(&self) -> Counters {
         let mut counters = Counters::default();
         let Some(lab) = &self.lab else { return counters };
@@ -83,8 +83,8 @@ impl Testbed {
         counters
     }
 
-    /// Why it is unknown how many of the bytes from `source` have arrived, if the program sends mostly datagrams: lost datagrams are not
-    /// sent again. `before` are the counters of the links before the trial.
+    /// The reason why it is unknown how many of the bytes from `source` have arrived, if the program sends mostly datagrams, because
+    /// lost datagrams are not retransmitted. `before`: the counters of the links before the trial.
     pub(super) fn unseen_datagrams(
         &mut self,
         source: &ByteSource,
@@ -138,7 +138,7 @@ impl Testbed {
         ways
     }
 
-    /// The file `net/dev` of each host that the load comes from.
+    /// The file `net/dev` of each of the load's hosts.
     pub(super) fn interfaces(&self) -> Result<Vec<(String, File)>, TestbedError> {
         let Some(lab) = &self.lab else { return Ok(Vec::new()) };
         let hosts: Vec<_> = lab.hosts().collect();
@@ -150,17 +150,17 @@ impl Testbed {
     }
 }
 
-/// Finds when emulated links have finished the packets that they held at the end of the programs, also on the links behind them.
-/// Links are queues, so later packets of others do not count.
+/// Detects when emulated links, and the links behind them, have finished the packets that they held at the end of the programs.
+/// Links are queues, so later packets of others do not matter.
 struct DrainedLinks {
     /// See [`Ways::emulated`].
     ways: Vec<Vec<String>>,
-    /// The packets that the first links have to finish, once these have been seen.
+    /// The number of packets that the first links must finish, once these packets have been seen.
     offered_packets: Vec<u64>,
 }
 
 impl DrainedLinks {
-    /// Whether the links are drained, by their counters now.
+    /// Whether the links are drained, judged by their current counters.
     fn check(&mut self, links: &[LinkCounter]) -> bool {
         while let Some(first) = self.ways.first() {
             let links: Vec<&LinkCounter> = links.iter().filter(|link| first.contains(&link.flow)).collect();
@@ -178,11 +178,11 @@ impl DrainedLinks {
     }
 }
 
-/// How long the programs and the kernel sent, in seconds. `wall_s`: how long the programs ran, from `began_s` on. `bytes`: the
-/// bytes that they moved, so far if `is_partial`.
+/// How long the programs and the kernel sent, in seconds. `wall_s`: running time of the programs from `began_s` on. `bytes`:
+/// the bytes that they moved, or a part of them if `is_partial`.
 ///
 /// # Errors
-/// Why that is not known well enough.
+/// The reason why the time is not known precisely enough.
 pub(super) fn sending_s(
     wall_s: f64,
     began_s: f64,
@@ -199,7 +199,7 @@ pub(super) fn sending_s(
     let ended_s = began_s + wall_s;
     // Programs do not wait for datagrams to arrive.
     let has_waited = rest.sent.datagrams == 0 && rest.bytes as f64 <= MAX_FAREWELL * bytes as f64;
-    // If the program has waited, only its closing messages come after the first look.
+    // If the program has waited, only its closing messages are sent after the first look.
     let (least_s, most_s) = if has_waited { (ended_s, rest.looked_s) } else { rest.between_s };
     if !rest.is_acknowledged && !has_waited && !is_partial {
         return Err(
@@ -219,8 +219,8 @@ pub(super) fn sending_s(
     Ok(if least_s > ended_s { (least_s + most_s) / 2.0 - began_s } else { wall_s })
 }
 
-/// Why not all of `bytes` can have arrived, if the links of the hosts have carried only `carried_bytes`: a program whose connection
-/// was reset may have ended before the data arrived.
+/// The reason why not all of `bytes` can have arrived, if the links of the hosts carried only `carried_bytes`: a program whose
+/// connection was reset may have ended before the data arrived.
 pub(super) fn reset_connection(rest: &Rest, bytes: u64, carried_bytes: u64) -> Option<String> {
     let is_handed_over = rest.sent.resets > 0 || rest.bytes as f64 > MAX_FAREWELL * bytes as f64;
     (is_handed_over && carried_bytes < bytes).then(|| {

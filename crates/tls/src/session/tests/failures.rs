@@ -30,7 +30,7 @@ fn certificates_that_are_wrong_have_their_classes() {
     ] {
         let mut pair = Pair::new(world.client(), server);
         assert_eq!(pair.failures(), (class, Failure::CertificateRefused), "{class}");
-        // A session that failed stays so.
+        // A failed session keeps its failure.
         assert_eq!(pair.client.receive(&mut pair.near, &mut [0; 10]), Err(class));
         assert_eq!(pair.client.send(&mut pair.near, b"late"), Err(class));
     }

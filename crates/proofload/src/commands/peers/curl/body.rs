@@ -1,4 +1,4 @@
-//! The body that curl's options of data and forms make.
+//! The body that curl's options for data and forms build.
 
 mod form;
 
@@ -10,7 +10,7 @@ use record::input;
 use self::form::Part;
 use super::super::table::{Translated, header_name};
 
-/// The characters that curl escapes in `--data-urlencode`: all but those that never need it (RFC 3986, 2.3).
+/// The characters that curl escapes in `--data-urlencode`: all except those that never need it (RFC 3986, 2.3).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The data and parts of forms that were given so far.
@@ -24,9 +24,9 @@ pub(super) struct Body {
     has_file: bool,
 }
 
-/// The type of a form of several parts.
+/// The content type of a form with several parts.
 const FORM: &str = "multipart/form-data";
-/// The longest body that is shown in a line, in bytes.
+/// Maximum length of a body that a line shows, in bytes.
 const MAX_SHOWN_BYTES: usize = 2_000;
 
 #[derive(Debug)]
@@ -39,15 +39,15 @@ struct Upload {
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) bytes: Vec<u8>,
-    /// Its type, if curl tells it.
+    /// Its content type, if curl sends one.
     pub(super) content_type: Option<String>,
 }
 
 impl Body {
-    /// Adds what an option gives; options of other kinds add nothing.
+    /// Adds the data of an option; options of other kinds add nothing.
     ///
     /// # Errors
-    /// When a file cannot be read, or a second body begins.
+    /// When a file cannot be read, or the option begins a second body.
     pub(super) fn add(&mut self, option: &str, value: &str) -> Result<(), String> {
         match option {
             "data" | "data-ascii" => match value.strip_prefix('@') {
@@ -89,7 +89,7 @@ impl Body {
         }
     }
 
-    /// The URL with all data in its query, as `-G` asks.
+    /// The URL with all data in its query, as with `-G`.
     pub(super) fn in_query(&self, url: &str) -> String {
         let mut query = self.data.clone().unwrap_or_default();
         append(&mut query, &self.query);
@@ -139,7 +139,7 @@ impl Body {
     }
 }
 
-/// Sets the field that tells a body's type, unless the line gives it: then the boundary of a form is added to it.
+/// Sets the content type of a body, unless the line gives it. A given type gets the boundary of a form.
 pub(super) fn set_content_type(value: &str, translated: &mut Translated) {
     let is_type = |field: &&str| header_name(field).eq_ignore_ascii_case("content-type");
     let Some(own) = translated.headers().find(is_type).map(str::to_owned) else {
@@ -190,14 +190,14 @@ fn text_or_file(value: &str) -> Result<Vec<u8>, String> {
 
 /// The forms of `--data-urlencode`: `content`, `=content`, `name=content`, `@file`, `name@file`.
 fn encoded(value: &str) -> Result<Vec<u8>, String> {
-    // As in curl, an `@` counts only where there is no `=`.
+    // As in curl, an `@` has a meaning only without a `=`.
     let (name, content) = match value.find('=').or_else(|| value.find('@')) {
         Some(at) if value[at..].starts_with('=') => (&value[..at], value.as_bytes()[at + 1..].to_vec()),
         Some(at) => (&value[..at], read(&value[at + 1..])?),
         None => ("", value.as_bytes().to_vec()),
     };
     let mark = if name.is_empty() { "" } else { "=" };
-    // As in a form, a blank is a plus.
+    // A blank becomes a plus, as in a form.
     let escaped = percent_encode(&content, ESCAPED).to_string().replace("%20", "+");
     Ok(format!("{name}{mark}{escaped}").into_bytes())
 }

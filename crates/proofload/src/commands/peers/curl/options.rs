@@ -9,7 +9,7 @@ use super::super::table::{
 
 pub(super) const SOCKS: &str =
     "only tunnels of HTTP proxies are known: give -x http://HOST:PORT, or leave it out";
-/// Options whose meaning is in `curl.rs`, `url.rs`, `body.rs` or `route.rs`.
+/// Options that `curl.rs`, `url.rs`, `body.rs` or `route.rs` handle.
 const READ: Translation = Own("");
 
 /// All options: their names, each with its letter after `/`, and with `=` if it takes a value; and how they are translated.
@@ -33,7 +33,7 @@ const OPTIONS: &[(&str, Translation)] = &[
     ("haproxy-protocol", Becomes("proxy-protocol")),
     ("form-escape basic tlsv1/1 tlsv1.0 tlsv1.1 http1.1 http0.9 silent/s show-error/S progress-bar/# no-buffer/N no-progress-meter \
       fail/f fail-with-body raw disable/q keepalive-time= disallow-username-in-url proxy-basic", Default),
-    // Options that change nothing that is sent.
+    // Options that do not change the request.
     ("post301 post302 post303", Ignored("a redirected POST becomes a GET, as browsers do")),
     ("output/o= remote-name/O remote-header-name/J dump-header/D= verbose/v include/i create-dirs create-file-mode= output-dir= \
       remote-name-all no-clobber remove-on-error remote-time/R xattr libcurl= stderr= trace= trace-ascii= trace-time styled-output \

@@ -1,4 +1,4 @@
-//! Where curl connects to: `--connect-to`, `--resolve` and `--proxy`.
+//! The address that curl connects to: `--connect-to`, `--resolve` and `--proxy`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,8 +11,9 @@ use super::{
 
 type End = (String, u16);
 
-/// Sets the addresses to connect to, if the options name the URL's host and port. Of `--connect-to`, curl uses the first value that
-/// does; of `--resolve`, the last value for the host and port that it then connects to, or else for `*`.
+/// Sets the addresses to connect to, if the options name the URL's host and port. curl uses the first `--connect-to`
+/// that names them. It uses the last `--resolve` for the host and port that it then connects to, or else the last one
+/// for `*`.
 pub(super) fn set(url: &str, given: &Given, translated: &mut Translated) {
     let Ok(url) = Url::parse(url) else { return };
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return };
@@ -48,13 +49,13 @@ pub(super) fn set_proxy(url: &str, given: &Given, translated: &mut Translated) {
     let proxy = proxy.trim_end_matches('/');
     let has_scheme = secrets::mask::authority(proxy) > 0;
     let proxy = if has_scheme { proxy.to_owned() } else { format!("http://{proxy}") };
-    // The port that curl uses by default.
+    // curl's default port.
     let port = proxy.rsplit(['@', '/']).next().and_then(|authority| authority.rsplit_once(':'));
     let has_port = port.is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     translated.set("proxy", if has_port { proxy } else { format!("{proxy}:1080") });
 }
 
-/// Reads an option's values for a host and a port, in their order. Values for others become notes.
+/// Parses an option's values for a host and a port, in order. Values for others become notes.
 fn fitting<T>(
     option: &str,
     end: &End,
@@ -73,8 +74,8 @@ fn fitting<T>(
     fitting
 }
 
-/// The addresses of `HOST:PORT:ADDRESS[,ADDRESS]…`, if it is for this host and port, and whether it is for all hosts. Of several,
-/// curl takes the first that answers, as of a name.
+/// The addresses of `HOST:PORT:ADDRESS[,ADDRESS]…`, if it is for this host and port, and whether it is for all hosts.
+/// Of several addresses, curl uses the first that answers, as for a name.
 fn resolved(value: &str, (host, port): &End) -> Result<Option<(bool, String)>, String> {
     let refuse = || "is not HOST:PORT:ADDRESS".to_owned();
     let mut parts = value.trim_start_matches('+').splitn(3, ':');
@@ -112,7 +113,7 @@ fn redirected(value: &str, (host, port): &End) -> Result<Option<End>, String> {
     Ok(Some((to_host.to_owned(), number(to_port)?)))
 }
 
-/// The parts between colons that are outside of brackets.
+/// The parts between colons outside brackets.
 fn fields(text: &str) -> Vec<&str> {
     let mut depth = 0;
     text.split(|c| {

@@ -1,16 +1,18 @@
-//! Splits a command line as bash does: quotes, `$'…'`, lines that go on, and variables.
+//! Splits a command line as bash does: quotes, `$'…'`, continued lines, and variables.
 
 use super::super::table;
 
-/// Splits one simple command into its words.
+/// Splits a simple command into its words.
 ///
 /// # Errors
-/// When a quote is open, or the line asks for more than one command, a file or another shell.
+/// When a quote is open, or the line contains more than one command, a redirection to a file or the syntax of another
+/// shell.
 pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
     words(line, &secrets::reference::variable)
 }
 
-/// Learns the secrets in a line's words, so that it is shown masked, however it is quoted. A line without secrets is shown as typed.
+/// Learns the secrets in a line's words, so that they are masked however they are quoted. A line without secrets is
+/// shown as typed.
 pub(in crate::commands) fn learn(line: &str) {
     let typed = words(line, &|name| Ok(format!("${{{name}}}"))).unwrap_or_default();
     let masked: Vec<_> = typed.iter().map(|word| secrets::mask(word)).collect();
@@ -20,7 +22,7 @@ pub(in crate::commands) fn learn(line: &str) {
     }
 }
 
-/// The words of a line, with the values that `value_of` gives its variables.
+/// The words of a line. `value_of` returns the values of variables.
 fn words(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -> Result<Vec<String>, String> {
     let line = line.trim();
     let line = line.strip_prefix("$ ").unwrap_or(line);
@@ -33,7 +35,7 @@ fn words(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -> Resul
     shlex::split(&plain).ok_or_else(|| "a quote is not closed, or the line ends in a backslash".to_owned())
 }
 
-/// The line with bash's own syntax replaced by that of every shell: `$'…'` and variables become quoted text.
+/// The line with bash's own syntax replaced by syntax of every shell: `$'…'` and variables become quoted text.
 fn without_bash(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -> Result<String, String> {
     let mut plain = String::new();
     let mut rest = line;
@@ -68,7 +70,7 @@ fn without_bash(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -
             '`' => return Err(runs_no_shell("`")),
             '$' => {
                 let (name, rest) = variable(after)?;
-                // Inside double quotes, the quotes are closed around the value.
+                // Inside double quotes, the value is inserted between a closing and an opening quote.
                 let quote = if is_double { "\"" } else { "" };
                 match name.map(value_of).transpose()? {
                     Some(value) => plain.push_str(&format!("{quote}{}{quote}", quoted(&value))),
@@ -95,12 +97,12 @@ fn runs_no_shell(what: &str) -> String {
     format!("{what} asks a shell for the output of a command, and none is run: write the output itself")
 }
 
-/// A text as one word of every shell.
+/// A text as one word for every shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// The variable that a text begins with, and what follows it; none if it begins with none.
+/// The variable at the beginning of a text, if any, and the text after it.
 fn variable(text: &str) -> Result<(Option<&str>, &str), String> {
     let braced = text.strip_prefix('{').and_then(|text| text.split_once('}'));
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
@@ -114,7 +116,7 @@ fn variable(text: &str) -> Result<(Option<&str>, &str), String> {
     Ok((Some(name), rest))
 }
 
-/// The text of `$'…'` up to its closing quote, and what follows.
+/// The content of `$'…'` up to its closing quote, and the text after it.
 fn ansi(text: &str) -> Result<(String, &str), String> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -136,11 +138,11 @@ fn ansi(text: &str) -> Result<(String, &str), String> {
     }
 }
 
-/// Appends the meaning of an escape, given without its backslash, and returns the text after it.
+/// Appends the character of an escape, which is given without its backslash, and returns the text after it.
 fn escape<'a>(rest: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> {
     let c = rest.chars().next().ok_or("a quote $' is not closed")?;
     let after = &rest[c.len_utf8()..];
-    // Reads the digits of a number, at most `most` of them.
+    // Parses a number of at most `most` digits.
     let number = |text: &'a str, base: u32, most: usize| {
         let digits = text.chars().take(most).take_while(|c| c.is_digit(base)).count();
         (u32::from_str_radix(&text[..digits], base).ok(), &text[digits..])
@@ -246,7 +248,7 @@ mod tests {
         // A line end of Windows may be one of the line itself: it is read as a plain one.
         fn quoted_words_come_back(words in prop::collection::vec("[^\0\r^]*", 1..5)) {
             let line = shlex::try_join(words.iter().map(String::as_str)).unwrap();
-            // The line of a prompt and blanks around a line are cut.
+            // The parser removes a prompt and blanks around a line.
             prop_assume!(line.trim() == line && !line.starts_with("$ "));
             prop_assert_eq!(split(&line).unwrap(), words);
         }

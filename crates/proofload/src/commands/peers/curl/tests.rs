@@ -281,7 +281,7 @@ proptest! {
         words in prop::collection::vec("-[a-zA-Z0-9#:]{1,3}|--[a-z-]{2,12}|[a-z@=;:\"<\\[{/?#%,.é-]{0,12}", 0..8),
         url in "[a-z:/?#\\[\\]{}@.=&%]{0,16}",
     ) {
-        // No file is read from standard input, where a test would wait.
+        // A test must not read standard input, because it would wait there.
         prop_assume!(!words.iter().any(|word| word.ends_with('-') || word.ends_with('.') || word.starts_with("@")));
         let words: Vec<String> = ["curl".to_owned()].into_iter().chain(words).chain([url]).collect();
         if let Ok(line) = CurlLine::parse(&words) {

@@ -1,12 +1,12 @@
-//! The URL of a line, as curl reads it.
+//! The URL of a line, as curl interprets it.
 
 use load::{split_port, without_dots};
 use url::Host;
 
 use super::super::table::{Given, foreign_in_host};
 
-/// The URL as curl reads it: with its scheme, and without dots in its path unless `--path-as-is` keeps them. Ranges and lists,
-/// which curl would expand, are refused unless `-g` is given.
+/// The URL as curl interprets it: with its scheme, and with `.` and `..` removed from its path, unless `--path-as-is`
+/// is given. Refuses ranges and lists, which curl would expand, unless `-g` is given.
 pub(super) fn checked_url(url: &str, given: &Given, mistakes: &mut Vec<String>) -> String {
     // One to three slashes begin a host.
     let scheme = url.split_once(":/").filter(|(scheme, _)| scheme.bytes().all(|b| b.is_ascii_alphabetic()));
@@ -31,7 +31,7 @@ pub(super) fn checked_url(url: &str, given: &Given, mistakes: &mut Vec<String>) 
         true => String::from_utf8_lossy(&without_dots(target.as_bytes())).into_owned(),
         false => target.to_owned(),
     };
-    // In a query, curl sends it as it is.
+    // curl sends a query unchanged.
     let (path, query) = target.split_at(target.find('?').unwrap_or(target.len()));
     let mut encoded = String::new();
     for byte in path.bytes() {
@@ -40,15 +40,15 @@ pub(super) fn checked_url(url: &str, given: &Given, mistakes: &mut Vec<String>) 
             _ => encoded += &format!("%{byte:02x}"),
         }
     }
-    // A login ends at the first @, and no host has one.
+    // A login ends at the first @; a host contains none.
     let (login, rest) = authority.split_at(authority.find('@').map_or(0, |at| at + 1));
     let (host, port) = split_port(rest);
     mistakes.extend(foreign_in_host("curl", host, |c| !"\\/:#?!@{}[]$'\"^`*<>=;,+&() ".contains(c)));
     format!("{scheme}://{login}{}{port}{encoded}{query}", sent_host(host))
 }
 
-/// The host as curl sends it: an address of IPv4 as four numbers, one of IPv6 in its short form if that is shorter, and what is no
-/// ASCII in punycode.
+/// The host as curl sends it: an IPv4 address as four numbers, an IPv6 address in its short form if that is shorter,
+/// and a non-ASCII name in punycode.
 fn sent_host(host: &str) -> String {
     match Host::parse(host) {
         Ok(Host::Ipv4(address)) => address.to_string(),
@@ -58,7 +58,8 @@ fn sent_host(host: &str) -> String {
     }
 }
 
-/// A target with each pair of braces replaced by its only word. None if curl would refuse the braces, or make several URLs.
+/// A target with each pair of braces replaced by its only word. None if curl would refuse the braces or expand them to
+/// several URLs.
 fn without_braces(target: &str) -> Option<String> {
     let mut parts = target.split('{');
     let mut joined = parts.next()?.to_owned();

@@ -1,4 +1,4 @@
-//! The words of a line, as options of curl.
+//! Parses the words of a line as options of curl.
 
 use clap::{
     Arg, ArgMatches, Command,
@@ -7,23 +7,23 @@ use clap::{
 
 use super::{super::table::Row, options};
 
-/// Prefixes of the flags that curl cannot turn off again, because they choose one of several.
+/// Prefixes of the flags that curl cannot turn off, because each chooses one of several values.
 const CHOICES: [&str; 9] =
     ["http1", "http2", "http3", "ipv", "metalink", "next", "proxy-tlsv", "sslv", "tlsv"];
 
-/// The option that turns a flag off again, such as `--no-compressed` or `--keepalive`. The last of both counts.
+/// The option that turns a flag off, such as `--no-compressed` or `--keepalive`. The last of both counts.
 fn counter(row: &Row) -> Option<Arg> {
     if !row.value.is_empty() || CHOICES.iter().any(|choice| row.long.starts_with(choice)) {
         return None;
     }
     let name = row.long.strip_prefix("no-").map_or_else(|| format!("no-{}", row.long), str::to_owned);
-    // These options are the same for curl.
+    // These options are equivalent in curl.
     let same = if row.long.starts_with("location") { &["L", "location-trusted"][..] } else { &[] };
     let counter = Arg::new(name.clone()).long(name.clone()).action(clap::ArgAction::SetTrue).hide(true);
     Some(counter.overrides_with_all([name, row.id()]).overrides_with_all(same))
 }
 
-/// curl's command line, as far as its options are known here.
+/// curl's command line, with the options that proofload knows.
 fn command() -> Command {
     let urls = Arg::new("URL").action(clap::ArgAction::Append).num_args(0..);
     Command::new("curl")

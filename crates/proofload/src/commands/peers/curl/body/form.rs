@@ -70,7 +70,7 @@ impl Part {
             let guessed = guessed_type(file_name.as_deref().unwrap_or(&word));
             content_type = match guessed {
                 "" => file_name.is_some().then(|| "application/octet-stream".to_owned()),
-                // A part that is no file is text anyway.
+                // A part that is not a file is text anyway.
                 "text/plain" if file_name.is_none() => None,
                 guessed => Some(guessed.to_owned()),
             };
@@ -106,7 +106,8 @@ impl Part {
     }
 }
 
-/// The body of a form, and its boundary: as long as curl's, the same for the same parts, and in none of them.
+/// The body of a form, and its boundary, which is as long as curl's, the same for the same parts, and occurs in none of
+/// them.
 pub(super) fn multipart(parts: &[Part]) -> (Vec<u8>, String) {
     let mut hasher = DefaultHasher::new();
     loop {
@@ -137,12 +138,12 @@ fn word(text: &str) -> (String, &str) {
             c => word.push(c),
         }
     }
-    // A quote that is not closed is a character of the word.
+    // An unclosed quote is a character of the word.
     let end = text.find(';').unwrap_or(text.len());
     (text[..end].to_owned(), &text[end..])
 }
 
-/// A name, escaped for use between quotes in a head.
+/// A name, escaped for use between quotes in a part's header.
 fn escaped(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
