@@ -1,7 +1,7 @@
 //! The quantities of a trial: name with unit, label, which way is better, and how each is read from a trial.
 //!
 //! Outcomes, comparisons and all report formats use this list. The quantities of HTTP trials are defined here; other kinds,
-//! observers and the study file declare theirs in the plan ([`DeclaredQuantity`]).
+//! observers and the study file declare theirs in the plan ([`quantities`](crate::study::quantities)).
 
 use std::borrow::Cow;
 
@@ -10,8 +10,7 @@ use crate::{
     histogram::Histogram,
     percentile::{Percentile, columns, usual},
     span::Span,
-    study::{DeclaredQuantity, StudyPlan, TrialEntry},
-    trial::{HttpTrial, Kind, Trial},
+    trial::{HttpTrial, Trial},
 };
 
 /// Name of the quantity: completed requests per second.
@@ -72,19 +71,6 @@ pub enum Reading {
     Declared,
 }
 
-/// The metric family of declared quantities.
-const DECLARED_METRIC: &str = "proofload_quantity";
-
-/// The quantities of a study, in the order of presentation.
-pub fn quantities(plan: &StudyPlan) -> Vec<Quantity> {
-    let defined = match plan.kind {
-        Kind::Http => http(),
-        Kind::Command => Vec::new(),
-    };
-    let declared = plan.quantities.iter().map(Quantity::of);
-    defined.into_iter().chain(declared).chain([errors()]).collect()
-}
-
 /// The quantities that any trial of requests has.
 pub fn of_requests() -> Vec<Quantity> {
     http().into_iter().chain([errors()]).collect()
@@ -97,7 +83,7 @@ pub fn of_trial(name: &str, trial: &Trial, audit: Option<&AuditResult>) -> Optio
 }
 
 /// The quantities of HTTP trials, without errors, which every kind has.
-fn http() -> Vec<Quantity> {
+pub(crate) fn http() -> Vec<Quantity> {
     let rates = [
         higher_is_better(THROUGHPUT, "throughput", Reading::Http(|http| Some(http.throughput())))
             .among_main_figures(Column {
@@ -157,7 +143,7 @@ fn of_times(name: &str, words: &str, percentile: Percentile, reading: impl Fn(f6
     }
 }
 
-fn errors() -> Quantity {
+pub(crate) fn errors() -> Quantity {
     Quantity {
     may_be_zero: true,
     ..lower_is_better("error_ratio", "errors", Reading::Audited(error_ratio))
@@ -177,11 +163,6 @@ pub fn main_figures(quantities: &[Quantity]) -> impl Iterator<Item = (&Quantity,
 }
 
 impl Quantity {
-    /// The value in a trial of a study, if the trial has one.
-    pub fn read(&self, entry: &TrialEntry) -> Option<Span> {
-        self.read_trial(&entry.trial, entry.audit.as_ref())
-    }
-
     /// The value in a trial, if the trial has one.
     pub fn read_trial(&self, trial: &Trial, audit: Option<&AuditResult>) -> Option<Span> {
         match self.reading {
@@ -199,25 +180,6 @@ impl Quantity {
             // The figures of a failed program are not those of its task.
             Reading::Declared if trial.command().is_some_and(|trial| trial.failed_ratio() > 0.0) => None,
             Reading::Declared => trial.declared(&self.name),
-        }
-    }
-
-    fn of(declared: &DeclaredQuantity) -> Self {
-        let column = declared.is_main.then(|| Column {
-            head: Cow::Owned(declared.words.clone()),
-            metric: DECLARED_METRIC,
-            help: "A quantity of the study by its name, which ends with its unit, median of the valid repeats.",
-            is_compared: true,
-            figure: Some(Cow::Owned(declared.words.clone())),
-        });
-        Self {
-            name: Cow::Owned(declared.name.clone()),
-            words: Cow::Owned(declared.words.clone()),
-            more_is_better: declared.more_is_better,
-            // Comparisons use the difference wherever a value is 0.
-            may_be_zero: false,
-            column,
-            reading: Reading::Declared,
         }
     }
 

@@ -23,6 +23,7 @@ mod action;
 mod bounding;
 mod entry;
 mod outcome;
+mod quantities;
 
 use std::{collections::BTreeMap, fmt};
 
@@ -36,6 +37,7 @@ pub use outcome::{
     AuditTotals, Bound, BoundKind, BoundsAfterTrial, Confirmation, CurrentBounds, Ending, GoalOutcome, Knee,
     Proof, ProofFigure, Proven, QuantitySummary, SearchOutcome, SettingOutcome, StudyResult,
 };
+pub use quantities::quantities;
 
 use crate::{goal::Goal, noise::Noise, trial::Kind};
 

@@ -1,6 +1,6 @@
 //! Proofs: the results of raising the limits that verdicts name.
 
-use record::{Proof, ProofFigure, Proven, quantity::quantities};
+use record::{Proof, ProofFigure, Proven, study::quantities};
 
 use crate::{Results, text};
 

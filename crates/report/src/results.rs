@@ -4,7 +4,7 @@ use record::{
     Environment, Quantity, ResultFolder, SearchOutcome, Setting, SettingOutcome, StudyPlan, StudyResult,
     TrialEntry,
     folder::{Contents, FolderError},
-    quantity::quantities,
+    study::quantities,
 };
 
 /// Everything that a study wrote.

@@ -6,7 +6,7 @@
 mod gate;
 mod rows;
 
-use record::{Environment, Level, StudyPlan, StudyResult, Warning, quantity::quantities};
+use record::{Environment, Level, StudyPlan, StudyResult, Warning, study::quantities};
 use schemars::JsonSchema;
 use search::statistics::{self, Better, Confidence, Scale, Verdict};
 use serde::{Deserialize, Serialize};

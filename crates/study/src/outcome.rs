@@ -3,7 +3,7 @@
 use record::{
     AuditTotals, BoundKind, BoundsAfterTrial, Confirmation, Goal, GoalOutcome, Knee, LoadUnit, Purpose,
     Quantity, QuantitySummary, SearchOutcome, SettingOutcome, Span, StudyPlan, TrialEntry, Warning,
-    quantity::quantities, study::UNDECIDED,
+    study::{UNDECIDED, quantities},
 };
 use search::statistics::{Confidence, summarize};
 

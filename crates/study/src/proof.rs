@@ -8,9 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use record::{
     Bottleneck, Bounding, Cause, Ending, Factor, Level, Proof, ProofFigure, Proven, ResultFolder, Setting,
-    StudyPlan, StudyResult, TrialEntry,
-    folder::Contents,
-    quantity::{main_figures, quantities},
+    StudyPlan, StudyResult, TrialEntry, folder::Contents, quantity::main_figures, study::quantities,
 };
 use search::statistics::Verdict as Shown;
 

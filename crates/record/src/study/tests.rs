@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     AuditResult, GoalQuantity, HttpTrial, Measured, PlaceCounts, Validity, VoidReason, VoidRule,
-    quantity::quantities,
+    study::quantities,
     testing::{entry, plan},
 };
 
@@ -186,7 +186,7 @@ fn quantities_are_read_from_a_trial() {
         assert_eq!(read(name, &nothing), None, "{name}");
     }
     let better: Vec<bool> = quantities.iter().map(|quantity| quantity.more_is_better).collect();
-    assert_eq!(better, [[true; 5].as_slice(), &[false; 8]].concat());
+    assert_eq!(better, [[true; 5].as_slice(), &[false; 18]].concat());
     let main: Vec<&str> =
         crate::quantity::main_figures(&quantities).map(|(quantity, _)| &*quantity.name).collect();
     assert_eq!(main, ["throughput_per_s", "response_p50_us", "response_p99_us", "error_ratio"]);

