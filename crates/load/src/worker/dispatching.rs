@@ -6,21 +6,13 @@ use record::Fault;
 
 use super::{Deferred, Timer, Worker};
 use crate::{
-    absence::{MIN_ABSENCE_NS, MIN_DISTURBING_NS},
+    absence::MIN_ABSENCE_NS,
     exchange::{Exchange, Next},
     recorder::InFlight,
     slot::Phase,
     source::{AfterRequests, Placement, Users},
     wire::{SlotId, Wire},
 };
-
-/// How long an arrival waits for a busy connection to become free while the load recovers from absences, in nanoseconds; the longest
-/// run of absences took `longest_run_ns`. The wait keeps absences from opening additional connections. A longer wait is the target's
-/// fault: a target that keeps up has served the delayed requests before the next absence. The factor of two allows for varying
-/// answer times.
-pub(super) fn longest_hold_ns(longest_run_ns: u64) -> u64 {
-    2 * longest_run_ns + MIN_DISTURBING_NS
-}
 
 /// How long arrivals are sent before answers are read, in nanoseconds. Answers make connections free: if opening a connection takes
 /// longer than the time between arrivals, the loop would otherwise open every connection that it may before it reads an answer.
@@ -77,10 +69,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 pool.holds = false;
                 return;
             }
-            let delay_ns = self.absences.delay_ns();
-            if delay_ns > 0 {
-                let is_own = now_ns - due_ns <= longest_hold_ns(self.absences.longest_run_ns());
-                pool.hold(is_own && self.absences.has_baseline());
+            let hold_ns = self.absences.longest_hold_ns();
+            if hold_ns > 0 {
+                pool.hold(now_ns - due_ns <= hold_ns && self.absences.has_baseline());
             }
             match pool.choose_slot(&mut self.slots, depth) {
                 Placement::Busy => {
@@ -96,9 +87,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 Placement::Slot(slot) => {
                     pool.schedule.take();
                     // A wait that an absence explains does not count as a wait for a connection.
-                    let own_ns =
-                        if delay_ns > 0 { longest_hold_ns(self.absences.longest_run_ns()) } else { 0 };
-                    if due_ns <= pool.busy_at_ns && now_ns - due_ns > own_ns {
+                    if due_ns <= pool.busy_at_ns && now_ns - due_ns > hold_ns {
                         self.recorder.waited_busy();
                     }
                     if due_ns <= pool.last_held_ns {
@@ -231,11 +220,12 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     }
 
     /// Raises the bounds of a slot's requests that waited for their connection and leave now: absences since they began, and
-    /// earlier late requests, delay them too.
-    #[cold]
-    pub(super) fn delayed_until_sent(&mut self, id: SlotId) {
-        if self.source.follows_answers() {
-            return;
+    /// earlier late requests, delay them too. Returns the time.
+    #[inline(never)]
+    pub(super) fn leaves_late(&mut self, id: SlotId) -> u64 {
+        let now_ns = self.wire.now_ns();
+        if self.absences.delay_ns() == 0 || self.source.follows_answers() {
+            return now_ns;
         }
         let are_arrivals = self.are_arrivals();
         let slot = &mut self.slots[id as usize];
@@ -244,6 +234,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             request.own_ns = request.own_ns.max(bound_ns);
             request.own_queue_ns = request.own_queue_ns.max(bound_ns);
         }
+        now_ns
     }
 
     fn skipped_by_fault(&mut self) -> bool {

@@ -35,18 +35,19 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     #[inline]
     pub(super) fn transmit(&mut self, id: SlotId) {
         loop {
-            let slot = &mut self.slots[id as usize];
-            if slot.unsent == 0 {
+            let slot = &self.slots[id as usize];
+            let (unsent, begun_bytes) = (slot.unsent as usize, slot.sent_bytes as usize);
+            if unsent == 0 {
                 return;
             }
-            let bytes = self.exchange.bytes(id, slot.unsent as usize, slot.sent_bytes as usize);
-            let wanted = bytes.len();
             let early = slot.phase == Phase::Connecting;
             // A request that waited for its connection or for buffer space leaves now. Any other request leaves when it is
             // assigned, and that time has just been read.
             let assigned_ns = slot.requests[slot.requests.len() - 1].started_ns;
             let waited = early || slot.awaits_writable || assigned_ns < slot.free_since_ns;
-            let now_ns = if waited { self.wire.now_ns() } else { assigned_ns };
+            let now_ns = if waited { self.leaves_late(id) } else { assigned_ns };
+            let bytes = self.exchange.bytes(id, unsent, begun_bytes);
+            let wanted = bytes.len();
             match self.wire.send(id, bytes) {
                 Ok(sent) => {
                     if early {
@@ -54,15 +55,13 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                     }
                     self.recorder.sent_bytes(sent);
                     self.just_sent = Some(id);
-                    if waited && self.absences.delay_ns() > 0 {
-                        self.delayed_until_sent(id);
-                    }
                     self.mark_sent(id, sent, now_ns);
                     if sent < wanted {
                         continue;
                     }
                 }
                 Err(ConnectionError::AGAIN) => {
+                    let slot = &mut self.slots[id as usize];
                     if !early && !slot.awaits_writable {
                         slot.awaits_writable = true;
                         let generation = slot.generation;

@@ -1,6 +1,6 @@
 //! How long the loop waits, and whether it reads answers one at a time or in batches.
 
-use super::{Worker, dispatching::longest_hold_ns};
+use super::Worker;
 use crate::{
     exchange::Exchange,
     wire::{Wake, Wire},
@@ -36,7 +36,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 return (due_ns, Wake::Exactly);
             }
             if self.source.holds() {
-                until_ns = until_ns.min(due_ns + longest_hold_ns(self.absences.longest_run_ns()) + 1);
+                until_ns = until_ns.min(due_ns + self.absences.longest_hold_ns() + 1);
             }
         }
         // A pause need not end to the microsecond, and polling for its end would take processor time from others.
