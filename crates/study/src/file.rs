@@ -6,7 +6,7 @@
 //! * [`read`]: reads a [`Study`] from text.
 //! * [`StudyFile::setup`](crate::StudyFile::setup): makes the setup of one setting at one load.
 //! * [`unreachable`]: the reason why no trial could miss a goal; also for goals of command lines.
-//! * [`parse_bound`], [`parse_goal`], [`check_trial`]: the bound of a goal, a goal, and the duration of a trial, also of command lines.
+//! * [`parse_bound`], [`parse_goal`], [`goal_parts`], [`check_trial`]: the bound of a goal, a goal, its parts, and the duration of a trial, also of command lines.
 
 mod actions;
 mod audits;
@@ -50,7 +50,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-pub use goals::{parse_bound, parse_goal, unreachable};
+pub use goals::{goal_parts, parse_bound, parse_goal, unreachable};
 pub use searches::check_trial;
 
 use self::{levels::Levels, outline::Outline, overrides::Overrides, resolver::Resolver};

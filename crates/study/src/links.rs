@@ -311,12 +311,7 @@ mod tests {
     #[test]
     fn the_published_schema_is_the_one_of_this_code() {
         let schema = serde_json::to_string_pretty(&schemars::schema_for!(LinkRecord)).unwrap() + "\n";
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/link.schema.json");
-        if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::write(path, &schema).unwrap();
-        }
-        let published = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(published == schema, "run `make docs` and commit docs/schema");
+        testing::assert_published("schema/link.schema.json", |_| schema);
     }
 
     #[test]

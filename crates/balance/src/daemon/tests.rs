@@ -1,5 +1,7 @@
 //! Daemons in separate namespaces, while other programs change their devices, addresses and disks.
 
+mod sharing;
+
 use std::{fs, io::Write, process::Command, thread::JoinHandle};
 
 use aya::{
@@ -45,7 +47,12 @@ fn shell(script: &str) -> String {
 
 /// Runs a test, whose name begins with `as_root_`, in separate namespaces with the network above.
 fn alone(name: &str, test: impl Fn(&Folder)) {
-    alone::run(&format!("daemon::tests::as_root_{name}"), || {
+    alone_at(&format!("as_root_{name}"), test);
+}
+
+/// The same for a test that is at this path below this module.
+fn alone_at(path: &str, test: impl Fn(&Folder)) {
+    alone::run(&format!("daemon::tests::{path}"), || {
         shell(NETWORK);
         test(&Folder::at("/run/state").unwrap());
     });
@@ -438,77 +445,6 @@ fn is_attached() -> bool {
         // Links came with Linux 6.6.
         Err(_) => shell("tc filter show dev eth0 ingress").contains("l2dsr"),
     }
-}
-
-#[test]
-fn as_root_tables_of_a_balancer_that_runs_are_nobody_elses() {
-    alone("tables_of_a_balancer_that_runs_are_nobody_elses", |folder| {
-        let (text, other_text) = (file("", PLAIN), file("", PLAIN).replace("0.100", "0.101"));
-        let first = Running::start(folder, "eth0", &text);
-        let pins = first.instance.pins();
-        // With other state it cannot know of the first one.
-        let other = Folder::at("/run/other").unwrap();
-        let refused = Daemon::start(options(&other, "eth0", &other_text)).map(drop).unwrap_err().to_string();
-        for part in [&*pins.to_string_lossy(), "a balancer that runs uses it", "(--name)"] {
-            assert!(refused.contains(part), "{refused}");
-        }
-        assert!(!other.path().join("balance").exists(), "a refusal leaves a folder");
-        assert!(crate::unpin(&pins).unwrap_err().to_string().contains("a balancer that runs uses it"));
-        assert!(is_attached() && pins.join("rings").exists() && first.statistics().trouble.is_none());
-
-        // The next start continues with kept tables and their state; tables without a state have no owner.
-        first.end(Order::Keep).unwrap();
-        let again = Running::start(folder, "eth0", &text);
-        assert!(is_attached());
-        again.end(Order::Keep).unwrap();
-        let second = Running::start(&other, "eth0", &other_text);
-        assert!(is_attached());
-        second.end(Order::Stop).unwrap();
-        until("nothing is attached", || !is_attached());
-        assert!(!pins.exists());
-    });
-}
-
-/// Tells this process which container it is.
-const CONTAINER: &str = "BALANCE_TEST_CONTAINER";
-
-#[test]
-fn as_root_balancers_of_two_containers_share_a_bpf_file_system() {
-    let name = "balancers_of_two_containers_share_a_bpf_file_system";
-    if let Ok(container) = std::env::var(CONTAINER) {
-        return in_a_container(&container);
-    }
-    alone(name, |_| {
-        let start = |container: &str| {
-            let mut unshare = Command::new("unshare");
-            unshare.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
-            unshare.arg(std::env::current_exe().unwrap()).arg("--exact");
-            let started =
-                unshare.arg(format!("daemon::tests::as_root_{name}")).env(CONTAINER, container).spawn();
-            until("it balances", || fs::exists(format!("/run/{container}/ready")).unwrap());
-            started.unwrap()
-        };
-        let mut containers = ["one", "two"].map(|container| (container, start(container)));
-        for (container, process) in &mut containers {
-            fs::write(format!("/run/{container}/end"), "").unwrap();
-            assert!(process.wait().unwrap().success(), "{container}");
-        }
-    });
-}
-
-fn in_a_container(container: &str) {
-    shell(
-        "ip link add eth0 type veth peer name far; ip address add 10.0.0.1/24 dev eth0; ip link set eth0 up",
-    );
-    let folder = Folder::at(format!("/run/{container}")).unwrap();
-    let daemon = Running::start(&folder, "eth0", &file("", PLAIN));
-    fs::write(folder.path().join("ready"), "").unwrap();
-    until("it is to end", || folder.path().join("end").exists());
-    assert!(
-        is_attached() && daemon.instance.pins().join("rings").exists(),
-        "another one has taken its tables"
-    );
-    daemon.end(Order::Stop).unwrap();
 }
 
 #[test]

@@ -8,9 +8,9 @@ use std::{
 };
 
 use clap::Args;
-use settings::options::{Kind, OptionSpec};
+use settings::options::OptionSpec;
 
-use super::save::quoted;
+use super::save::toml_value;
 use crate::{
     exit::{Exit, Refusal, Result},
     output::standard,
@@ -80,25 +80,10 @@ pub(super) fn commented<T: 'static>(table: impl Iterator<Item = &'static OptionS
             heading = setting.heading;
             let _ = write!(text, "\n# ---- {heading}\n");
         }
-        let _ = write!(text, "\n# {}\n#{} = {}\n", setting.help(), setting.key, example(setting));
+        let value = toml_value(setting.kind, setting.examples().into_iter().map(str::to_owned));
+        let _ = write!(text, "\n# {}\n#{} = {value}\n", setting.help(), setting.key);
     }
     text
-}
-
-/// The example of a setting as TOML.
-fn example<T>(setting: &OptionSpec<T>) -> String {
-    match setting.kind {
-        Kind::Flag => "true".to_owned(),
-        Kind::On => "false".to_owned(),
-        Kind::Count(_) => {
-            setting.example.parse::<u64>().map_or_else(|_| quoted(setting.example), |n| n.to_string())
-        }
-        Kind::List => {
-            let items: Vec<String> = setting.examples().into_iter().map(quoted).collect();
-            format!("[{}]", items.join(", "))
-        }
-        _ => quoted(setting.example),
-    }
 }
 
 #[cfg(test)]

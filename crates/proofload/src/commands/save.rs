@@ -348,8 +348,12 @@ fn push_keys(text: &mut String, keys: &[SavedKey]) {
 
 /// The value of an option in a study.
 fn value(option: &HttpOption, values: &[String]) -> String {
-    let texts = values.iter().map(|value| in_study(value, option.is_text));
-    match option.spec.kind {
+    toml_value(option.spec.kind, values.iter().map(|value| in_study(value, option.is_text)))
+}
+
+/// A value of this kind that differs from the default, made of its texts: several for a list.
+pub(super) fn toml_value(kind: Kind, texts: impl Iterator<Item = String>) -> String {
+    match kind {
         Kind::Flag => "true".to_owned(),
         Kind::On => "false".to_owned(),
         Kind::List => format!("[{}]", texts.map(|text| quoted(&text)).collect::<Vec<_>>().join(", ")),
@@ -393,7 +397,7 @@ fn bare_or_quoted(text: &str) -> String {
 }
 
 /// A text in quotes. JSON strings are valid TOML strings, which have escapes for characters that no terminal shows.
-pub(super) fn quoted(text: &str) -> String {
+fn quoted(text: &str) -> String {
     let is_shown = |c: char| printable(&c.to_string()) == c.to_string();
     let escaped = |c: char| if is_shown(c) { c.to_string() } else { format!("\\U{:08X}", u32::from(c)) };
     serde_json::Value::from(text).to_string().chars().map(escaped).collect()

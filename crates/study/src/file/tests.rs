@@ -11,6 +11,8 @@ use load::{HttpOption, HttpWorkload, OPTIONS};
 use serde_json::Value;
 use settings::options::{Kind, OptionSpec};
 
+use testing::assert_published;
+
 use schema::{lab_schema, schema};
 
 /// Broken studies with mistakes that a schema can express.
@@ -32,28 +34,16 @@ const SEEN: [&str; 15] = [
     "wrong-kinds",
 ];
 
-/// Compares a file of the documentation with the generated one; `UPDATE_DOCS` makes it write the file.
-fn published(path: &str, wanted: impl FnOnce(&str) -> String) {
-    let path = format!("{}/../../docs/{path}", env!("CARGO_MANIFEST_DIR"));
-    let present = fs::read_to_string(&path).unwrap_or_default();
-    let wanted = wanted(&present);
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, &wanted).unwrap();
-        return;
-    }
-    assert!(present == wanted, "{path}: run `make docs` and commit docs");
-}
-
 #[test]
 fn the_published_schemas_are_those_of_this_code() {
     for (path, schema) in [("schema/study.schema.json", schema()), ("schema/lab.schema.json", lab_schema())] {
-        published(path, |_| serde_json::to_string_pretty(&schema).unwrap() + "\n");
+        assert_published(path, |_| serde_json::to_string_pretty(&schema).unwrap() + "\n");
     }
 }
 
 #[test]
 fn the_schema_of_labs_has_the_keys_that_labs_have() {
-    let mistakes = lab::file::parse("f", "other = 1\n").unwrap_err();
+    let mistakes = lab::file::parse("f", "other = 1\n[hosts]\na = {}\n").unwrap_err();
     let known = mistakes[0].message.split("known here: ").nth(1).unwrap().trim_end_matches(')');
     let mut known: Vec<&str> = known.split(", ").collect();
     known.sort_unstable();
@@ -73,7 +63,7 @@ fn the_schema_of_labs_has_the_keys_that_labs_have() {
 fn the_documented_keys_of_a_workload_are_those_of_this_code() {
     const BEGIN: &str = "<!-- options: written by `make docs` -->\n";
     const END: &str = "<!-- end of options -->";
-    published("study.md", |text| {
+    assert_published("study.md", |text| {
         let (before, rest) = text.split_once(BEGIN).expect("docs/study.md has the options' beginning");
         let (_, after) = rest.split_once(END).expect("docs/study.md has the options' end");
         format!("{before}{BEGIN}{}{END}{after}", keys())

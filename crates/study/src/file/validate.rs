@@ -12,7 +12,7 @@ use toml::de::DeTable;
 use super::{
     Input, balancers, checks,
     factors::all_hold,
-    goals,
+    goals::{self, ParsedGoal},
     kind::workload_table,
     left_out,
     levels::Levels,
@@ -162,6 +162,10 @@ impl<'d> Validator<'_, 'd> {
 
     /// Reports goals on quantities that do not exist.
     fn check_quantities(&self, reader: &mut Reader<'_>, resolved: &ResolvedSetup, is_searched: bool) {
+        let named = |goal: &&ParsedGoal| matches!(goal.goal.quantity, GoalQuantity::Declared { .. });
+        if self.resolver.outline.goals.iter().find(named).is_none() {
+            return;
+        }
         let setup = &resolved.setup;
         let of_requests = match setup.workload {
             Workload::Http(_) => of_requests(),

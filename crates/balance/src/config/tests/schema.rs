@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 use settings::schema::{choice, flag, table, text, time, whole_number};
+use testing::assert_published;
 
 use super::Config;
 
@@ -87,12 +88,8 @@ fn server() -> Value {
 
 #[test]
 fn the_published_schema_is_that_of_this_code() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/balance.schema.json");
     let wanted = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        return std::fs::write(path, wanted).unwrap();
-    }
-    assert!(std::fs::read_to_string(path).unwrap_or_default() == wanted, "run `make docs` and commit docs");
+    assert_published("schema/balance.schema.json", |_| wanted);
 }
 
 #[test]

@@ -1,20 +1,16 @@
-use std::{collections::BTreeMap, fmt::Write, fs};
+use std::{collections::BTreeMap, fmt::Write};
 
 use super::*;
 use crate::tune::KNOWN;
 
-/// Compares a part of docs/host.md with the table from the code; `UPDATE_DOCS` writes it.
+/// Compares a part of docs/host.md with the table from the code.
 fn assert_documented(part: &str, table: &str) {
-    let path = format!("{}/../../docs/host.md", env!("CARGO_MANIFEST_DIR"));
-    let text = fs::read_to_string(&path).unwrap();
-    let (begin, end) = (format!("<!-- {part} -->\n"), format!("<!-- end of {part} -->"));
-    let (before, rest) = text.split_once(&begin).unwrap();
-    let (written, after) = rest.split_once(&end).unwrap();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, format!("{before}{begin}{table}{end}{after}")).unwrap();
-    } else {
-        assert_eq!(written, table, "`make docs` writes docs/host.md anew");
-    }
+    testing::assert_published("host.md", |text| {
+        let (begin, end) = (format!("<!-- {part} -->\n"), format!("<!-- end of {part} -->"));
+        let (before, rest) = text.split_once(&begin).unwrap();
+        let (_, after) = rest.split_once(&end).unwrap();
+        format!("{before}{begin}{table}{end}{after}")
+    });
 }
 
 #[test]

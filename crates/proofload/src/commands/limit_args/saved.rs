@@ -1,7 +1,7 @@
 //! The study file that is equivalent to a command line of `limit`.
 
 use record::OnNoise;
-use study::{Source, Study};
+use study::{Source, Study, file::goal_parts};
 
 use super::{
     super::save::{Saved, SavedKey, list, text},
@@ -53,11 +53,11 @@ impl LimitArgs {
 
 /// A goal of `--goal`, which was parsed before.
 fn other_goal(goal: &str) -> Vec<SavedKey> {
-    let (name, bound) = goal.split_once("<=").or_else(|| goal.split_once('≤')).unwrap_or_default();
-    let number = bound.trim().replace('_', "");
+    let (name, bound) = goal_parts(goal).unwrap_or_default();
+    let number = bound.replace('_', "");
     let at_most = match number.parse::<f64>() {
         Ok(_) => Some(("at_most", number)),
-        Err(_) => text("at_most", Some(bound.trim())),
+        Err(_) => text("at_most", Some(bound)),
     };
-    vec![text("quantity", Some(name.trim())), at_most]
+    vec![text("quantity", Some(name)), at_most]
 }

@@ -48,25 +48,13 @@ fn property(setting: &OptionSpec) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use testing::assert_published;
 
     use super::*;
 
-    /// Checks that a file of the documentation agrees with the code; `UPDATE_DOCS` writes the file.
-    fn check_published(path: &str, expected: impl FnOnce(&str) -> String) {
-        let path = format!("{}/../../docs/{path}", env!("CARGO_MANIFEST_DIR"));
-        let present = fs::read_to_string(&path).unwrap_or_default();
-        let expected = expected(&present);
-        if std::env::var_os("UPDATE_DOCS").is_some() {
-            fs::write(&path, &expected).unwrap();
-            return;
-        }
-        assert!(present == expected, "{path}: run `make docs` and commit docs");
-    }
-
     #[test]
     fn the_published_schema_is_up_to_date() {
-        check_published("schema/listen.schema.json", |_| {
+        assert_published("schema/listen.schema.json", |_| {
             serde_json::to_string_pretty(&schema()).unwrap() + "\n"
         });
     }
@@ -75,7 +63,7 @@ mod tests {
     fn the_documented_options_are_up_to_date() {
         const BEGIN: &str = "<!-- options: written by `make docs` -->\n";
         const END: &str = "<!-- end of options -->";
-        check_published("listen.md", |text| {
+        assert_published("listen.md", |text| {
             let (before, rest) = text.split_once(BEGIN).expect("docs/listen.md has the options' beginning");
             let (_, after) = rest.split_once(END).expect("docs/listen.md has the options' end");
             format!("{before}{BEGIN}{}{END}{after}", options())

@@ -1,0 +1,18 @@
+//! Files of the documentation that are made from the code.
+
+use std::{fs, path::Path};
+
+/// Compares a file below `docs` with what the code makes of its present text. With `UPDATE_DOCS`, as `make docs` sets it, writes the file
+/// instead.
+///
+/// # Panics
+/// When the file differs.
+pub fn assert_published(file: &str, wanted: impl FnOnce(&str) -> String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(file);
+    let present = fs::read_to_string(&path).unwrap_or_default();
+    let wanted = wanted(&present);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        return fs::write(&path, wanted).unwrap_or_else(|error| panic!("cannot write docs/{file}: {error}"));
+    }
+    assert!(present == wanted, "docs/{file}: run `make docs` and commit docs");
+}
