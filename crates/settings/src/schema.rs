@@ -1,7 +1,36 @@
 //! JSON Schemas of files, which editors use for completion and checks. Any text may contain `{factor}`.
 
-use crate::options::Kind;
 use serde_json::{Value, json};
+
+use crate::options::{Kind, OptionSpec};
+
+/// The value of an option, with this description.
+pub fn property<T>(spec: &OptionSpec<T>, what: &str) -> Value {
+    let OptionSpec { kind, example, .. } = *spec;
+    let number = |mut described: Value| {
+        described["pattern"] = json!(pattern(kind.pattern().unwrap_or_default()));
+        described["description"] = json!(what);
+        described["examples"] = json!([example.parse::<u64>().map_or(json!(example), Value::from)]);
+        described
+    };
+    match kind {
+        Kind::Flag => flag(what, false),
+        Kind::On => flag(what, true),
+        Kind::Count(least) => number(json!({ "type": ["integer", "string"], "minimum": least })),
+        Kind::Size => number(json!({ "type": ["integer", "string"], "minimum": 0 })),
+        Kind::Rate => number(json!({ "type": ["number", "string"], "exclusiveMinimum": 0 })),
+        Kind::Time => time(what, example),
+        Kind::Text => text(what, example),
+        Kind::Numbers => {
+            json!({ "type": ["string", "integer"], "description": what, "examples": [example] })
+        }
+        Kind::Choice(words) => choice(what, words),
+        Kind::List => {
+            let items = json!({ "type": "string" });
+            json!({ "type": ["string", "array"], "items": items, "description": what, "examples": [spec.examples()] })
+        }
+    }
+}
 
 /// A table with these keys and no others.
 pub fn table(properties: Value, required: &[&str]) -> Value {

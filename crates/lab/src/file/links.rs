@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 
-use settings::{Network, Reader, Table, Value, network::address_after};
+use settings::{Network, Reader, Table, Value, network::address_after, options::OptionSpec};
 use toml::de::DeValue;
 
 use super::hosts::{NAME_RULE, is_name};
@@ -247,13 +247,11 @@ type WrittenShape = (ShapeText, BTreeMap<&'static str, Range<usize>>);
 /// Reads the shape of a direction as text, with the span of each key.
 fn read_text(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> WrittenShape {
     let (mut text, mut spans) = (ShapeText::default(), BTreeMap::new());
-    for key in KEYS {
+    for OptionSpec { key, .. } in KEYS {
         let Some(value) = table.take(key) else { continue };
-        spans.insert(key, value.span());
-        let Some(given) = reader.text(value) else { continue };
-        if let Some(setting) = text.value_mut(key) {
-            *setting = Some(given.to_owned());
-        }
+        spans.insert(*key, value.span());
+        let set = reader.text(value).map_or(Ok(()), |given| text.set(key, given));
+        reader.checked(value, set);
     }
     (text, spans)
 }

@@ -1,34 +1,45 @@
 //! The shape of a direction of a link as users write it, in a lab file or on the command line.
 
-use record::{
-    Distribution,
-    units::{parse_ratio, parse_size, parse_time},
-};
+use std::collections::BTreeMap;
+
+use record::units::{parse_ratio, parse_size, parse_time};
+use settings::options::{Kind, OptionSpec};
 
 use super::spec::{JitterOrder, Layer, Loss, Queue, Reorder, Shape};
 
-/// The keys of a [`Shape`] as text. A missing key leaves the shape unchanged.
+/// Heading of the options in the help of `proofload link`.
+pub const HEADING: &str = "The link (both directions)";
+
+/// The keys of a [`Shape`], for lab files, studies and the command line.
+pub static KEYS: &[OptionSpec<Shape>] = settings::option_table! {
+    /// Rate: 1gbit, 20mbit, 64kbit or unlimited. Prefixes are decimal; without a rate there is no queue
+    "rate", Kind::Text, "RATE", HEADING, "unlimited", "1gbit", |shape, t| shape.rate_bits_per_s = parse_rate(t[0])?;
+    /// What rate and queue count: wire (Ethernet with preamble and gap), frame or ip
+    "layer", Kind::Choice(LAYERS), "wire|frame|ip", HEADING, "wire", "frame",
+        |shape, t| shape.layer = one_of(t[0], "a layer", LAYERS, &[Layer::Wire, Layer::Frame, Layer::Ip])?;
+    /// One-way delay
+    "delay", Kind::Time, "T", HEADING, "0ms", "114ms", |shape, t| shape.delay_ns = time_ns(t[0])?;
+    /// Random time added to the delay: uniform:0ms..2ms, exp:1ms, lognormal:1ms,0.5 or file:PATH
+    "jitter", Kind::Text, "DIST", HEADING, "", "exp:1ms", |shape, t| shape.jitter = t[0].parse()?;
+    /// Whether packets keep their order under jitter, or overtake each other as with netem
+    "jitter_order", Kind::Choice(ORDERS), "keep|free", HEADING, "keep", "free",
+        |shape, t| shape.jitter_order = one_of(t[0], "a jitter order", ORDERS, &[JitterOrder::Keep, JitterOrder::Free])?;
+    /// Loss: 0.1% of all packets; burst:0.1%,8 (share, mean length: Gilbert's model); or ge:P,R,LOSS_GOOD,LOSS_BAD
+    /// (Gilbert-Elliott: good to bad, bad to good, loss in either)
+    "loss", Kind::Text, "LOSS", HEADING, "none", "0.1%", |shape, t| shape.loss = loss(t[0])?;
+    /// Size of the queue: 64KiB, including the packet on the wire; or 1bdp, rate times round-trip time, at least 160 KiB
+    "queue", Kind::Text, "SIZE", HEADING, "1bdp", "64KiB", |shape, t| shape.queue = queue(t[0])?;
+    /// Share of packets that arrive late, behind later ones, and their extra delay: 1%,2ms
+    "reorder", Kind::Text, "RATIO,T", HEADING, "", "1%,2ms", |shape, t| shape.reorder = reorder(t[0])?;
+    /// Share of packets that arrive twice
+    "duplicate", Kind::Text, "RATIO", HEADING, "0", "0.1%", |shape, t| shape.duplicate_ratio = ratio(t[0])?;
+};
+const LAYERS: &[&str] = &["wire", "frame", "ip"];
+const ORDERS: &[&str] = &["keep", "free"];
+
+/// The keys of a [`Shape`] that were given, with their text. A missing key leaves the shape unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShapeText {
-    /// `1gbit`, `20mbit`, `unlimited`.
-    pub rate: Option<String>,
-    /// `wire`, `frame` or `ip`.
-    pub layer: Option<String>,
-    /// `114ms`.
-    pub delay: Option<String>,
-    /// A distribution of times: `uniform:0ms..2ms`, `exp:1ms`.
-    pub jitter: Option<String>,
-    /// `keep` or `free`.
-    pub jitter_order: Option<String>,
-    /// `0.1%`, `burst:0.1%,8` (share, mean length) or `ge:P,R,LOSS_GOOD,LOSS_BAD`.
-    pub loss: Option<String>,
-    /// `64KiB` or `1bdp`.
-    pub queue: Option<String>,
-    /// `1%,2ms`: share of late segments, additional delay.
-    pub reorder: Option<String>,
-    /// `0.1%`.
-    pub duplicate: Option<String>,
-}
+pub struct ShapeText(BTreeMap<&'static str, String>);
 
 /// A mistake in the value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,25 +50,18 @@ pub struct Mistake {
     pub message: String,
 }
 
-/// Names of the keys.
-pub const KEYS: [&str; 9] =
-    ["rate", "layer", "delay", "jitter", "jitter_order", "loss", "queue", "reorder", "duplicate"];
-
 impl ShapeText {
-    /// The value of a key, mutable; none if the key does not exist.
-    pub fn value_mut(&mut self, key: &str) -> Option<&mut Option<String>> {
-        Some(match key {
-            "rate" => &mut self.rate,
-            "layer" => &mut self.layer,
-            "delay" => &mut self.delay,
-            "jitter" => &mut self.jitter,
-            "jitter_order" => &mut self.jitter_order,
-            "loss" => &mut self.loss,
-            "queue" => &mut self.queue,
-            "reorder" => &mut self.reorder,
-            "duplicate" => &mut self.duplicate,
-            _ => return None,
-        })
+    /// Sets a key.
+    ///
+    /// # Errors
+    /// When the key does not exist.
+    pub fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        let Some(known) = KEYS.iter().find(|known| known.key == key) else {
+            let keys: Vec<&str> = KEYS.iter().map(|known| known.key).collect();
+            return Err(format!("'{key}' is not known; the keys are {}", keys.join(", ")));
+        };
+        self.0.insert(known.key, text.to_owned());
+        Ok(())
     }
 
     /// Returns `base` with the given keys applied.
@@ -67,28 +71,20 @@ impl ShapeText {
     pub fn read(&self, base: &Shape) -> Result<Shape, Vec<Mistake>> {
         let mut shape = base.clone();
         let mut mistakes = Vec::new();
-        let mut read = |key, text: &Option<String>, take: &mut dyn FnMut(&str) -> Result<(), String>| {
-            if let Some(Err(message)) = text.as_deref().map(|text| take(text.trim())) {
-                mistakes.push(Mistake { key, message });
+        for known in KEYS {
+            let Some(text) = self.0.get(known.key) else { continue };
+            if let Err(message) = (known.apply)(&mut shape, &[text.trim()]) {
+                mistakes.push(Mistake { key: known.key, message });
             }
-        };
-        read("rate", &self.rate, &mut |t| parse_rate(t).map(|v| shape.rate_bits_per_s = v));
-        read("layer", &self.layer, &mut |t| layer(t).map(|v| shape.layer = v));
-        read("delay", &self.delay, &mut |t| time_ns(t).map(|v| shape.delay_ns = v));
-        read("jitter", &self.jitter, &mut |t| t.parse().map(|v: Distribution| shape.jitter = v));
-        read("jitter_order", &self.jitter_order, &mut |t| order(t).map(|v| shape.jitter_order = v));
-        read("loss", &self.loss, &mut |t| loss(t).map(|v| shape.loss = v));
-        read("queue", &self.queue, &mut |t| queue(t).map(|v| shape.queue = v));
-        read("reorder", &self.reorder, &mut |t| reorder(t).map(|v| shape.reorder = v));
-        read("duplicate", &self.duplicate, &mut |t| ratio(t).map(|v| shape.duplicate_ratio = v));
-        if mistakes.is_empty() && self.queue.is_some() && shape.rate_bits_per_s.is_none() {
+        }
+        if mistakes.is_empty() && self.0.contains_key("queue") && shape.rate_bits_per_s.is_none() {
             let message = "a link without a rate has no queue; give 'rate' too, or leave 'queue' out";
             mistakes.push(Mistake { key: "queue", message: message.to_owned() });
         }
         if mistakes.is_empty() {
             let whole = |message: String| {
                 let (key, message) = message.split_once(": ").unwrap_or(("loss", &message));
-                let key = KEYS.into_iter().find(|known| *known == key).unwrap_or("loss");
+                let key = KEYS.iter().find(|known| known.key == key).map_or("loss", |known| known.key);
                 Mistake { key, message: message.to_owned() }
             };
             mistakes.extend(shape.mistakes().into_iter().map(whole));
@@ -136,21 +132,10 @@ pub fn show_rate(rate_bits_per_s: Option<u64>) -> String {
     format!("{}{unit}", rate as f64 / factor)
 }
 
-fn layer(text: &str) -> Result<Layer, String> {
-    match text {
-        "wire" => Ok(Layer::Wire),
-        "frame" => Ok(Layer::Frame),
-        "ip" => Ok(Layer::Ip),
-        _ => Err(format!("'{text}' is not a layer; one of wire, frame, ip")),
-    }
-}
-
-fn order(text: &str) -> Result<JitterOrder, String> {
-    match text {
-        "keep" => Ok(JitterOrder::Keep),
-        "free" => Ok(JitterOrder::Free),
-        _ => Err(format!("'{text}' is not a jitter order; one of keep, free")),
-    }
+/// The value that stands for a word.
+fn one_of<T: Copy>(text: &str, what: &str, words: &[&str], values: &[T]) -> Result<T, String> {
+    let value = words.iter().zip(values).find_map(|(word, value)| (*word == text).then_some(*value));
+    value.ok_or_else(|| format!("'{text}' is not {what}; one of {}", words.join(", ")))
 }
 
 fn time_ns(text: &str) -> Result<u64, String> {
@@ -225,25 +210,29 @@ fn reorder(text: &str) -> Result<Option<Reorder>, String> {
 
 #[cfg(test)]
 mod tests {
+    use record::Distribution;
+
     use super::*;
 
-    fn some(text: &str) -> Option<String> {
-        Some(text.to_owned())
+    fn text(keys: &[(&str, &str)]) -> ShapeText {
+        let mut text = ShapeText::default();
+        keys.iter().for_each(|(key, value)| text.set(key, value).unwrap());
+        text
     }
 
     #[test]
     fn every_setting_is_read() {
-        let text = ShapeText {
-            rate: some("1gbit"),
-            layer: some("frame"),
-            delay: some("114ms"),
-            jitter: some("exp:1ms"),
-            jitter_order: some("free"),
-            loss: some("0.1%"),
-            queue: some("0.5bdp"),
-            reorder: some("1%,2ms"),
-            duplicate: some("0.2%"),
-        };
+        let keys = [
+            ("rate", "1gbit"),
+            ("layer", "frame"),
+            ("delay", "114ms"),
+            ("jitter", "exp:1ms"),
+            ("jitter_order", "free"),
+            ("loss", "0.1%"),
+            ("queue", "0.5bdp"),
+            ("reorder", "1%,2ms"),
+            ("duplicate", "0.2%"),
+        ];
         let expected = Shape {
             rate_bits_per_s: Some(1_000_000_000),
             layer: Layer::Frame,
@@ -256,28 +245,60 @@ mod tests {
             duplicate_ratio: 0.002,
             seed: 1,
         };
-        assert_eq!(text.read(&Shape::default()), Ok(expected));
+        assert_eq!(text(&keys).read(&Shape::default()), Ok(expected));
         assert_eq!(ShapeText::default().read(&Shape::default()), Ok(Shape::default()));
+        assert!(ShapeText::default().set("speed", "1").unwrap_err().contains("the keys are rate, layer"));
+    }
+
+    /// An example is a value, and a default changes nothing.
+    #[test]
+    fn examples_and_defaults_are_what_they_say() {
+        let base = Shape { rate_bits_per_s: Some(1), ..Shape::default() };
+        for key in KEYS {
+            let mut shape = base.clone();
+            (key.apply)(&mut shape, &[key.example]).unwrap();
+            assert_ne!(shape, base, "{}", key.key);
+            if !key.default.is_empty() {
+                let mut shape = Shape::default();
+                (key.apply)(&mut shape, &[key.default]).unwrap();
+                assert_eq!(shape, Shape::default(), "{}", key.key);
+            }
+        }
     }
 
     #[test]
     fn all_mistakes_are_named_with_their_keys() {
-        let text = ShapeText {
-            rate: some("fast"),
-            layer: some("ether"),
-            delay: some("soon"),
-            jitter: some("wild"),
-            jitter_order: some("any"),
-            loss: some("burst:1%"),
-            queue: some("long"),
-            reorder: some("1%"),
-            duplicate: some("2"),
-        };
-        let mistakes = text.read(&Shape::default()).unwrap_err();
-        assert_eq!(mistakes.iter().map(|mistake| mistake.key).collect::<Vec<_>>(), KEYS);
-        let small = ShapeText { queue: some("10"), rate: some("1bit"), ..ShapeText::default() };
-        let keys: Vec<_> = small.read(&Shape::default()).unwrap_err().iter().map(|m| m.key).collect();
-        assert_eq!(keys, ["rate", "queue"]);
+        let wrong = [
+            ("rate", "fast"),
+            ("layer", "ether"),
+            ("delay", "soon"),
+            ("jitter", "wild"),
+            ("jitter_order", "any"),
+            ("loss", "burst:1%"),
+            ("queue", "long"),
+            ("reorder", "1%"),
+            ("duplicate", "2"),
+        ];
+        let mistakes = text(&wrong).read(&Shape::default()).unwrap_err();
+        assert_eq!(mistakes.iter().map(|mistake| mistake.key).collect::<Vec<_>>(), wrong.map(|(key, _)| key));
+        let small = text(&[("queue", "10"), ("rate", "1bit")]).read(&Shape::default()).unwrap_err();
+        assert_eq!(small.iter().map(|m| m.key).collect::<Vec<_>>(), ["rate", "queue"]);
+    }
+
+    #[test]
+    fn the_documented_keys_are_those_of_this_code() {
+        const BEGIN: &str = "<!-- keys: written by `make docs` -->\n";
+        const END: &str = "<!-- end of keys -->";
+        let mut table = "| key | default | example | |\n|---|---|---|---|\n".to_owned();
+        for key in KEYS {
+            let default = if key.default.is_empty() { String::new() } else { format!("`{}`", key.default) };
+            table += &format!("| `{}` | {default} | `{}` | {} |\n", key.key, key.example, key.help);
+        }
+        testing::assert_published("link.md", |text| {
+            let (before, rest) = text.split_once(BEGIN).expect("docs/link.md has the keys' beginning");
+            let (_, after) = rest.split_once(END).expect("docs/link.md has the keys' end");
+            format!("{before}{BEGIN}{table}{END}{after}")
+        });
     }
 
     #[test]

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use clap::Args;
 use lab::link::{
     Address, CertifyOptions, Direction, Driver, End, LinkSpec, Namespace, Shape,
-    text::{KEYS, Mistake, ShapeText},
+    text::{HEADING, KEYS, Mistake, ShapeText},
 };
 use record::units::{parse_count, parse_time};
+use settings::options::OptionSpec;
 
-use super::mistakes::Mistakes;
+use super::{
+    mistakes::Mistakes,
+    options::{Given, Table},
+};
 
-const SHAPE: &str = "The link (both directions)";
 const ENDS: &str = "The ends of the link";
 const OUTPUT: &str = "Output";
 
@@ -22,7 +25,7 @@ const EXIT_STATUS: &str = "Exit status: 0 ended by --duration, Ctrl-C or SIGTERM
 ///
 /// A host is a process id, a name under /run/netns, or a path such as /proc/PID/ns/net. While the link runs, it reads
 /// commands from standard input: `set rate=20mbit delay=5ms`, `set a-to-b loss=1%`, `down`, `up`, `counters`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 #[command(after_help = EXIT_STATUS)]
 pub(crate) struct LinkArgs {
     /// The first host
@@ -31,38 +34,13 @@ pub(crate) struct LinkArgs {
     /// The second host
     #[arg(value_name = "B")]
     b: String,
-    /// Rate: 1gbit, 20mbit, 64kbit or unlimited
-    #[arg(long, value_name = "RATE", help_heading = SHAPE)]
-    rate: Option<String>,
-    /// What the rate counts: wire (Ethernet with preamble and gap), frame or ip
-    #[arg(long, value_name = "wire|frame|ip", help_heading = SHAPE)]
-    layer: Option<String>,
-    /// One-way delay
-    #[arg(long, value_name = "T", help_heading = SHAPE)]
-    delay: Option<String>,
-    /// Random time added to the delay: uniform:0ms..2ms, exp:1ms, lognormal:1ms,0.5 or file:PATH
-    #[arg(long, value_name = "DIST", help_heading = SHAPE)]
-    jitter: Option<String>,
-    /// Whether packets keep their order under jitter, or overtake each other as with netem
-    #[arg(long, value_name = "keep|free", help_heading = SHAPE)]
-    jitter_order: Option<String>,
-    /// Loss: 0.1%, burst:0.1%,8 (share, mean length) or ge:P,R,LOSS_GOOD,LOSS_BAD
-    #[arg(long, value_name = "LOSS", help_heading = SHAPE)]
-    loss: Option<String>,
-    /// Size of the queue: 64KiB, or 1bdp (rate times round-trip time)
-    #[arg(long, value_name = "SIZE", help_heading = SHAPE)]
-    queue: Option<String>,
-    /// Share of packets that are reordered, and their extra delay: 1%,2ms
-    #[arg(long, value_name = "RATIO,T", help_heading = SHAPE)]
-    reorder: Option<String>,
-    /// Share of packets that are duplicated
-    #[arg(long, value_name = "RATIO", help_heading = SHAPE)]
-    duplicate: Option<String>,
+    #[command(flatten)]
+    shape: Given<ShapeKeys>,
     /// Value for the direction from B to A, where it differs, such as rate=20mbit; repeatable
-    #[arg(long, value_name = "KEY=VALUE", help_heading = SHAPE)]
+    #[arg(long, value_name = "KEY=VALUE", help_heading = HEADING)]
     back: Vec<String>,
     /// Seed of everything random
-    #[arg(long, value_name = "N", default_value = "1", help_heading = SHAPE)]
+    #[arg(long, value_name = "N", default_value = "1", help_heading = HEADING)]
     seed: String,
     /// emulator (proofload's own) or netem: the kernel's sch_netem and sch_tbf, on interfaces that exist
     #[arg(long, value_name = "emulator|netem", default_value = "emulator", help_heading = ENDS)]
@@ -93,6 +71,19 @@ pub(crate) struct LinkArgs {
     pub json: Option<PathBuf>,
 }
 
+/// The keys of a link's shape.
+#[derive(Debug)]
+struct ShapeKeys;
+
+impl Table for ShapeKeys {
+    type Config = Shape;
+    const HAS_POSITIONALS: bool = true;
+
+    fn settings() -> impl Iterator<Item = &'static OptionSpec<Shape>> {
+        KEYS.iter()
+    }
+}
+
 /// A link to run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Job {
@@ -113,17 +104,10 @@ impl LinkArgs {
     /// Every mistake in the options.
     pub(crate) fn job(&self) -> Result<Job, Vec<String>> {
         let mut m = Mistakes::default();
-        let text = ShapeText {
-            rate: self.rate.clone(),
-            layer: self.layer.clone(),
-            delay: self.delay.clone(),
-            jitter: self.jitter.clone(),
-            jitter_order: self.jitter_order.clone(),
-            loss: self.loss.clone(),
-            queue: self.queue.clone(),
-            reorder: self.reorder.clone(),
-            duplicate: self.duplicate.clone(),
-        };
+        let mut text = ShapeText::default();
+        for (setting, values) in &self.shape.0 {
+            values.iter().filter_map(|value| text.set(setting.key, value).err()).for_each(|why| m.add(why));
+        }
         let seed = m.optional("--seed", Some(&self.seed), parse_count).unwrap_or(1);
         let common = Shape { seed, ..Shape::default() };
         let LinkSpec { a_to_b, b_to_a, .. } =
@@ -208,9 +192,7 @@ fn parse_shape_text(text: &str) -> Result<ShapeText, String> {
     for word in text.split_whitespace() {
         let (key, value) =
             word.split_once('=').ok_or_else(|| format!("'{word}' is not KEY=VALUE, such as rate=20mbit"))?;
-        let slot = shape.value_mut(key);
-        *slot.ok_or_else(|| format!("'{key}' is not known; the keys are {}", KEYS.join(", ")))? =
-            Some(value.to_owned());
+        shape.set(key, value)?;
     }
     Ok(shape)
 }
@@ -297,7 +279,7 @@ mod tests {
         assert_eq!("down".parse(), Ok(LinkCommand::Down));
         let both: LinkCommand = "set rate=20mbit delay=5ms".parse().unwrap();
         assert!(matches!(both, LinkCommand::Set(ref directions, ref text)
-            if directions.len() == 2 && text.delay.as_deref() == Some("5ms")));
+            if directions.len() == 2 && text.read(&Shape::default()).unwrap().delay_ns == 5_000_000));
         let one: LinkCommand = "set b-to-a loss=1%".parse().unwrap();
         assert!(matches!(one, LinkCommand::Set(ref directions, _) if *directions == [Direction::BToA]));
         assert!("sideways".parse::<LinkCommand>().is_err() && "set speed=1".parse::<LinkCommand>().is_err());

@@ -8,10 +8,11 @@ mod command;
 mod steps;
 mod workload;
 
+use lab::link::text::KEYS;
 use record::{percentile::PERCENTILES, units::show_number};
 use search::Preset;
 use serde_json::{Map, Value, json};
-use settings::schema::{choice, flag, one_or_more, table, text, texts, time, whole_number};
+use settings::schema::{choice, flag, one_or_more, property, table, text, texts, time, whole_number};
 
 use crate::file::goals::FINDINGS;
 
@@ -111,19 +112,12 @@ fn hosts() -> Value {
 
 fn links() -> Value {
     let shape = |more: Value| {
-        let mut keys = json!({
-            "rate": text("Rate: bits per second, decimal.", "1gbit"),
-            "layer": choice("The layer whose bytes the rate counts.", &["wire", "frame", "ip"]),
-            "delay": time("Delay in each direction.", "114ms"),
-            "jitter": text("Distribution of an additional delay.", "exp:1ms"),
-            "jitter_order": { "type": "string", "enum": ["keep", "free"], "description": "Whether packets keep their order under jitter, or overtake each other as with netem." },
-            "loss": text("Share of packets lost.", "0.1%"),
-            "queue": text("Size of the queue.", "1bdp"),
-            "reorder": text("Share of packets that are delayed further, and by how much.", "1%,2ms"),
-            "duplicate": text("Share of packets sent twice.", "0.1%"),
-        });
-        add_keys(&mut keys, more);
-        keys
+        let mut keys: Map<String, Value> = KEYS
+            .iter()
+            .map(|spec| (spec.key.to_owned(), property(spec, &format!("{}.", spec.help))))
+            .collect();
+        keys.extend(more.as_object().cloned().unwrap_or_default());
+        Value::from(keys)
     };
     let one = table(shape(json!({})), &[]);
     let properties = shape(json!({

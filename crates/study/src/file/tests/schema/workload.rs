@@ -4,7 +4,7 @@ use load::{HttpWorkload, OPTIONS};
 use serde_json::{Value, json};
 use settings::options::{Kind, OptionSpec};
 
-use settings::schema::{choice, flag, one_or_more, pattern, text, time};
+use settings::schema::{one_or_more, property, text};
 
 use super::{super::help_in_file, described_table, steps};
 
@@ -17,7 +17,7 @@ pub(super) fn workload() -> Value {
     });
     properties["steps"] = steps::schema();
     for option in OPTIONS {
-        properties[option.spec.key] = property(&option.spec);
+        properties[option.spec.key] = self::option(&option.spec);
     }
     described_table(
         "HTTP requests: a closed load of users, or an open one by rate or stages.",
@@ -26,33 +26,11 @@ pub(super) fn workload() -> Value {
     )
 }
 
-fn property(spec: &OptionSpec<HttpWorkload>) -> Value {
-    let what = format!("{}.", help_in_file(spec));
-    let OptionSpec { kind, example, .. } = *spec;
-    let number = |mut described: Value| {
-        described["pattern"] = json!(pattern(kind.pattern().unwrap_or_default()));
-        described["description"] = json!(what);
-        described["examples"] = json!([example.parse::<u64>().map_or(json!(example), Value::from)]);
-        described
-    };
-    match kind {
-        Kind::Flag => flag(&what, false),
-        Kind::On => flag(&what, true),
-        Kind::Count(least) => number(json!({ "type": ["integer", "string"], "minimum": least })),
-        Kind::Size => number(json!({ "type": ["integer", "string"], "minimum": 0 })),
-        Kind::Rate => number(json!({ "type": ["number", "string"], "exclusiveMinimum": 0 })),
-        Kind::Time => {
-            // A bare number means seconds.
-            let mut time = time(&what, example);
-            time["type"] = json!(["string", "number"]);
-            time
-        }
-        Kind::Text => text(&what, example),
-        Kind::Numbers => json!({ "type": ["string", "integer"], "description": what, "examples": [example] }),
-        Kind::Choice(words) => choice(&what, words),
-        Kind::List => {
-            let items = json!({ "type": "string" });
-            json!({ "type": ["string", "array"], "items": items, "description": what, "examples": [spec.examples()] })
-        }
+fn option(spec: &OptionSpec<HttpWorkload>) -> Value {
+    let mut described = property(spec, &format!("{}.", help_in_file(spec)));
+    if spec.kind == Kind::Time {
+        // A bare number means seconds.
+        described["type"] = json!(["string", "number"]);
     }
+    described
 }
