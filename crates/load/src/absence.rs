@@ -204,7 +204,7 @@ impl Absences {
         if let Some(mean) = self.baseline.mean()
             && recovery.block > (1.1 * mean).min(MAX_BLOCK as f64) as u64
         {
-            is_usual = recovery.in_flight as f64 <= 1.1 * mean * recovery.block as f64;
+            is_usual = recovery.in_flight as f64 <= 1.01 * mean * recovery.block as f64;
             (recovery.block, recovery.in_flight) = (0, 0);
         }
         if begun - in_flight >= recovery.round {

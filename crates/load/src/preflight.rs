@@ -116,20 +116,25 @@ pub fn fit_or_advise(
         .map_err(|refusals| refusals.into_iter().map(|refusal| refusal + &advice).collect())
 }
 
-/// Most connections that fit this machine, with all processes and addresses that [`fit`] would add; `None` if the plan has
+/// Most connections that fit this machine, with the processes and addresses that [`fit`] would add; `None` if the plan has
 /// no more.
 fn max_connections(plan: &HttpPlan, limits: &MachineLimits, fixed: FixedByUser) -> Option<u64> {
-    let processes =
-        if fixed.processes { plan.processes } else { plan.processes.max(max_processes(plan, limits)) };
-    let plan = HttpPlan { processes, ..plan.clone() };
     let ports = match loopback_sources(&plan.targets, 1) {
         Some(_) if !fixed.sources => limits.ports / 2 * MAX_SOURCES * plan.targets.len() as u64,
-        _ => port_room(&plan, limits),
+        _ => port_room(plan, limits),
     };
-    // Reduced by an eighth, because available memory varies.
-    let memory = memory_room(&plan, limits);
-    let max =
-        descriptor_room(&plan, limits).min(ports).min(memory - memory / 8).min(time_room(&plan, limits));
+    let mut plan = plan.clone();
+    let least = plan.processes.max(1);
+    let most = if fixed.processes { least } else { least.max(max_processes(&plan, limits)) };
+    // Each process brings descriptors and takes memory.
+    let rooms = (least..=most).map(|processes| {
+        plan.processes = processes;
+        // Reduced by an eighth, because available memory varies.
+        let memory = memory_room(&plan, limits);
+        descriptor_room(&plan, limits).min(memory - memory / 8)
+    });
+    let room = rooms.max().unwrap_or(0);
+    let max = room.min(ports).min(time_room(&plan, limits));
     (1..plan.connections()).contains(&max).then_some(max)
 }
 

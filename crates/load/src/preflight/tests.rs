@@ -109,6 +109,18 @@ fn with_little_memory_the_advice_has_a_margin() {
     assert!(refusals[0].starts_with("memory: 1 connections"), "{refusals:?}");
 }
 
+/// With as many processes as memory has room for, nothing would be left for connections.
+#[test]
+fn the_advice_takes_no_more_processes_than_connections_need() {
+    let plan = HttpPlan { targets: vec!["192.0.2.1:80".parse().unwrap()], ..testing::closed(1_000) };
+    for whole in 0..50 {
+        let memory = 60 * process_memory_bytes(&plan) + whole * (process_memory_bytes(&plan) / 50);
+        let limits = MachineLimits { ports: 100, available_memory_bytes: memory, ..MachineLimits::EXAMPLE };
+        let most = max_connections(&plan, &limits, FixedByUser::default());
+        assert_eq!(most, Some(100), "{memory}");
+    }
+}
+
 #[test]
 fn every_worker_has_a_connection() {
     for (users, asked, fitted) in [

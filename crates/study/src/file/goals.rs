@@ -264,7 +264,7 @@ mod tests {
         for (text, why) in [
             ("first_byte_p99_us", "is not a goal"),
             ("first_byte_p99_us >= 5ms", "gets better with load"),
-            ("first_byte_p9_us <= 5ms", "did you mean 'first_byte_p99_us'?"),
+            ("first_byte_p999_us <= 5ms", "did you mean 'first_byte_p99_us'?"),
             ("first_byte_p99_us <= 5 apples", "'5 apples' is not a time"),
         ] {
             let told = parse_goal(text).unwrap_err();
