@@ -84,6 +84,8 @@ pub enum Kind {
     Count(u64),
     /// A number per second, above 0.
     Rate,
+    /// A share: 0.02 or 2%.
+    Share,
     /// A size in bytes.
     Size,
     /// A time.
@@ -143,6 +145,7 @@ impl Kind {
         match self {
             Self::Count(_) => Some("[0-9][0-9_.]*[kKM]?"),
             Self::Rate => Some("[0-9][0-9_.]*[kKM]?(/s)?"),
+            Self::Share => Some("[0-9][0-9.]*%?"),
             Self::Size => Some("[0-9][0-9_.]* ?(B|k|kB|KB|M|MB|G|GB|KiB|MiB|GiB)?"),
             Self::Time => Some("[0-9][0-9_.]* ?(ns|us|µs|ms|s|m|min|h)?"),
             Self::Flag | Self::On | Self::Text | Self::Numbers | Self::Choice(_) | Self::List => None,

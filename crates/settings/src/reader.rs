@@ -8,7 +8,11 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use crate::{Mistake, network::Network};
+use crate::{
+    Mistake,
+    network::Network,
+    options::{Kind, OptionSpec},
+};
 
 /// The parser's message for a repeated key.
 const DUPLICATE_KEY: &str = "duplicate key";
@@ -232,6 +236,43 @@ impl<'t> Reader<'t> {
     /// Returns the result; adds an error as a mistake of the value.
     pub fn checked<T, E: ToString>(&mut self, value: &Value<'_>, result: Result<T, E>) -> Option<T> {
         result.map_err(|error| self.mistake(value.span(), error.to_string())).ok()
+    }
+
+    /// Applies the option that has this value; mistakes are added.
+    pub fn apply<T>(&mut self, spec: &OptionSpec<T>, value: &Value<'_>, to: &mut T) {
+        let Some(texts) = self.option_texts(spec.kind, value) else { return };
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        if !texts.is_empty() {
+            self.checked(value, (spec.apply)(to, &texts));
+        }
+    }
+
+    /// The value of an option as the texts of the command line: one, several for a list, none for a flag at its default.
+    /// `None`, with a mistake, if its type is wrong.
+    pub fn option_texts(&mut self, kind: Kind, value: &Value<'_>) -> Option<Vec<String>> {
+        let one = |text: Option<&str>| Some(vec![text?.to_owned()]);
+        match (kind, value.get_ref()) {
+            (Kind::Flag | Kind::On, _) => {
+                let default = kind == Kind::On;
+                self.flag(value).map(|flag| if flag == default { Vec::new() } else { vec![flag.to_string()] })
+            }
+            (
+                Kind::Count(_) | Kind::Rate | Kind::Share | Kind::Size | Kind::Choice(_),
+                DeValue::Integer(number),
+            ) if number.radix() == 10 => one(Some(number.as_str())),
+            (Kind::Rate | Kind::Share, DeValue::Float(number)) => one(Some(number.as_str())),
+            (Kind::Count(_), _) => one(self.text_such_as(value, "a whole number")),
+            (Kind::Rate, _) => one(self.text_such_as(value, "a number such as 100 or \"5k\"")),
+            (Kind::Share, _) => one(self.text_such_as(value, "a share such as \"2%\" or 0.02")),
+            (Kind::Size, _) => one(self.text_such_as(value, "a size, such as \"64KiB\"")),
+            (Kind::Time, _) => one(self.text_such_as(value, "a time in quotes, such as \"10s\"")),
+            (Kind::Text | Kind::Numbers | Kind::Choice(_), _) => one(self.text(value)),
+            (Kind::List, DeValue::String(text)) => one(Some(text)),
+            (Kind::List, _) => {
+                let items = self.array(value, "a list of texts");
+                items.iter().map(|item| self.text(item).map(str::to_owned)).collect()
+            }
+        }
     }
 
     /// Adds the mistake that something else was expected.

@@ -19,6 +19,10 @@ pub fn property<T>(spec: &OptionSpec<T>, what: &str) -> Value {
         Kind::Count(least) => number(json!({ "type": ["integer", "string"], "minimum": least })),
         Kind::Size => number(json!({ "type": ["integer", "string"], "minimum": 0 })),
         Kind::Rate => number(json!({ "type": ["number", "string"], "exclusiveMinimum": 0 })),
+        Kind::Share => {
+            let share = json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "exclusiveMaximum": 1 });
+            number(share)
+        }
         Kind::Time => time(what, example),
         Kind::Text => text(what, example),
         Kind::Numbers => {

@@ -6,7 +6,8 @@
 //! * [`read`]: reads a [`Study`] from text.
 //! * [`StudyFile::setup`](crate::StudyFile::setup): makes the setup of one setting at one load.
 //! * [`unreachable`]: the reason why no trial could miss a goal; also for goals of command lines.
-//! * [`parse_bound`], [`parse_goal`], [`goal_parts`], [`check_trial`]: the bound of a goal, a goal, its parts, and the duration of a trial, also of command lines.
+//! * [`parse_bound`], [`parse_goal`], [`goal_parts`]: the bound of a goal, a goal, and its parts, also of command lines.
+//! * [`keys`]: the rows of `[search]` and `[trial]`, also for command lines.
 
 mod actions;
 mod audits;
@@ -16,6 +17,7 @@ mod command;
 mod describe;
 mod factors;
 mod goals;
+pub mod keys;
 mod kind;
 mod left_out;
 mod length;
@@ -51,7 +53,6 @@ use toml::{
 };
 
 pub use goals::{goal_parts, parse_bound, parse_goal, unreachable};
-pub use searches::check_trial;
 
 use self::{levels::Levels, outline::Outline, overrides::Overrides, resolver::Resolver};
 use crate::study::{Setup, Source, Study, StudyFile, Take, Wanted};

@@ -87,6 +87,21 @@ pub struct TrialShape {
     pub on_noise: OnNoise,
 }
 
+impl Default for TrialShape {
+    /// One trial of each setting.
+    fn default() -> Self {
+        Self {
+            repeats: 1,
+            warm_up: None,
+            pause: Duration::ZERO,
+            settle: None,
+            fresh: Fresh::Setting,
+            void_attempts: 3,
+            on_noise: OnNoise::Widen,
+        }
+    }
+}
+
 /// When hosts and targets are set up anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fresh {

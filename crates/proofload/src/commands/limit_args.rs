@@ -9,21 +9,25 @@ use clap::{Args, ValueEnum};
 use load::MachineLimits;
 use record::{
     Goal, LoadUnit,
-    units::{parse_count, parse_rate, parse_ratio, parse_time},
+    units::{parse_count, parse_ratio, parse_time},
 };
 use search::Preset;
-use study::{Begin, Fresh, Search, Setup, Source, Study, Target, TrialShape, Workload};
+use settings::options::OptionSpec;
+use study::{
+    Begin, Search, Setup, Source, Study, Target, TrialShape, Workload,
+    file::keys::{SEARCH, SEARCH_KEYS, SearchKeys, TRIAL_KEYS, TrialKeys, default_loads, parse_load},
+};
 
 use self::percentiles::PercentileBounds;
 use super::{
     mistakes::Mistakes,
     noise_args::NoiseArgs,
     observe_args::ObserveArgs,
+    options::{Given, Table},
     workload_args::{WorkloadArgs, option_mistake},
 };
 
 const GOALS: &str = "Goals";
-const SEARCH: &str = "Search";
 const OUTPUT: &str = "Output";
 
 /// Loops of each user with the preset `jmeter`, as in the published test that it reproduces.
@@ -64,45 +68,19 @@ pub(crate) struct LimitArgs {
     #[arg(long = "goal", value_name = "GOAL", help_heading = GOALS)]
     other_goals: Vec<String>,
 
-    /// Smallest load [default: 1 user, 1 connection, 10 requests per second]
-    #[arg(long, value_name = "LOAD", help_heading = SEARCH)]
-    min: Option<String>,
+    #[command(flatten)]
+    search: Given<SearchOptions>,
+    #[command(flatten)]
+    trial: Given<TrialOptions>,
     /// Begin at the smallest load, without a look at what 1, 4 and 16 users carry for a quarter of a second each; `limit rate` looks unless --min is given
     #[arg(long, help_heading = SEARCH)]
     no_look: bool,
-    /// Largest load [default: 10,000 users or connections, 1,000,000 requests per second]
-    #[arg(long, value_name = "LOAD", help_heading = SEARCH)]
-    max: Option<String>,
-    /// Relative distance between the bounds at the end [default: 0.5%, or 1 user or connection below 200; 5% for a rate with mlrsearch]
-    #[arg(long, value_name = "SHARE", help_heading = SEARCH)]
-    width: Option<String>,
-    /// Length of a full trial [default: the preset's; mlrsearch: 5s]
-    #[arg(long, value_name = "TIME", help_heading = SEARCH)]
-    trial: Option<String>,
-    /// Trials that decide about a load [default: the preset's; mlrsearch: 3]
-    #[arg(long, value_name = "N", help_heading = SEARCH)]
-    repeats: Option<String>,
-    /// Number of further trials at the lower bound; six give a 95 % confidence interval of the median
-    #[arg(long, value_name = "N", help_heading = SEARCH)]
-    confirm: Option<String>,
     /// Start no further trial after this time; the bounds found so far are the result
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
     budget: Option<String>,
-    /// Search method: mlrsearch, jmeter, rfc2544, tst009, csit-ndr, csit-pdr
-    #[arg(long, value_name = "NAME", default_value = "mlrsearch", help_heading = SEARCH)]
-    preset: String,
     /// Void trials in a row after which a load counts as too large for this machine
     #[arg(long, value_name = "N", default_value = "5", help_heading = SEARCH)]
     void_attempts: String,
-    /// Length of a warm-up trial before the search; its figures are ignored
-    #[arg(long, value_name = "TIME", help_heading = SEARCH)]
-    warm_up: Option<String>,
-    /// Pause before every trial
-    #[arg(long, value_name = "TIME", help_heading = SEARCH)]
-    pause: Option<String>,
-    /// Longest wait before a trial until closed connections have released ports, sockets and conntrack entries; 0s: no wait [default: 10s for open connections, 65s for TIME_WAIT, 125s for tracked connections]
-    #[arg(long, value_name = "TIME", help_heading = SEARCH)]
-    settle: Option<String>,
 
     /// Folder for the result [default: results/limit-DATE-TIME]
     #[arg(long, value_name = "FOLDER", help_heading = OUTPUT)]
@@ -123,6 +101,32 @@ pub(crate) struct LimitArgs {
     /// Print no progress on standard error
     #[arg(short, long, help_heading = OUTPUT)]
     pub quiet: bool,
+}
+
+/// The keys of a study's `[search]`, as options.
+#[derive(Debug)]
+struct SearchOptions;
+
+impl Table for SearchOptions {
+    type Config = SearchKeys;
+    const HAS_POSITIONALS: bool = true;
+
+    fn settings() -> impl Iterator<Item = &'static OptionSpec<SearchKeys>> {
+        SEARCH_KEYS.iter()
+    }
+}
+
+/// The keys of a study's `[trial]` that a search without factors has, as options.
+#[derive(Debug)]
+struct TrialOptions;
+
+impl Table for TrialOptions {
+    type Config = TrialKeys;
+    const HAS_POSITIONALS: bool = true;
+
+    fn settings() -> impl Iterator<Item = &'static OptionSpec<TrialKeys>> {
+        TRIAL_KEYS.iter().filter(|key| !key.heading.is_empty())
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -147,16 +151,13 @@ impl LimitArgs {
             UnitArg::Rate => LoadUnit::Rate,
             UnitArg::Connections => LoadUnit::Connections,
         };
-        let (least, largest) = match unit {
-            LoadUnit::Rate => (10.0, 1_000_000.0),
-            _ => (1.0, 10_000.0),
-        };
-        let load = |text: &str| match unit {
-            LoadUnit::Rate => parse_rate(text),
-            _ => parse_count(text).map(|count| count as f64),
-        };
-        let min = m.optional("--min", self.min.as_deref(), load).unwrap_or(least);
-        let max = m.optional("--max", self.max.as_deref(), load).unwrap_or(largest);
+        let (mut keys, mut trial) = (SearchKeys::default(), TrialKeys::default());
+        self.search.apply(&mut keys).into_iter().for_each(|mistake| m.add(mistake));
+        self.trial.apply(&mut trial).into_iter().for_each(|mistake| m.add(mistake));
+        let (least, largest) = default_loads(&unit);
+        let load = |text: &str| parse_load(text, unit.is_whole());
+        let min = m.optional("--min", keys.min.as_deref(), load).unwrap_or(least);
+        let max = m.optional("--max", keys.max.as_deref(), load).unwrap_or(largest);
         if min >= max {
             m.add(format!("--min: {} is not below the largest load, {}", unit.show(min), unit.show(max)));
         }
@@ -169,22 +170,19 @@ impl LimitArgs {
             Ok(_) => Err("it must be 1 to 1,000".to_owned()),
             Err(error) => Err(error.to_string()),
         };
-        let preset =
-            m.optional("--preset", Some(&self.preset), str::parse::<Preset>).unwrap_or(Preset::Mlrsearch);
-        let width = m.optional("--width", self.width.as_deref(), parse_ratio);
-        let width = width.unwrap_or_else(|| Search::default_width(preset, &unit, min..=max));
+        let preset = keys.preset.unwrap_or(Preset::Mlrsearch);
+        let width = keys.width.unwrap_or_else(|| Search::default_width(preset, &unit, min..=max));
         let search = Search {
             unit: unit.clone(),
             min,
             max,
             width,
             preset: preset.name().to_owned(),
-            trial_duration: m
-                .optional("--trial", self.trial.as_deref(), |text| study::file::check_trial(time(text)?)),
-            repeats: m.optional("--repeats", self.repeats.as_deref(), count),
-            confirm: m.optional("--confirm", self.confirm.as_deref(), count).unwrap_or(0),
+            trial_duration: keys.trial,
+            repeats: keys.repeats,
+            confirm: keys.confirm.unwrap_or(0),
             begin: match (&unit, preset) {
-                (LoadUnit::Rate, Preset::Mlrsearch) if self.min.is_none() && !self.no_look => Begin::Looks,
+                (LoadUnit::Rate, Preset::Mlrsearch) if keys.min.is_none() && !self.no_look => Begin::Looks,
                 _ => Begin::Smallest,
             },
         };
@@ -196,25 +194,19 @@ impl LimitArgs {
             settings: vec![record::Setting { searched: true, ..record::Setting::default() }],
             goals: self.goals(preset, &mut m),
             trial: TrialShape {
-                repeats: 1,
-                warm_up: m.optional("--warm-up", self.warm_up.as_deref(), time),
-                pause: m.optional("--pause", self.pause.as_deref(), time).unwrap_or_default(),
-                settle: m.optional("--settle", self.settle.as_deref(), |text| {
-                    parse_time(text).map_err(|error| error.to_string())
-                }),
-                fresh: Fresh::Setting,
                 // The option counts all attempts; a study counts only the repeated ones.
                 void_attempts: m
                     .optional("--void-attempts", Some(&self.void_attempts), count)
                     .map_or(4, |attempts| attempts.saturating_sub(1)),
                 on_noise: self.noise.on_noise.unwrap_or_default(),
+                ..trial.shape
             },
             observe: self.observe.observe.clone(),
             search: Some(search),
             other_searches: Vec::new(),
             noise: None,
             warnings: Vec::new(),
-            source: Source::Fixed(Box::new(self.setup(&mut m))),
+            source: Source::Fixed(Box::new(self.setup(preset, &mut m))),
         };
         let study = m.into_result(study)?;
         let mistakes = check_ends(&study, host);
@@ -258,7 +250,7 @@ impl LimitArgs {
         goals
     }
 
-    fn setup(&self, m: &mut Mistakes) -> Setup {
+    fn setup(&self, preset: Preset, m: &mut Mistakes) -> Setup {
         self.common.foreign_mistakes().into_iter().for_each(|mistake| m.add(mistake));
         if self.duration.is_some() {
             m.add("--duration: use --trial for the length of the trials of a search");
@@ -290,7 +282,7 @@ impl LimitArgs {
             }
             _ => {}
         }
-        if self.unit == UnitArg::Users && self.preset == "jmeter" && workload.loops.is_none() {
+        if self.unit == UnitArg::Users && preset == Preset::Jmeter && workload.loops.is_none() {
             workload.loops = Some(JMETER_LOOPS.to_owned());
         }
         let target = Target { name: "target".to_owned(), what: workload.url.clone() };

@@ -357,6 +357,8 @@ pub(super) fn toml_value(kind: Kind, texts: impl Iterator<Item = String>) -> Str
         Kind::Flag => "true".to_owned(),
         Kind::On => "false".to_owned(),
         Kind::List => format!("[{}]", texts.map(|text| quoted(&text)).collect::<Vec<_>>().join(", ")),
+        // A bare number is no time in most tables.
+        Kind::Time => quoted(&texts.collect::<String>()),
         _ => bare_or_quoted(&texts.collect::<String>()),
     }
 }

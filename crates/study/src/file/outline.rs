@@ -3,7 +3,7 @@
 use std::{ops::Range, time::Duration};
 
 use kernel::remote::Destination;
-use record::{GoalQuantity, OnNoise};
+use record::GoalQuantity;
 use settings::{Reader, Table, Value};
 use toml::de::DeTable;
 
@@ -11,12 +11,10 @@ use super::{
     actions, balancers,
     factors::Factors,
     goals::{self, ParsedGoal},
-    searches::{self, ParsedSearch, read_duration},
+    keys::{TRIAL_KEYS, TrialKeys},
+    searches::{self, ParsedSearch},
 };
-use crate::{
-    kernels,
-    study::{Fresh, TrialShape},
-};
+use crate::{kernels, study::TrialShape};
 
 /// The parts of a study that do not depend on levels.
 pub(super) struct Outline<'d> {
@@ -118,52 +116,17 @@ fn bounds_time(goals: &[ParsedGoal]) -> bool {
 type Length = Option<(Duration, Range<usize>)>;
 
 fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialShape, Length, bool) {
-    let mut shape = TrialShape {
-        repeats: 1,
-        warm_up: None,
-        pause: Duration::ZERO,
-        settle: None,
-        fresh: Fresh::Setting,
-        void_attempts: 3,
-        on_noise: OnNoise::Widen,
-    };
-    let Some(value) = table.take("trial") else { return (shape, None, false) };
-    let mut table = reader.table(value, "a table [trial]");
-    if let Some(repeats) = table.take("repeats").and_then(|value| reader.whole(value, 1..1_001)) {
-        shape.repeats = repeats as u32;
-    }
-    let duration =
-        table.take("duration").and_then(|value| Some((read_duration(reader, value)?, value.span())));
-    let warm_up = table.take("warm_up").and_then(|value| reader.time(value));
-    shape.warm_up = warm_up.filter(|warm_up| !warm_up.is_zero());
-    if let Some(pause) = table.take("pause").and_then(|value| reader.time(value)) {
-        shape.pause = pause;
-    }
-    shape.settle = table.take("settle").and_then(|value| reader.time(value));
-    if let Some(value) = table.take("fresh")
-        && let Some(text) = reader.text(value)
-    {
-        match text {
-            "setting" => shape.fresh = Fresh::Setting,
-            "trial" | "hosts" => shape.fresh = Fresh::Trial,
-            _ => {
-                let message = format!(
-                    "'{text}' does not say when hosts and targets are set up anew; use \"setting\" (when the setting \
-                     changes), \"trial\""
-                );
-                reader.mistake(value.span(), message);
+    let (mut keys, mut length) = (TrialKeys::default(), None);
+    if let Some(value) = table.take("trial") {
+        let mut table = reader.table(value, "a table [trial]");
+        for spec in TRIAL_KEYS {
+            let Some(value) = table.take(spec.key) else { continue };
+            reader.apply(spec, value, &mut keys);
+            if spec.key == "duration" {
+                length = keys.duration.map(|duration| (duration, value.span()));
             }
         }
+        table.finish(reader);
     }
-    if let Some(attempts) = table.take("void_attempts").and_then(|value| reader.whole(value, 0..101)) {
-        shape.void_attempts = attempts as u32;
-    }
-    if let Some(value) = table.take("on_noise")
-        && let Some(text) = reader.text(value)
-    {
-        shape.on_noise = reader.checked(value, text.parse()).unwrap_or_default();
-    }
-    let has_time_key = table.take("processor_time").and_then(|value| reader.flag(value)).unwrap_or(false);
-    table.finish(reader);
-    (shape, duration, has_time_key)
+    (keys.shape, length, keys.processor_time)
 }

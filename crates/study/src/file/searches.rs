@@ -5,15 +5,13 @@ use std::{
     time::Duration,
 };
 
-use record::{
-    Level, LoadUnit,
-    units::{parse_count, parse_rate, parse_ratio},
-};
+use record::{Level, LoadUnit};
 use search::Preset;
 use settings::{Reader, Table, Value, suggestion};
 
 use super::{
     factors::{Condition, Factors},
+    keys::{SEARCH_KEYS, SearchKeys, parse_load},
     placeholders,
 };
 use crate::study::{Begin, Search};
@@ -22,8 +20,6 @@ use crate::study::{Begin, Search};
 const UNITS: [&str; 4] = ["users", "rate", "connections", "copies"];
 /// Largest default width of the bounds if only whole loads are tried.
 const WHOLE_WIDTH: f64 = 0.005;
-/// The shortest duration of a trial.
-const MIN_TRIAL: Duration = Duration::from_millis(100);
 
 pub(super) struct ParsedSearch<'d> {
     /// The search with its first preset.
@@ -60,23 +56,33 @@ pub(super) fn read<'d>(
     );
     let unit = vary.and_then(|value| read_unit(reader, value, factors));
     let is_whole = unit.as_ref().is_none_or(|(unit, _)| unit.is_whole());
-    let mut bound = |reader: &mut Reader<'_>, key| {
-        let value =
-            table.require(reader, key, "the ends of the search, such as min = 100 and max = \"100k\"")?;
-        Some((read_load(reader, value, is_whole), value.span()))
-    };
-    let (min, max) = (bound(reader, "min"), bound(reader, "max"));
+    let (mut keys, mut ends) = (SearchKeys::default(), [None, None]);
+    let mut by_level = None;
+    for spec in SEARCH_KEYS {
+        let end = ["min", "max"].iter().position(|end| *end == spec.key);
+        let what = "the ends of the search, such as min = 100 and max = \"100k\"";
+        let value = if end.is_some() { table.require(reader, spec.key, what) } else { table.take(spec.key) };
+        let Some(value) = value else { continue };
+        if spec.key == "preset" {
+            let preset;
+            (preset, by_level) = read_presets(reader, value, factors);
+            keys.preset = Some(preset);
+            continue;
+        }
+        reader.apply(spec, value, &mut keys);
+        if let Some(end) = end {
+            let text = if end == 0 { &keys.min } else { &keys.max };
+            let load = text.as_ref().and_then(|text| reader.checked(value, parse_load(text, is_whole)));
+            ends[end] = Some((load, value.span()));
+        }
+    }
+    let [min, max] = ends;
     if let (Some((Some(min), _)), Some((Some(max), span))) = (&min, &max)
         && max <= min
     {
         reader.mistake(span.clone(), format!("the largest load, {max}, is not above the smallest, {min}"));
     }
-    let (preset, by_level) =
-        table.take("preset").map_or((Preset::Mlrsearch, None), |value| read_presets(reader, value, factors));
-    let width = table.take("width").and_then(|value| read_width(reader, value));
-    let duration = table.take("trial").and_then(|value| read_duration(reader, value)).or(trial);
-    let repeats = table.take("repeats").and_then(|value| reader.whole(value, 1..1_001)).map(|n| n as u32);
-    let confirm = table.take("confirm").and_then(|value| reader.whole(value, 1..1_001)).unwrap_or(0) as u32;
+    let preset = keys.preset.unwrap_or(Preset::Mlrsearch);
     let when = table.take("when").map(|value| Condition::read_all(reader, value)).unwrap_or_default();
     when.iter().for_each(|condition| factors.check(reader, condition, None));
     table.finish(reader);
@@ -84,14 +90,14 @@ pub(super) fn read<'d>(
     let ((min, min_span), (max, max_span)) = (min?, max?);
     let (min, max) = (min?, max?);
     let by = |preset: Preset| Search {
-        width: width.unwrap_or_else(|| Search::default_width(preset, &unit, min..=max)),
+        width: keys.width.unwrap_or_else(|| Search::default_width(preset, &unit, min..=max)),
         unit: unit.clone(),
         min,
         max,
         preset: preset.name().to_owned(),
-        trial_duration: duration,
-        repeats,
-        confirm,
+        trial_duration: keys.trial.or(trial),
+        repeats: keys.repeats,
+        confirm: keys.confirm.unwrap_or(0),
         begin: Begin::Smallest,
     };
     let presets = by_level.map(|(factor, levels)| {
@@ -209,22 +215,6 @@ fn read_unit<'d>(
     }
 }
 
-fn read_load(reader: &mut Reader<'_>, value: &Value<'_>, is_whole: bool) -> Option<f64> {
-    let what = if is_whole { "a count such as 100 or \"5k\"" } else { "a load such as 100, 0.5 or \"5k\"" };
-    let text = reader.number_or_text(value, what)?;
-    if is_whole {
-        let count = reader.checked(value, parse_count(&text))?;
-        if count == 0 || count > 1_000_000_000 {
-            return reader.refuse(
-                value.span(),
-                format!("{count} is not a load; give a count from 1 to 1_000_000_000"),
-            );
-        }
-        return Some(count as f64);
-    }
-    reader.checked(value, parse_rate(&text))
-}
-
 fn read_preset(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Preset> {
     let name = reader.text(value)?;
     let preset = name.parse().ok();
@@ -235,29 +225,4 @@ fn read_preset(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Preset> {
         reader.mistake(value.span(), message);
     }
     preset
-}
-
-fn read_width(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
-    let refuse = "the width of the interval between the bounds is a share of the load above 0 and below 1, such as \
-                  \"2%\"";
-    let text = reader.number_or_text(value, "a share such as \"2%\" or 0.02")?;
-    match parse_ratio(&text) {
-        Ok(width) if (1e-9..1.0).contains(&width) => Some(width),
-        _ => reader.refuse(value.span(), refuse),
-    }
-}
-
-/// Reads the duration of a trial, which has a minimum.
-pub(super) fn read_duration(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Duration> {
-    let duration = reader.time(value)?;
-    reader.checked(value, check_trial(duration))
-}
-
-/// Checks that the duration of a trial is not too short, and returns it.
-///
-/// # Errors
-/// The reason why the duration is refused.
-pub fn check_trial(duration: Duration) -> Result<Duration, String> {
-    let is_long_enough = duration >= MIN_TRIAL;
-    is_long_enough.then_some(duration).ok_or_else(|| "too short for a trial; give at least 100ms".to_owned())
 }

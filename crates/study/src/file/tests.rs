@@ -13,6 +13,9 @@ use settings::options::{Kind, OptionSpec};
 
 use testing::assert_published;
 
+use search::Preset;
+
+use super::keys::{SEARCH_KEYS, SearchKeys, TRIAL_KEYS, TrialKeys};
 use schema::{lab_schema, schema};
 
 /// Broken studies with mistakes that a schema can express.
@@ -57,6 +60,42 @@ fn the_schema_of_labs_has_the_keys_that_labs_have() {
         let validator = jsonschema::validator_for(&schema).unwrap();
         assert_eq!(validator.iter_errors(&file).map(|error| error.to_string()).collect::<Vec<_>>(), [""; 0]);
     }
+}
+
+#[test]
+fn the_documented_keys_of_searches_and_trials_are_those_of_this_code() {
+    for (part, table) in [("trial", documented(TRIAL_KEYS)), ("search", documented(SEARCH_KEYS))] {
+        let (begin, end) =
+            (format!("<!-- {part}: written by `make docs` -->\n"), format!("<!-- end of {part} -->"));
+        assert_published("study.md", |text| {
+            let (before, rest) =
+                text.split_once(&begin).expect("docs/study.md has the beginning of the keys");
+            let (_, after) = rest.split_once(&end).expect("docs/study.md has the end of the keys");
+            format!("{before}{begin}{table}{end}{after}")
+        });
+    }
+}
+
+fn documented<T>(rows: &[OptionSpec<T>]) -> String {
+    let mut table = "| key | default | example | |\n|---|---|---|---|\n".to_owned();
+    for OptionSpec { key, default, example, help, .. } in rows {
+        let example = if example.is_empty() { "true" } else { example };
+        table += &format!("| `{key}` | {default} | `{example}` | {help} |\n");
+    }
+    table
+}
+
+#[test]
+fn examples_of_searches_and_trials_are_accepted() {
+    for row in SEARCH_KEYS {
+        (row.apply)(&mut SearchKeys::default(), &[row.example]).unwrap();
+    }
+    for row in TRIAL_KEYS {
+        (row.apply)(&mut TrialKeys::default(), &[row.example]).unwrap();
+    }
+    let presets: Vec<&str> = Preset::ALL.into_iter().map(Preset::name).chain(["noise-aware"]).collect();
+    let preset = SEARCH_KEYS.iter().find(|row| row.key == "preset").unwrap();
+    assert_eq!(preset.kind, Kind::Choice(presets.leak()));
 }
 
 #[test]

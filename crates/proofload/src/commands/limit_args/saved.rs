@@ -1,10 +1,11 @@
 //! The study file that is equivalent to a command line of `limit`.
 
 use record::OnNoise;
+use settings::options::OptionSpec;
 use study::{Source, Study, file::goal_parts};
 
 use super::{
-    super::save::{Saved, SavedKey, list, text},
+    super::save::{Saved, SavedKey, list, text, toml_value},
     LimitArgs,
 };
 
@@ -18,23 +19,16 @@ impl LimitArgs {
         if goals.iter().all(Option::is_none) && self.other_goals.is_empty() {
             goals[0] = text("errors", Some(study.goals[0].loss_ratio));
         }
-        let trial = vec![
-            text("warm_up", self.warm_up.as_ref()),
-            text("pause", self.pause.as_ref()),
-            text("settle", self.settle.as_ref()),
-            text("void_attempts", Some(study.trial.void_attempts)),
-            text("on_noise", self.noise.on_noise.map(OnNoise::word)),
-        ];
-        let search = vec![
+        let mut trial: Vec<SavedKey> = self.trial.0.iter().map(saved_key).collect();
+        trial.push(text("void_attempts", Some(study.trial.void_attempts)));
+        trial.push(text("on_noise", self.noise.on_noise.map(OnNoise::word)));
+        let mut keys = vec![
             text("vary", Some(search.unit.name())),
             text("min", Some(search.min)),
             text("max", Some(search.max)),
-            text("width", self.width.as_ref()),
-            text("preset", Some(&search.preset)),
-            text("trial", self.trial.as_ref()),
-            text("repeats", self.repeats.as_ref()),
-            text("confirm", self.confirm.as_ref()),
         ];
+        let ends = ["min", "max"];
+        keys.extend(self.search.0.iter().filter(|(spec, _)| !ends.contains(&spec.key)).map(saved_key));
         let workload = match &study.source {
             Source::Fixed(setup) => setup.workload.http().cloned(),
             Source::File(_) => None,
@@ -43,12 +37,17 @@ impl LimitArgs {
             title: study.title.clone(),
             head: vec![text("budget", self.budget.as_ref()), list("observe", &self.observe.observe)],
             workload: workload.expect("the command makes HTTP load"),
-            tables: [("[trial]", trial), ("[search]", search), ("[[goals]]", goals)]
+            tables: [("[trial]", trial), ("[search]", keys), ("[[goals]]", goals)]
                 .into_iter()
                 .chain(self.other_goals.iter().map(|goal| ("[[goals]]", other_goal(goal))))
                 .collect(),
         }
     }
+}
+
+/// A given option that is a key of a study.
+fn saved_key<T>((spec, values): &(&'static OptionSpec<T>, Vec<String>)) -> SavedKey {
+    Some((spec.key, toml_value(spec.kind, values.iter().cloned())))
 }
 
 /// A goal of `--goal`, which was parsed before.

@@ -1,12 +1,8 @@
 //! The settings file: TOML with the names of the settings as keys.
 
-use ::settings::{Mistake, Reader, Value};
-use toml::de::DeValue;
+use ::settings::{Mistake, Reader};
 
-use super::{
-    config_builder::ConfigBuilder,
-    settings::{self, Kind, OptionSpec},
-};
+use super::{config_builder::ConfigBuilder, settings};
 
 /// Applies the settings of a file. `name` is the file's name for messages.
 ///
@@ -22,7 +18,7 @@ pub(super) fn read(name: &str, text: &str, builder: &mut ConfigBuilder) -> Resul
     let mut table = reader.root(&document);
     for setting in settings::all() {
         let Some(value) = table.take(setting.key) else { continue };
-        let Some(values) = texts(&mut reader, setting, value) else { continue };
+        let Some(values) = reader.option_texts(setting.kind, value) else { continue };
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         if !values.is_empty() {
             let applied = (setting.apply)(builder, &values);
@@ -31,32 +27,6 @@ pub(super) fn read(name: &str, text: &str, builder: &mut ConfigBuilder) -> Resul
     }
     table.finish(&mut reader);
     reader.finish(())
-}
-
-/// A value as the texts of the command line. `None`, with a mistake in `reader`, if its type is wrong.
-fn texts(reader: &mut Reader<'_>, setting: &OptionSpec, value: &Value<'_>) -> Option<Vec<String>> {
-    let one = |text: Option<&str>| Some(vec![text?.to_owned()]);
-    match (setting.kind, value.get_ref()) {
-        (Kind::Flag | Kind::On, _) => {
-            let default = setting.kind == Kind::On;
-            reader.flag(value).map(|flag| if flag == default { Vec::new() } else { vec![flag.to_string()] })
-        }
-        (Kind::Count(_) | Kind::Rate | Kind::Size | Kind::Choice(_), DeValue::Integer(number))
-            if number.radix() == 10 =>
-        {
-            one(Some(number.as_str()))
-        }
-        (Kind::Count(_), _) => one(reader.text_such_as(value, "a whole number")),
-        (Kind::Size, _) => one(reader.text_such_as(value, "a size, such as \"64KiB\"")),
-        (Kind::Time, _) => one(reader.text_such_as(value, "a time in quotes, such as \"10s\"")),
-        (Kind::Rate | Kind::Text | Kind::Numbers | Kind::Choice(_), _) => one(reader.text(value)),
-        (Kind::List, DeValue::String(text)) => one(Some(text)),
-        (Kind::List, _) => {
-            let items = reader.array(value, "a list of texts");
-            let texts = items.iter().map(|item| reader.text(item).map(str::to_owned));
-            texts.collect()
-        }
-    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ fn property(setting: &OptionSpec) -> Value {
     let mut property = match setting.kind {
         Kind::Flag | Kind::On => json!({ "type": "boolean", "default": setting.kind == Kind::On }),
         Kind::Count(least) => json!({ "type": ["integer", "string"], "minimum": least }),
-        Kind::Rate | Kind::Size => json!({ "type": ["integer", "string"], "minimum": 0 }),
+        Kind::Rate | Kind::Share | Kind::Size => json!({ "type": ["integer", "string"], "minimum": 0 }),
         Kind::Time | Kind::Text | Kind::Numbers => json!({ "type": "string" }),
         Kind::Choice(words) => {
             let numbers = words.iter().filter_map(|word| word.parse::<u64>().ok().map(Value::from));

@@ -10,11 +10,16 @@ mod workload;
 
 use lab::link::text::KEYS;
 use record::{percentile::PERCENTILES, units::show_number};
-use search::Preset;
 use serde_json::{Map, Value, json};
-use settings::schema::{choice, flag, one_or_more, property, table, text, texts, time, whole_number};
+use settings::{
+    options::OptionSpec,
+    schema::{choice, flag, one_or_more, property, table, text, texts, time, whole_number},
+};
 
-use crate::file::goals::FINDINGS;
+use crate::file::{
+    goals::FINDINGS,
+    keys::{SEARCH_KEYS, TRIAL_KEYS},
+};
 
 /// The schema, in draft 7, which the TOML plugins of editors support.
 pub(super) fn schema() -> Value {
@@ -203,47 +208,22 @@ fn factors() -> Value {
 }
 
 fn trial() -> Value {
-    let properties = json!({
-        "repeats": whole_number(1, "How often every setting is run, each time in a new order; six repeats give a 95 % interval of the median.", 6),
-        "duration": time("Duration of a trial.", "10s"),
-        "warm_up": time("Duration of an uncounted trial whenever the target is new.", "2s"),
-        "pause": time("Pause before every trial.", "1s"),
-        "settle": time("Longest wait before a trial until closed connections have released ports, sockets and conntrack entries; unless given 10s for open connections, 65s for TIME_WAIT, 125s for tracked connections. 0s does not wait.", "10s"),
-        "fresh": choice("When hosts and targets are set up anew.", &["setting", "trial", "hosts"]),
-        "void_attempts": whole_number(0, "How often a void trial is repeated.", 3),
-        "on_noise": choice("What is done about other programs and a hypervisor that disturb this machine: figures become intervals, trials with such figures are void, or the first trial waits up to 10 s for a quieter machine.", &["widen", "void", "wait"]),
-        "processor_time": flag("Whether processor time is measured for each host, which costs some.", false),
-    });
-    described_table("How trials are run.", properties, &[])
+    described_table("How trials are run.", rows(TRIAL_KEYS).into(), &[])
 }
 
 fn search() -> Value {
-    let load = |what: &str, example: Value| {
-        json!({
-            "type": ["number", "string"], "exclusiveMinimum": 0, "pattern": "^[0-9][0-9_.]*[kKM]?(/s)?$",
-            "description": what, "examples": [example]
-        })
-    };
-    let properties = json!({
-        "vary": text("The load unit: users, rate, connections, copies, or a factor with search = true.", "rate"),
-        "min": load("Smallest load.", json!(100)),
-        "max": load("Largest load.", json!("100k")),
-        "width": {
-            "type": ["number", "string"], "exclusiveMinimum": 0, "exclusiveMaximum": 1, "pattern": "^[0-9][0-9.]*%?$",
-            "description": "Wanted distance between the bounds, as a share of the load.", "examples": ["2%"]
-        },
-        "preset": choice("How loads are selected and judged; noise-aware is mlrsearch.", &presets()),
-        "trial": time("Duration of a full trial; the preset's by default.", "2s"),
-        "repeats": whole_number(1, "Number of full trials that decide about a load; the preset's by default.", 3),
-        "confirm": whole_number(1, "Number of trials at the lower bound after the search; six give a 95 % interval of the median.", 6),
-        "when": when("Only settings with these levels are searched; the others run the workload's own load."),
-    });
+    let mut properties = rows(SEARCH_KEYS);
+    let vary =
+        text("The load unit: users, rate, connections, copies, or a factor with search = true.", "rate");
+    let when = when("Only settings with these levels are searched; the others run the workload's own load.");
+    properties.extend([("vary".to_owned(), vary), ("when".to_owned(), when)]);
     let what = "A search for the largest load that meets the goals.";
-    described_table(what, properties, &["vary", "min", "max"])
+    described_table(what, properties.into(), &["vary", "min", "max"])
 }
 
-fn presets() -> Vec<&'static str> {
-    Preset::ALL.into_iter().map(Preset::name).chain(["noise-aware"]).collect()
+/// The properties of a table's rows.
+fn rows<T>(rows: &[OptionSpec<T>]) -> Map<String, Value> {
+    rows.iter().map(|spec| (spec.key.to_owned(), property(spec, &format!("{}.", spec.help)))).collect()
 }
 
 fn audit() -> Value {
