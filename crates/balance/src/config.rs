@@ -1,6 +1,7 @@
 //! The configuration of a balancer, as read from a file and as changed by commands.
 
 mod file;
+mod keys;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -1,6 +1,6 @@
 //! Tables of options: each option is defined once for command line, file, schema and documentation.
 
-use std::{fmt::Display, net::SocketAddr};
+use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive};
 
 use record::units::{UnitError, parse_count};
 
@@ -182,6 +182,19 @@ pub fn count<T: TryFrom<u64>>(text: &str, min: u64) -> Result<T, String> {
         return Err(format!("{text} is too small; at least {min}"));
     }
     T::try_from(number).map_err(|_| format!("{text} is too large"))
+}
+
+/// Parses a whole number within bounds that fits its type.
+///
+/// # Errors
+/// When the text is none.
+pub fn whole<T: TryFrom<u64>>(text: &str, bounds: RangeInclusive<u64>) -> Result<T, String> {
+    // Digits alone are exact; what has a unit is read as a floating-point number.
+    let digits = text.replace('_', "").parse::<u64>().ok();
+    let number = digits.or_else(|| parse_count(text).ok()).filter(|number| bounds.contains(number));
+    number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+        format!("{} is not a whole number from {} to {}", text.replace('_', ""), bounds.start(), bounds.end())
+    })
 }
 
 /// The text of an error.

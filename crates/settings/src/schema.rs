@@ -1,8 +1,13 @@
 //! JSON Schemas of files, which editors use for completion and checks. Any text may contain `{factor}`.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::options::{Kind, OptionSpec};
+
+/// The properties of a table whose keys are these options, described by their help.
+pub fn properties<T>(rows: &[OptionSpec<T>]) -> Map<String, Value> {
+    rows.iter().map(|spec| (spec.key.to_owned(), property(spec, &format!("{}.", spec.help)))).collect()
+}
 
 /// The value of an option, with this description.
 pub fn property<T>(spec: &OptionSpec<T>, what: &str) -> Value {
@@ -20,7 +25,7 @@ pub fn property<T>(spec: &OptionSpec<T>, what: &str) -> Value {
         Kind::Size => number(json!({ "type": ["integer", "string"], "minimum": 0 })),
         Kind::Rate => number(json!({ "type": ["number", "string"], "exclusiveMinimum": 0 })),
         Kind::Share => {
-            let share = json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "exclusiveMaximum": 1 });
+            let share = json!({ "type": ["number", "string"], "minimum": 0, "maximum": 1 });
             number(share)
         }
         Kind::Time => time(what, example),

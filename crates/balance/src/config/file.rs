@@ -1,38 +1,27 @@
 //! Reads a configuration, and finds every mistake in it.
 
-use std::{net::SocketAddr, ops::Range, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    ops::Range,
+};
 
-use record::units::parse_ratio;
-use settings::{Mistake, Reader, Table, Value, suggestion};
+use settings::{Mistake, Reader, Table, Value, options::OptionSpec};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
 use super::{
-    ALL_PORTS, Config, MAX_WEIGHT, Persistence, Problem, Server, Vip, WhenAllDown, WhenServerDies,
-    checked_name,
+    ALL_PORTS, Config, Persistence, Problem, Server, Vip, WhenAllDown, WhenServerDies,
+    keys::{BALANCER, CHECK, CheckKeys, SERVER, SIZES, VIP},
 };
 use crate::{
-    Hook, Schedule,
+    Schedule,
     health::{Check, CheckKind},
 };
 
-/// Kinds of checks.
-const KINDS: [&str; 4] = ["tcp", "http", "https", "none"];
-
 /// Longest name of a device, as the kernel has it.
 const MAX_DEVICE_BYTES: usize = 15;
-
-/// Schedules by their names here and in ipvs. ipvs has two names, with and without weights, where this program has one schedule.
-const SCHEDULES: [(&str, Schedule); 6] = [
-    ("maglev", Schedule::Ring),
-    ("round-robin", Schedule::RoundRobin),
-    ("mh", Schedule::Ring),
-    ("sh", Schedule::Ring),
-    ("rr", Schedule::RoundRobin),
-    ("wrr", Schedule::RoundRobin),
-];
 
 impl Config {
     /// Reads the text of a file. Mistakes name it `name`.
@@ -70,36 +59,10 @@ fn span(document: &Spanned<DeTable<'_>>, problem: &Problem) -> Option<Range<usiz
 fn config(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Config {
     let device = table.require(reader, "device", "the device that clients' frames come by, such as \"eth0\"");
     let mut config = Config::new(device.and_then(|value| device_name(reader, value)).unwrap_or_default());
-    if let Some(value) = table.take("hook") {
-        config.hook =
-            choice(reader, value, &[("auto", None), ("cls", Some(Hook::Cls)), ("xdp", Some(Hook::Xdp))])
-                .flatten();
-    }
-    set(&mut config.answer_arp, table.take("answer_arp").and_then(|value| reader.flag(value)));
-    set(&mut config.seed, whole(reader, table, "seed", 0..i64::MAX as u64));
-    set(&mut config.handshake, time(reader, table, "handshake"));
-    let remembered = whole(reader, table, "remember_per_second", 0..1 << 32);
-    set(&mut config.remember_per_second, remembered.map(|number| number as u32));
-    set(&mut config.idle_timeout, time(reader, table, "idle_timeout"));
-    set(&mut config.closing_timeout, time(reader, table, "closing_timeout"));
-    config.metrics = table.take("metrics").and_then(|value| {
-        let text = reader.text_such_as(value, "an address and a port in quotes")?;
-        let read = text.parse::<SocketAddr>();
-        reader.checked(
-            value,
-            read.map_err(|_| format!("'{text}' is not an address and a port such as 127.0.0.1:9100")),
-        )
-    });
+    take_all(reader, table, BALANCER, &mut config);
     if let Some(value) = table.take("tables") {
         let mut sizes = reader.table(value, "a table, such as { flows = 1_000_000 }");
-        for (key, size) in [
-            ("flows", &mut config.sizes.flows),
-            ("pending", &mut config.sizes.pending),
-            ("sources", &mut config.sizes.sources),
-            ("fragments", &mut config.sizes.fragments),
-        ] {
-            set(size, whole(reader, &mut sizes, key, 1..(1 << 26) + 1).map(|number| number as u32));
-        }
+        take_all(reader, &mut sizes, SIZES, &mut config.sizes);
         sizes.finish(reader);
     }
     let vips = table.require(reader, "vips", "a table [[vips]] for each address that clients connect to");
@@ -114,32 +77,34 @@ fn vip(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vip> {
     let address = table.require(reader, "address", "the address that clients connect to");
     let address = address.and_then(|value| reader.address(value));
     let ports = ports(reader, &mut table);
-    let schedule = table.take("schedule").and_then(|value| choice(reader, value, &SCHEDULES));
-    let persistence = table.take("persistence").and_then(|value| persistence(reader, value));
-    let all_down = [("drop", WhenAllDown::Drop), ("all", WhenAllDown::All)];
-    let all_down = table.take("when_all_down").and_then(|value| choice(reader, value, &all_down));
-    let dies = [("move", WhenServerDies::Move), ("hold", WhenServerDies::Hold)];
-    let dies = table.take("when_server_dies").and_then(|value| choice(reader, value, &dies));
     let check = match table.take("check") {
         Some(value) => check(reader, value, &ports),
         None => default_check(reader, table.span(), &ports),
     };
-    let mut servers = Vec::new();
-    for value in table.take("servers").map_or(&[][..], |value| reader.array(value, "tables [[vips.servers]]"))
-    {
-        servers.extend(server(reader, value));
-    }
-    table.finish(reader);
-    Some(Vip {
-        address: address?,
+    let servers = table.take("servers").map(|value| reader.array(value, "tables [[vips.servers]]"));
+    let servers = servers.unwrap_or_default().iter().filter_map(|value| server(reader, value)).collect();
+    let mut vip = Vip {
+        address: address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         ports,
-        schedule: schedule.unwrap_or(Schedule::Ring),
-        persistence: persistence.unwrap_or_default(),
-        when_all_down: all_down.unwrap_or_default(),
-        when_server_dies: dies.unwrap_or_default(),
+        schedule: Schedule::Ring,
+        persistence: Persistence::default(),
+        when_all_down: WhenAllDown::default(),
+        when_server_dies: WhenServerDies::default(),
         check,
         servers,
-    })
+    };
+    take_all(reader, &mut table, VIP, &mut vip);
+    table.finish(reader);
+    address.map(|_| vip)
+}
+
+/// Reads the keys of a table that stand in these rows.
+fn take_all<T>(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, rows: &[OptionSpec<T>], to: &mut T) {
+    for row in rows {
+        if let Some(value) = table.take(row.key) {
+            reader.apply(row, value, to);
+        }
+    }
 }
 
 fn ports(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Vec<u16> {
@@ -163,41 +128,14 @@ fn ports(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Vec<u16> {
     numbers.into_iter().map(|number| number as u16).collect()
 }
 
-fn persistence(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Persistence> {
-    match reader.text_such_as(value, "\"off\", \"source\" or a time such as \"300s\"")? {
-        "off" => Some(Persistence::Off),
-        "source" => Some(Persistence::Source),
-        _ => positive_time(reader, value).map(Persistence::For),
-    }
-}
-
 fn server(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Server> {
     let mut table = reader.table(value, "a table [[vips.servers]]");
     let address = table.require(reader, "address", "the server's own address on the segment");
     let address = address.and_then(|value| reader.address(value));
-    let name = table.take("name").and_then(|value| server_name(reader, value)).map(str::to_owned);
-    let number = |reader: &mut Reader<'_>, table: &mut Table<'_, '_>, key, bounds| {
-        whole(reader, table, key, bounds).map(|number| number as u32)
-    };
-    let weight = number(reader, &mut table, "weight", 0..u64::from(MAX_WEIGHT) + 1);
-    let max_connections = number(reader, &mut table, "max_connections", 1..1 << 32);
-    let resume_connections = number(reader, &mut table, "resume_connections", 1..1 << 32);
-    let drain = table.take("drain").and_then(|value| reader.flag(value));
+    let mut server = Server::new(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+    take_all(reader, &mut table, SERVER, &mut server);
     table.finish(reader);
-    let plain = Server::new(address?);
-    Some(Server {
-        name: name.unwrap_or_else(|| plain.name.clone()),
-        weight: weight.unwrap_or(plain.weight),
-        max_connections,
-        resume_connections,
-        drain: drain.unwrap_or_default(),
-        ..plain
-    })
-}
-
-fn server_name<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d str> {
-    let name = reader.text(value)?;
-    reader.checked(value, checked_name(name))
+    address.map(|_| server)
 }
 
 fn device_name(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
@@ -210,41 +148,6 @@ fn device_name(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
         value,
         if is_name { Ok(name.to_owned()) } else { Err(format!("'{name}' is not the name of a device")) },
     )
-}
-
-fn choice<T: Copy>(reader: &mut Reader<'_>, value: &Value<'_>, known: &[(&str, T)]) -> Option<T> {
-    let text = reader.text(value)?;
-    let found = known.iter().find(|(name, _)| *name == text).map(|(_, chosen)| *chosen);
-    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-    let refused = || {
-        let hint = suggestion(text, names.iter().copied());
-        format!("'{text}' is not known here{hint} (known here: {})", names.join(", "))
-    };
-    reader.checked(value, found.ok_or_else(refused))
-}
-
-fn whole(
-    reader: &mut Reader<'_>,
-    table: &mut Table<'_, '_>,
-    key: &'static str,
-    bounds: Range<u64>,
-) -> Option<u64> {
-    table.take(key).and_then(|value| reader.whole(value, bounds))
-}
-
-fn time(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, key: &'static str) -> Option<Duration> {
-    table.take(key).and_then(|value| positive_time(reader, value))
-}
-
-fn positive_time(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Duration> {
-    let time = reader.time(value)?;
-    reader.checked(value, if time.is_zero() { Err("the time must be above 0") } else { Ok(time) })
-}
-
-fn set<T>(into: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *into = value;
-    }
 }
 
 /// The checks of a VIP for which a file has none: a TCP connection to the first port.
@@ -261,67 +164,33 @@ fn default_check(reader: &mut Reader<'_>, span: Range<usize>, ports: &[u16]) -> 
 
 fn check(reader: &mut Reader<'_>, value: &Value<'_>, ports: &[u16]) -> Check {
     let mut table = reader.table(value, "a table, such as { kind = \"tcp\", interval = \"2s\" }");
-    let mut check = Check::default();
-    let kind = match table.take("kind") {
-        Some(kind) => choice(reader, kind, &KINDS.map(|kind| (kind, kind))),
-        None => None,
+    let (mut keys, mut of_http) = (CheckKeys::default(), Vec::new());
+    for row in CHECK {
+        let Some(value) = table.take(row.key) else { continue };
+        reader.apply(row, value, &mut keys);
+        if ["path", "host", "status"].contains(&row.key) {
+            of_http.push((row.key, value.span()));
+        }
+    }
+    let CheckKeys { kind, path, host, status, mut check } = keys;
+    check.kind = match &*kind {
+        "none" => CheckKind::None,
+        "http" | "https" => CheckKind::Http {
+            tls: kind == "https",
+            path: path.unwrap_or_else(|| "/".to_owned()),
+            host,
+            status: status.unwrap_or(200..=399),
+        },
+        _ => check.kind,
     };
-    let (path, host, status) = (table.take("path"), table.take("host"), table.take("status"));
-    match kind {
-        Some("none") => check.kind = CheckKind::None,
-        Some(http @ ("http" | "https")) => {
-            let path = path.map_or(Some("/"), |value| path_text(reader, value)).unwrap_or("/");
-            let host = host.and_then(|value| host_text(reader, value));
-            let status = status.and_then(|value| statuses(reader, value)).unwrap_or(200..=399);
-            let (path, host) = (path.to_owned(), host.map(str::to_owned));
-            check.kind = CheckKind::Http { tls: http == "https", path, host, status };
-        }
-        _ => {}
-    }
     if !matches!(check.kind, CheckKind::Http { .. }) {
-        for (key, value) in [("path", path), ("host", host), ("status", status)] {
-            if let Some(value) = value {
-                reader.mistake(value.span(), format!("'{key}' needs kind = \"http\" or \"https\""));
-            }
+        for (key, span) in of_http {
+            reader.mistake(span, format!("'{key}' needs kind = \"http\" or \"https\""));
         }
     }
-    check.port = whole(reader, &mut table, "port", 1..65_536).map(|port| port as u16);
     if check.kind != CheckKind::None && check.port.is_none() && ports == [ALL_PORTS] {
         reader.mistake(table.span(), "'port' is missing: with ports = \"all\", a check needs a port");
     }
-    set(&mut check.interval, time(reader, &mut table, "interval"));
-    set(&mut check.timeout, time(reader, &mut table, "timeout"));
-    if let Some(value) = table.take("jitter") {
-        let text = reader.number_or_text(value, "a share in quotes, such as \"10%\"");
-        let read = text.and_then(|text| reader.checked(value, parse_ratio(&text)));
-        set(&mut check.jitter, read);
-    }
-    set(&mut check.rise, whole(reader, &mut table, "rise", 1..1_001).map(|number| number as u32));
-    set(&mut check.fall, whole(reader, &mut table, "fall", 1..1_001).map(|number| number as u32));
     table.finish(reader);
     check
-}
-
-fn path_text<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d str> {
-    let path = reader.text_such_as(value, "a path in quotes, such as \"/health\"")?;
-    let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
-    reader.checked(
-        value,
-        if is_path { Ok(path) } else { Err(format!("'{path}' is not a path; write one such as /health")) },
-    )
-}
-
-fn host_text<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d str> {
-    let host = reader.text_such_as(value, "the name of a host in quotes")?;
-    let is_name = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic());
-    reader.checked(value, if is_name { Ok(host) } else { Err(format!("'{host}' is not the name of a host")) })
-}
-
-fn statuses(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<std::ops::RangeInclusive<u16>> {
-    let text = reader.number_or_text(value, "a status or several, such as \"200-399\"")?;
-    let (first, last) = text.split_once('-').unwrap_or((&text, &text));
-    let number = |text: &str| text.trim().parse().ok().filter(|status| (100..=599).contains(status));
-    let range = number(first).zip(number(last)).filter(|(first, last)| first <= last);
-    let range = range.map(|(first, last)| first..=last);
-    reader.checked(value, range.ok_or_else(|| format!("'{text}' is not a status or a range such as 200-399")))
 }
