@@ -89,7 +89,7 @@ crate::named_enum! {
         /// The disk.
         Disk "the disk",
         /// The target waits, without work for its processors: its handler takes the time.
-        SlowHandler "the target's handler",
+        SlowHandler "the service itself",
         /// The load itself: the target could have carried more.
         OfferedLoad "the offered load",
     }
@@ -98,6 +98,12 @@ crate::named_enum! {
 }
 
 impl Cause {
+    /// Whether a host or a link *has* it, as a link has a rate; other causes happen there.
+    fn is_part_of_its_place(self) -> bool {
+        use Cause::{AcceptQueue, Conntrack, LinkQueue, LinkRate, PacketQueue, SynQueue};
+        matches!(self, LinkRate | LinkQueue | PacketQueue | AcceptQueue | SynQueue | Conntrack)
+    }
+
     /// What raises this limit, for a target that proofload does not run itself.
     pub fn raised_by(self) -> &'static str {
         match self {
@@ -154,11 +160,12 @@ impl Verdict {
         self.bottlenecks.first().map(|first| first.cause)
     }
 
-    /// What bounded the trial, where, and why: `bound by the accept queue of web1 (queue of 128 overflowed 412 times)`. None if
+    /// What bounded the trial, where, and why: `bound by the accept queue of web1: a queue of 128 overflowed 412 times`. None if
     /// that is not determined.
     pub fn in_words(&self) -> Option<String> {
         let first = self.bottlenecks.first()?;
-        let place = if first.place.is_empty() { String::new() } else { format!(" of {}", first.place) };
-        Some(format!("bound by {}{place} ({})", first.cause.words(), first.evidence))
+        let of = if first.cause.is_part_of_its_place() { "of" } else { "on" };
+        let place = if first.place.is_empty() { String::new() } else { format!(" {of} {}", first.place) };
+        Some(format!("bound by {}{place}: {}", first.cause.words(), first.evidence))
     }
 }

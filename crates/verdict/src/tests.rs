@@ -110,7 +110,7 @@ fn a_load_that_is_carried_bounds_itself() {
     assert_eq!(case.named(), [(Cause::OfferedLoad, String::new())]);
     let excluded = case.verdict().excluded;
     for (cause, evidence) in [
-        (Cause::AcceptQueue, "web: queue of 128 overflowed 4 times"),
+        (Cause::AcceptQueue, "web: a queue of 128 overflowed 4 times"),
         (Cause::LinkQueue, "link sea a to b: its queue dropped 900 of 100,000 packets"),
         (Cause::Disk, "some process waited for a disk 90 % of the time"),
     ] {
@@ -320,7 +320,7 @@ fn on_one_machine_only_the_program_that_is_asked_is_the_target() {
     plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
     assert_eq!(case.named(), [(Cause::HotCore, String::new())]);
     let words = case.verdict().in_words().unwrap();
-    assert_eq!(words, "bound by a busy core (the busiest thread of nginx worked 99 % of the time)");
+    assert_eq!(words, "bound by a busy core: the busiest thread of nginx was 99 % busy");
 }
 
 #[test]

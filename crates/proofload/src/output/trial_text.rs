@@ -135,7 +135,7 @@ fn write_verdict(out: &mut String, trial: &Trial) -> std::fmt::Result {
     let (first, rest) = words.split_at(1);
     writeln!(out, "{}{rest}.", first.to_uppercase())?;
     for next in verdict.bottlenecks.iter().skip(1) {
-        writeln!(out, "  also: {} ({})", next.cause.words(), next.evidence)?;
+        writeln!(out, "  also {}: {}", next.cause.words(), next.evidence)?;
     }
     if let Some(cause) = verdict.first_cause().filter(|cause| *cause != Cause::OfferedLoad) {
         writeln!(out, "  what may raise it: {}", cause.raised_by())?;

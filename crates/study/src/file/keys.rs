@@ -7,7 +7,7 @@ use record::{
     units::{parse_count, parse_rate, parse_ratio, parse_time},
 };
 use search::Preset;
-use settings::options::{Kind, OptionSpec, error_text};
+use settings::options::{Kind, OptionSpec, error_text, whole};
 
 use crate::study::{Fresh, TrialShape};
 
@@ -69,15 +69,15 @@ pub static SEARCH_KEYS: &[OptionSpec<SearchKeys>] = settings::option_table! {
         |keys, text| keys.trial = Some(trial(text[0])?);
     /// Trials that decide about a load
     "repeats", Kind::Count(1), "N", SEARCH, "the preset's; mlrsearch: 3", "3",
-        |keys, text| keys.repeats = Some(whole(text[0], 1, 1_000)?);
+        |keys, text| keys.repeats = Some(whole(text[0], 1..=1_000)?);
     /// Number of further trials at the lower bound, after all searches; six give a 95 % confidence interval of the median
-    "confirm", Kind::Count(1), "N", SEARCH, "", "6", |keys, text| keys.confirm = Some(whole(text[0], 1, 1_000)?);
+    "confirm", Kind::Count(1), "N", SEARCH, "", "6", |keys, text| keys.confirm = Some(whole(text[0], 1..=1_000)?);
 };
 
 /// The rows of `[trial]`.
 pub static TRIAL_KEYS: &[OptionSpec<TrialKeys>] = settings::option_table! {
     /// Runs of every setting, each in a block of its own with a new seeded order; six repeats give a 95 % interval of the median
-    "repeats", Kind::Count(1), "N", "", "1", "6", |keys, text| keys.shape.repeats = whole(text[0], 1, 1_000)?;
+    "repeats", Kind::Count(1), "N", "", "1", "6", |keys, text| keys.shape.repeats = whole(text[0], 1..=1_000)?;
     /// Duration of a trial; here or in the workload, not in both
     "duration", Kind::Time, "TIME", "", "", "10s", |keys, text| keys.duration = Some(trial(text[0])?);
     /// Duration of a trial that does not count, run whenever the target is new
@@ -93,7 +93,7 @@ pub static TRIAL_KEYS: &[OptionSpec<TrialKeys>] = settings::option_table! {
     /// not certified; "trial" (or "hosts"), for every trial
     "fresh", Kind::Choice(FRESH), "WHEN", "", "setting", "trial", |keys, text| keys.shape.fresh = fresh(text[0])?;
     /// How often a void trial is repeated, also in a search
-    "void_attempts", Kind::Count(0), "N", "", "3", "5", |keys, text| keys.shape.void_attempts = whole(text[0], 0, 100)?;
+    "void_attempts", Kind::Count(0), "N", "", "3", "5", |keys, text| keys.shape.void_attempts = whole(text[0], 0..=100)?;
     /// What is done about other programs and a hypervisor that disturb this machine: figures become intervals (widen), trials with such
     /// figures are void (void), or the first trial waits up to 10 s for a quieter machine (wait)
     "on_noise", Kind::Choice(ON_NOISE), "WHAT", "", "widen", "wait",
@@ -141,12 +141,6 @@ fn trial(text: &str) -> Result<Duration, String> {
 
 fn time(text: &str) -> Result<Duration, String> {
     parse_time(text).map_err(error_text)
-}
-
-fn whole(text: &str, least: u32, most: u32) -> Result<u32, String> {
-    let number = parse_count(text).ok().and_then(|number| u32::try_from(number).ok());
-    let fits = number.filter(|number| (least..=most).contains(number));
-    fits.ok_or_else(|| format!("{text} is not a whole number from {least} to {most}"))
 }
 
 fn fresh(text: &str) -> Result<Fresh, String> {

@@ -57,10 +57,9 @@ pub(super) fn generator(observed: &Observed<'_>) -> Finding {
         return counted("", format!("on this machine, {evidence}"));
     }
     match observed.trial.http() {
-        Some(http) => Finding::Not(format!(
-            "its busiest thread worked {} of the time",
-            percent(http.cpu.busiest_thread_ratio)
-        )),
+        Some(http) => {
+            Finding::Not(format!("its busiest thread was {} busy", percent(http.cpu.busiest_thread_ratio)))
+        }
         None => Finding::Irrelevant,
     }
 }

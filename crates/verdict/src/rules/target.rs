@@ -175,7 +175,7 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     let (of_target, others) = if asked.is_empty() { (others, asked) } else { (asked, others) };
     let share = |queue: &ListenerUse| f64::from(queue.most_waiting) / f64::from(queue.backlog.max(1));
     let fullest = of_target.iter().max_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
-    let size = fullest.map_or_else(String::new, |(_, queue)| format!("queue of {} ", queue.backlog));
+    let what = fullest.map_or_else(|| "it".to_owned(), |(_, queue)| format!("a queue of {}", queue.backlog));
     let times = how_often(times);
     let busiest = busiest_target(observed).map_or_else(String::new, |work| format!("; {}", work.in_words()));
     // The kernel counts the overflows of all sockets of a namespace together. A queue is full when one more waits than its size.
@@ -193,17 +193,17 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     let is_dropper = other.is_none() && observed.trial.http().is_some_and(is_late);
     let is_own = is_only || is_dropper || of_target.iter().any(|(_, queue)| was_full(queue));
     match fullest {
-        Some(_) if is_own => counted(&host.host, format!("{size}overflowed {times}{busiest}")),
+        Some(_) if is_own => counted(&host.host, format!("{what} overflowed {times}{busiest}")),
         Some((_, queue))
             if !others.is_empty() && !has_dropped && (other.is_some() || share(queue) <= 0.5) =>
         {
             let at = other.map_or("another socket", |(address, _)| address.as_str());
             Finding::Not(format!(
-                "an accept queue overflowed {times}, more likely that of {at}: in the target's {size}at most {} connections waited",
-                queue.most_waiting
+                "an accept queue overflowed {times}, more likely that of {at}: in the target's queue of {} at most {} connections waited",
+                queue.backlog, queue.most_waiting
             ))
         }
-        _ => likely(&host.host, format!("{size}overflowed {times}{busiest}")),
+        _ => likely(&host.host, format!("{what} overflowed {times}{busiest}")),
     }
 }
 
@@ -303,12 +303,12 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
     // A program that waits for others works least, so the place is the host that receives the requests.
     let is_asked = |host: &&HostCounters| host.listeners.keys().any(|address| is_asked(observed, address));
     let place = targets(observed).find(is_asked).map_or(work.host, |host| &host.host);
-    let whose = if place.is_empty() { "the target" } else { place };
-    let evidence = format!(
-        "the median answer of {whose}, or of what it waits for, took {}, while {}",
-        http.service_time.percentile(0.5).in_words(|ns| show_time_ns(ns as u64)),
-        at_host(&work)
-    );
+    let median = http.service_time.percentile(0.5).in_words(|ns| show_time_ns(ns as u64));
+    let evidence = if work.host == place {
+        format!("it answered in {median} (median), while {}", work.in_words())
+    } else {
+        format!("it, or what it waits for, took {median} (median), while {}", at_host(&work))
+    };
     // Steal time of a virtual machine is not part of any thread's time.
     let stolen =
         machines(observed, targets(observed)).map(|(place, machine)| stolen_share(observed, place, machine));

@@ -56,7 +56,7 @@ impl Work<'_> {
         let together = percent(self.together);
         let mut words = match self.thread {
             Some(thread) => {
-                format!("the busiest thread of {} worked {} of the time", self.program, percent(thread))
+                format!("the busiest thread of {} was {} busy", self.program, percent(thread))
             }
             None => format!("{} and what shares its processors worked {together} of the time", self.program),
         };
@@ -64,7 +64,7 @@ impl Work<'_> {
             words += &format!(" (all processes of the target {together})");
         }
         if self.waited >= NOTEWORTHY_SHARE {
-            words += &format!(" and waited {} of it for a processor", percent(self.waited));
+            words += &format!(" and waited {} of the time for a processor", percent(self.waited));
         }
         words
     }

@@ -65,7 +65,7 @@ fn processors_that_are_full_are_seen_however_many_share_them() {
         case
     };
     let cases: [(Certainty, &str, Change); 4] = [
-        (Certainty::Counted, "the busiest thread of nginx worked 5.0 % of the time (all processes", |case| {
+        (Certainty::Counted, "the busiest thread of nginx was 5.0 % busy (all processes", |case| {
             case.web().running_s = 9.6;
         }),
         (Certainty::Counted, "nginx and what shares its processors worked 96 % of the time", |case| {
@@ -76,7 +76,7 @@ fn processors_that_are_full_are_seen_however_many_share_them() {
             case.counters.hosts[1].programs =
                 (0..8).map(|pid| ProgramUse { pid, ..worker.clone() }).collect();
         }),
-        (Certainty::Likely, "and waited 74 % of it for a processor", |case| {
+        (Certainty::Likely, "and waited 74 % of the time for a processor", |case| {
             case.web().busiest_thread_waiting_s = Some(7.4);
         }),
     ];
@@ -248,7 +248,10 @@ fn slow_answers_come_from_who_is_asked_or_from_behind() {
     case.roles.push(Role::Target);
     assert_eq!(case.named(), [(Cause::SlowHandler, "web".to_owned())]);
     let evidence = &case.verdict().bottlenecks[0].evidence;
-    assert!(evidence.starts_with("the median answer of web, or of what it waits for, took"), "{evidence}");
+    assert!(
+        evidence.starts_with("it, or what it waits for, took 2.00 ms (median), while at app, "),
+        "{evidence}"
+    );
     case.counters.hosts[2].programs[0].running_s = 6.0;
     assert_eq!(case.named(), [], "what it waits for has no time");
 }

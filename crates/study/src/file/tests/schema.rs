@@ -11,10 +11,7 @@ mod workload;
 use lab::link::text::KEYS;
 use record::{percentile::PERCENTILES, units::show_number};
 use serde_json::{Map, Value, json};
-use settings::{
-    options::OptionSpec,
-    schema::{choice, flag, one_or_more, property, table, text, texts, time, whole_number},
-};
+use settings::schema::{choice, flag, one_or_more, properties, table, text, texts, time, whole_number};
 
 use crate::file::{
     goals::FINDINGS,
@@ -117,10 +114,7 @@ fn hosts() -> Value {
 
 fn links() -> Value {
     let shape = |more: Value| {
-        let mut keys: Map<String, Value> = KEYS
-            .iter()
-            .map(|spec| (spec.key.to_owned(), property(spec, &format!("{}.", spec.help))))
-            .collect();
+        let mut keys = properties(KEYS);
         keys.extend(more.as_object().cloned().unwrap_or_default());
         Value::from(keys)
     };
@@ -208,22 +202,17 @@ fn factors() -> Value {
 }
 
 fn trial() -> Value {
-    described_table("How trials are run.", rows(TRIAL_KEYS).into(), &[])
+    described_table("How trials are run.", properties(TRIAL_KEYS).into(), &[])
 }
 
 fn search() -> Value {
-    let mut properties = rows(SEARCH_KEYS);
+    let mut keys = properties(SEARCH_KEYS);
     let vary =
         text("The load unit: users, rate, connections, copies, or a factor with search = true.", "rate");
     let when = when("Only settings with these levels are searched; the others run the workload's own load.");
-    properties.extend([("vary".to_owned(), vary), ("when".to_owned(), when)]);
+    keys.extend([("vary".to_owned(), vary), ("when".to_owned(), when)]);
     let what = "A search for the largest load that meets the goals.";
-    described_table(what, properties.into(), &["vary", "min", "max"])
-}
-
-/// The properties of a table's rows.
-fn rows<T>(rows: &[OptionSpec<T>]) -> Map<String, Value> {
-    rows.iter().map(|spec| (spec.key.to_owned(), property(spec, &format!("{}.", spec.help)))).collect()
+    described_table(what, keys.into(), &["vary", "min", "max"])
 }
 
 fn audit() -> Value {
