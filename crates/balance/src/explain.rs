@@ -165,7 +165,7 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
             let how = if has_links {
                 "a link (tcx)"
             } else {
-                "a filter of the qdisc clsact, since links came with Linux 6.6"
+                "a filter on the clsact qdisc, because this kernel is older than Linux 6.6, which added BPF links (tcx)"
             };
             all.good(format!("frames are seen at the hook cls, {why}, by {how}"));
         }

@@ -24,11 +24,11 @@ enum Scheduler {
 }
 
 impl Config {
-    /// Reads a table of LVS; mistakes name the text `file`. Clients' frames arrive on `device`. A VIP without a port has no health check,
-    /// since LVS knows none.
+    /// Converts a table of ipvsadm. `file` is the name of the file in mistakes; clients' frames arrive on `device`. A VIP for all ports gets
+    /// no health check, because the table does not say which port to check.
     ///
     /// # Errors
-    /// All lines that this balancer cannot carry out as LVS does, each with what to do instead.
+    /// Every line that this balancer cannot honour, with an alternative.
     pub fn import_ipvsadm(file: &str, text: &str, device: &str) -> Result<Self, Vec<Mistake>> {
         let mut table = Table { config: Self::new(device), ..Table::default() };
         for (line, text) in lines(text) {

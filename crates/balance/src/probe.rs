@@ -132,7 +132,7 @@ impl<'b> Segment<'b> {
 }
 
 impl Probe {
-    /// Begins a probe from an own address and port, with a random initial sequence number. Also returns the SYN.
+    /// Begins a probe from `source`, an address and port of the balancer. Also returns the SYN to send.
     ///
     /// # Errors
     /// When the exchange cannot be prepared, for example because TLS is not available.

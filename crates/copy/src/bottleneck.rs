@@ -45,7 +45,8 @@ const LOSSY_QUEUE_SHARE: f64 = 0.25;
 const LOSS_SHARE: f64 = 0.002;
 /// Bytes of a segment.
 const SEGMENT_BYTES: f64 = 1_448.0;
-/// See [`QUEUE_SHARE`]: acknowledgements vary by less.
+/// Smallest delay, in microseconds, that counts as a queue on the path, besides [`QUEUE_SHARE`]. Without a queue, acknowledgement times
+/// vary by less.
 const LEAST_QUEUE_US: f64 = 1_000.0;
 /// From this smallest round trip on, delays count as those of the path even if all processors are busy. On a shorter path, they may come
 /// from programs that wait for a processor, and so read and answer late.

@@ -96,7 +96,7 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = pattern;
     while let Some(first) = rest.chars().next() {
-        // ".**." has a dot on both sides: parts in between, or none.
+        // In ".**.", the first dot is an ordinary character, and "**." stands for any number of parts, also none.
         let (piece, length) = if rest.starts_with(".**") && !rest.starts_with(".**.") {
             (Piece::MoreParts, 3)
         } else if rest.starts_with("**.") {

@@ -47,7 +47,7 @@ pub fn read_body(path: &Path) -> Result<Vec<u8>, String> {
         return read(path, MAX_BODY_BYTES);
     };
     Err(format!(
-        "cannot read {}: it holds {size}, and a trial takes {BODY_COPIES} times that; `ulimit -v` allows {limit}: raise it, or give a smaller file",
+        "cannot read {}: it has {size}, and a trial needs {BODY_COPIES} times that in memory, but `ulimit -v` allows only {limit}: raise the limit, or use a smaller file",
         path.display()
     ))
 }

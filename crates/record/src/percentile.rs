@@ -38,7 +38,7 @@ macro_rules! percentiles {
         }
 
         impl PercentilesUs {
-            /// Reads each from `quantile_us`.
+            // Computes each percentile by `quantile_us`.
             pub(crate) fn of(quantile_us: impl Fn(f64) -> Option<f64>) -> Self {
                 Self { $($field: quantile_us($quantile),)* }
             }

@@ -77,7 +77,8 @@ pub(crate) fn combine(lower: GoalOutcome, upper: GoalOutcome) -> GoalOutcome {
     let kind = combine_kinds(lower.kind, upper.kind);
     // An upper bound beyond the generator's limit is not the target's.
     let upper = upper.upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
-    // If both bounds exist, the trials that disagree lie between them, as in every answer by two rules.
+    // If both bounds exist, the disputed loads lie between them. That is normal where one rule gives the lower bound and another the
+    // upper one.
     let has_both = kind == BoundKind::Disputed && lower.lower.is_some() && upper.is_some();
     let kind = if has_both { BoundKind::Regular } else { kind };
     GoalOutcome { upper, kind, ..lower }

@@ -8,11 +8,13 @@ pub mod options;
 pub mod placeholders;
 mod reader;
 pub mod schema;
+mod suggestion;
 
 use std::fmt;
 
 pub use network::Network;
-pub use reader::{Reader, Table, Value, suggestion, values_of};
+pub use reader::{Reader, Table, Value, values_of};
+pub use suggestion::suggestion;
 
 /// A mistake in a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

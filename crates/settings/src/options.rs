@@ -4,6 +4,8 @@ use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive};
 
 use record::units::{UnitError, parse_count};
 
+use crate::suggestion::suggestion;
+
 /// An option that sets a part of a `T`.
 #[derive(Debug)]
 pub struct OptionSpec<T> {
@@ -145,7 +147,7 @@ impl Kind {
         match self {
             Self::Count(_) => Some("[0-9][0-9_.]*[kKM]?"),
             Self::Rate => Some("[0-9][0-9_.]*[kKM]?(/s)?"),
-            Self::Share => Some("[0-9][0-9.]*%?"),
+            Self::Share => Some("([0-9]+[.]?[0-9]*|[.][0-9]+) ?%?"),
             Self::Size => Some("[0-9][0-9_.]* ?(B|k|kB|KB|M|MB|G|GB|KiB|MiB|GiB)?"),
             Self::Time => Some("[0-9][0-9_.]* ?(ns|us|µs|ms|s|m|min|h)?"),
             Self::Flag | Self::On | Self::Text | Self::Numbers | Self::Choice(_) | Self::List => None,
@@ -169,7 +171,10 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 pub fn choice<T: Copy>(text: &str, words: &[&str], values: &[T]) -> Result<T, String> {
     let index = words.iter().position(|word| *word == text);
     let value = index.and_then(|index| values.get(index).copied());
-    value.ok_or_else(|| format!("'{text}' is not known here (known: {})", words.join(", ")))
+    value.ok_or_else(|| {
+        let hint = suggestion(text, words.iter().copied());
+        format!("'{text}' is not known here{hint} (known: {})", words.join(", "))
+    })
 }
 
 /// Parses a count with a minimum that fits its type.
@@ -190,10 +195,12 @@ pub fn count<T: TryFrom<u64>>(text: &str, min: u64) -> Result<T, String> {
 /// When the text is none.
 pub fn whole<T: TryFrom<u64>>(text: &str, bounds: RangeInclusive<u64>) -> Result<T, String> {
     // Digits alone are exact; what has a unit is read as a floating-point number.
-    let digits = text.replace('_', "").parse::<u64>().ok();
+    let digits = text.parse::<u64>().ok().filter(|_| !text.starts_with('+'));
     let number = digits.or_else(|| parse_count(text).ok()).filter(|number| bounds.contains(number));
     number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
-        format!("{} is not a whole number from {} to {}", text.replace('_', ""), bounds.start(), bounds.end())
+        let is_number = text.parse::<f64>().is_ok_and(f64::is_finite);
+        let shown = if is_number { text.to_owned() } else { format!("'{text}'") };
+        format!("{shown} is not a whole number from {} to {}", bounds.start(), bounds.end())
     })
 }
 

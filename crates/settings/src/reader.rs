@@ -12,6 +12,7 @@ use crate::{
     Mistake,
     network::Network,
     options::{Kind, OptionSpec},
+    suggestion::suggestion,
 };
 
 /// The parser's message for a repeated key.
@@ -240,7 +241,7 @@ impl<'t> Reader<'t> {
 
     /// Applies the option that has this value; mistakes are added.
     pub fn apply<T>(&mut self, spec: &OptionSpec<T>, value: &Value<'_>, to: &mut T) {
-        let Some(texts) = self.option_texts(spec.kind, value) else { return };
+        let Some(texts) = self.option_texts(spec, value) else { return };
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         if !texts.is_empty() {
             self.checked(value, (spec.apply)(to, &texts));
@@ -249,7 +250,8 @@ impl<'t> Reader<'t> {
 
     /// The value of an option as the texts of the command line: one, several for a list, none for a flag at its default.
     /// `None`, with a mistake, if its type is wrong.
-    pub fn option_texts(&mut self, kind: Kind, value: &Value<'_>) -> Option<Vec<String>> {
+    pub fn option_texts<T>(&mut self, spec: &OptionSpec<T>, value: &Value<'_>) -> Option<Vec<String>> {
+        let OptionSpec { kind, example, .. } = *spec;
         let one = |text: Option<&str>| Some(vec![text?.to_owned()]);
         match (kind, value.get_ref()) {
             (Kind::Flag | Kind::On, _) => {
@@ -257,16 +259,22 @@ impl<'t> Reader<'t> {
                 self.flag(value).map(|flag| if flag == default { Vec::new() } else { vec![flag.to_string()] })
             }
             (
-                Kind::Count(_) | Kind::Rate | Kind::Share | Kind::Size | Kind::Choice(_),
+                Kind::Count(_) | Kind::Rate | Kind::Share | Kind::Size | Kind::Numbers | Kind::Choice(_),
                 DeValue::Integer(number),
-            ) if number.radix() == 10 => one(Some(number.as_str())),
+            ) => {
+                let decimal = i64::from_str_radix(&number.as_str().replace('_', ""), number.radix());
+                Some(vec![decimal.map_or_else(|_| number.to_string(), |decimal| decimal.to_string())])
+            }
             (Kind::Rate | Kind::Share, DeValue::Float(number)) => one(Some(number.as_str())),
             (Kind::Count(_), _) => one(self.text_such_as(value, "a whole number")),
             (Kind::Rate, _) => one(self.text_such_as(value, "a number such as 100 or \"5k\"")),
             (Kind::Share, _) => one(self.text_such_as(value, "a share such as \"2%\" or 0.02")),
             (Kind::Size, _) => one(self.text_such_as(value, "a size, such as \"64KiB\"")),
             (Kind::Time, _) => one(self.text_such_as(value, "a time in quotes, such as \"10s\"")),
-            (Kind::Text | Kind::Numbers | Kind::Choice(_), _) => one(self.text(value)),
+            (Kind::Choice(_), _) => one(self.text(value)),
+            (Kind::Text | Kind::Numbers, _) => {
+                one(self.text_such_as(value, &format!("text in quotes, such as {example:?}")))
+            }
             (Kind::List, DeValue::String(text)) => one(Some(text)),
             (Kind::List, _) => {
                 let items = self.array(value, "a list of texts");
@@ -370,19 +378,6 @@ impl<'t, 'i> Table<'t, 'i> {
             }
         }
     }
-}
-
-/// Returns `; did you mean 'x'?` if a known word is similar.
-pub fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    // Comparing long words is slow, and words of very different lengths are never similar.
-    let max_distance = |name: &str| 1 + name.len() / 4;
-    let similar = known
-        .into_iter()
-        .filter(|name| name.len().abs_diff(given.len()) <= 4 * max_distance(name))
-        .map(|name| (strsim::damerau_levenshtein(given, name), name))
-        .filter(|(distance, name)| *distance <= max_distance(name))
-        .min();
-    similar.map_or_else(String::new, |(_, name)| format!("; did you mean '{name}'?"))
 }
 
 fn type_name(value: &DeValue<'_>) -> &'static str {

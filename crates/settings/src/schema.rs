@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use crate::options::{Kind, OptionSpec};
 
-/// The properties of a table whose keys are these options, described by their help.
+/// The properties of a table whose keys are these options, described by their help and default.
 pub fn properties<T>(rows: &[OptionSpec<T>]) -> Map<String, Value> {
-    rows.iter().map(|spec| (spec.key.to_owned(), property(spec, &format!("{}.", spec.help)))).collect()
+    rows.iter().map(|spec| (spec.key.to_owned(), property(spec, &format!("{}.", spec.help())))).collect()
 }
 
 /// The value of an option, with this description.

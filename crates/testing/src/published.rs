@@ -1,6 +1,13 @@
 //! Files of the documentation that are made from the code.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
+
+/// Several tests of a program may write parts of one file.
+static WRITING: Mutex<()> = Mutex::new(());
 
 /// Compares a file below `docs` with what the code makes of its present text. With `UPDATE_DOCS`, as `make docs` sets it, writes the file
 /// instead.
@@ -9,6 +16,7 @@ use std::{fs, path::Path};
 /// When the file differs.
 pub fn assert_published(file: &str, wanted: impl FnOnce(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(file);
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let present = fs::read_to_string(&path).unwrap_or_default();
     let wanted = wanted(&present);
     if std::env::var_os("UPDATE_DOCS").is_some() {

@@ -164,12 +164,15 @@ fn default_check(reader: &mut Reader<'_>, span: Range<usize>, ports: &[u16]) -> 
 
 fn check(reader: &mut Reader<'_>, value: &Value<'_>, ports: &[u16]) -> Check {
     let mut table = reader.table(value, "a table, such as { kind = \"tcp\", interval = \"2s\" }");
-    let (mut keys, mut of_http) = (CheckKeys::default(), Vec::new());
+    let mut keys = CheckKeys::default();
     for row in CHECK {
         let Some(value) = table.take(row.key) else { continue };
-        reader.apply(row, value, &mut keys);
-        if ["path", "host", "status"].contains(&row.key) {
-            of_http.push((row.key, value.span()));
+        // The row of the kind is the first.
+        if ["path", "host", "status"].contains(&row.key) && !keys.kind.starts_with("http") {
+            let message = format!("'{}' needs kind = \"http\" or \"https\"", row.key);
+            reader.mistake(value.span(), message);
+        } else {
+            reader.apply(row, value, &mut keys);
         }
     }
     let CheckKeys { kind, path, host, status, mut check } = keys;
@@ -183,11 +186,6 @@ fn check(reader: &mut Reader<'_>, value: &Value<'_>, ports: &[u16]) -> Check {
         },
         _ => check.kind,
     };
-    if !matches!(check.kind, CheckKind::Http { .. }) {
-        for (key, span) in of_http {
-            reader.mistake(span, format!("'{key}' needs kind = \"http\" or \"https\""));
-        }
-    }
     if check.kind != CheckKind::None && check.port.is_none() && ports == [ALL_PORTS] {
         reader.mistake(table.span(), "'port' is missing: with ports = \"all\", a check needs a port");
     }

@@ -3,10 +3,7 @@
 use std::{net::SocketAddr, ops::RangeInclusive, time::Duration};
 
 use record::units::{parse_ratio, parse_time};
-use settings::{
-    options::{Kind, OptionSpec, error_text, whole},
-    suggestion,
-};
+use settings::options::{Kind, OptionSpec, choice, error_text, whole};
 
 use super::{Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies, checked_name};
 use crate::{Hook, Schedule, Sizes, health::Check};
@@ -24,7 +21,7 @@ const MAX_ENTRIES: u64 = 1 << 26;
 pub(super) static BALANCER: &[OptionSpec<Config>] = settings::option_table! {
     /// Where frames are taken: from packets of the kernel (cls), or in the driver (xdp)
     "hook", Kind::Choice(HOOKS), "HOOK", "", "auto", "cls",
-        |config, text| config.hook = one_of(text[0], HOOKS, &[None, Some(Hook::Cls), Some(Hook::Xdp)])?;
+        |config, text| config.hook = choice(text[0], HOOKS, &[None, Some(Hook::Cls), Some(Hook::Xdp)])?;
     /// Whether the VIPs are put on the device and announced
     "answer_arp", Kind::On, "", "", "", "", |config, _| config.answer_arp = false;
     /// Part of all hashes; balancers of a failover pair have the same
@@ -59,7 +56,7 @@ pub(super) static VIP: &[OptionSpec<Vip>] = settings::option_table! {
     /// By a hash of the client's address and port, or by turns
     "schedule", Kind::Choice(SCHEDULES), "NAME", "", "maglev", "round-robin", |vip, text| {
         use Schedule::{Ring, RoundRobin};
-        vip.schedule = one_of(text[0], SCHEDULES, &[Ring, RoundRobin, Ring, Ring, RoundRobin, RoundRobin])?;
+        vip.schedule = choice(text[0], SCHEDULES, &[Ring, RoundRobin, Ring, Ring, RoundRobin, RoundRobin])?;
     };
     /// What goes to one server: connections of a source address ("source"), or all for this time after the last one
     "persistence", Kind::Text, "WHAT", "", "off", "5m", |vip, text| vip.persistence = match text[0] {
@@ -69,10 +66,10 @@ pub(super) static VIP: &[OptionSpec<Vip>] = settings::option_table! {
     };
     /// Whether frames are dropped when no server is up, or go as if all were up
     "when_all_down", Kind::Choice(WHEN_ALL_DOWN), "WHAT", "", "drop", "all",
-        |vip, text| vip.when_all_down = one_of(text[0], WHEN_ALL_DOWN, &[WhenAllDown::Drop, WhenAllDown::All])?;
+        |vip, text| vip.when_all_down = choice(text[0], WHEN_ALL_DOWN, &[WhenAllDown::Drop, WhenAllDown::All])?;
     /// Whether connections of a dead server go to others, or wait for it
     "when_server_dies", Kind::Choice(WHEN_SERVER_DIES), "WHAT", "", "move", "hold",
-        |vip, text| vip.when_server_dies = one_of(text[0], WHEN_SERVER_DIES, &[WhenServerDies::Move, WhenServerDies::Hold])?;
+        |vip, text| vip.when_server_dies = choice(text[0], WHEN_SERVER_DIES, &[WhenServerDies::Move, WhenServerDies::Hold])?;
 };
 
 /// Keys of a server.
@@ -92,7 +89,7 @@ pub(super) static SERVER: &[OptionSpec<Server>] = settings::option_table! {
 };
 
 /// The given keys of a check.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct CheckKeys {
     /// One of [`KINDS`]; `tcp` if empty.
     pub(super) kind: String,
@@ -106,7 +103,7 @@ pub(super) struct CheckKeys {
 /// Keys of a check.
 pub(super) static CHECK: &[OptionSpec<CheckKeys>] = settings::option_table! {
     /// What is asked of a server
-    "kind", Kind::Choice(KINDS), "KIND", "", "tcp", "http", |keys, text| keys.kind = one_of(text[0], KINDS, KINDS)?.to_owned();
+    "kind", Kind::Choice(KINDS), "KIND", "", "tcp", "http", |keys, text| keys.kind = choice(text[0], KINDS, KINDS)?.to_owned();
     /// What is asked for
     "path", Kind::Text, "PATH", "", "/", "/health", |keys, text| keys.path = Some(path(text[0])?);
     /// The field Host; the VIP unless given
@@ -127,14 +124,6 @@ pub(super) static CHECK: &[OptionSpec<CheckKeys>] = settings::option_table! {
     /// Bad checks in turn until a server is down
     "fall", Kind::Count(1), "N", "", "3", "3", |keys, text| keys.check.fall = whole(text[0], 1..=1_000)?;
 };
-
-fn one_of<T: Copy>(text: &str, words: &[&str], values: &[T]) -> Result<T, String> {
-    let found = words.iter().zip(values).find_map(|(word, value)| (*word == text).then_some(*value));
-    found.ok_or_else(|| {
-        let hint = suggestion(text, words.iter().copied());
-        format!("'{text}' is not known here{hint} (known here: {})", words.join(", "))
-    })
-}
 
 fn time(text: &str) -> Result<Duration, String> {
     match parse_time(text).map_err(error_text)? {

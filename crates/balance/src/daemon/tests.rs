@@ -50,7 +50,7 @@ fn alone(name: &str, test: impl Fn(&Folder)) {
     alone_at(&format!("as_root_{name}"), test);
 }
 
-/// The same for a test that is at this path below this module.
+/// Like [`alone`], for a test in a submodule; `path` is relative to this module.
 fn alone_at(path: &str, test: impl Fn(&Folder)) {
     alone::run(&format!("daemon::tests::{path}"), || {
         shell(NETWORK);

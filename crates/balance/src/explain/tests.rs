@@ -177,7 +177,7 @@ fn each_fact_that_is_missing_is_named() {
     let old = BalancerFacts { kernel: (6, 1, 0), ..facts() };
     let text =
         of_balancer(&config("hook = \"cls\""), &old).iter().map(ToString::to_string).collect::<String>();
-    assert!(text.contains("by a filter of the qdisc clsact"), "{text}");
+    assert!(text.contains("by a filter on the clsact qdisc"), "{text}");
 }
 
 #[test]

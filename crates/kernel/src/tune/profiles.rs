@@ -141,25 +141,25 @@ pub static PROFILES: &[Profile] = &[
     },
     Profile {
         name: "http-listener",
-        purpose: "reference test 1: users that open a connection for each post, on one machine",
+        purpose: "users that open a connection for each post, on one machine",
         path: None,
         wants: &[LISTENING, CONNECTING],
     },
     Profile {
         name: "ocean-copy",
-        purpose: "reference test 2: secure copy over 1 Gbit/s and 228 ms, unless --rate and --rtt say otherwise",
+        purpose: "secure copy over 1 Gbit/s and 228 ms, unless --rate and --rtt say otherwise",
         path: Some(LongPath { rate_bits_per_s: 1_000_000_000, rtt_ns: 228_000_000 }),
         wants: &[LONG_FAT],
     },
     Profile {
         name: "l2dsr-vs-proxy",
-        purpose: "reference test 3: 200,000 connections through a balancer",
+        purpose: "200,000 connections through a balancer",
         path: None,
         wants: &[LISTENING, CONNECTING, MANY, SPREAD],
     },
     Profile {
         name: "max-rps",
-        purpose: "reference test 4: the highest rate of a small service, on one machine",
+        purpose: "the highest rate of a small service, on one machine",
         path: None,
         wants: &[
             LISTENING,

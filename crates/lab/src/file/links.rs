@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 
-use settings::{Network, Reader, Table, Value, network::address_after, options::OptionSpec};
+use settings::{Network, Reader, Table, Value, network::address_after};
 use toml::de::DeValue;
 
 use super::hosts::{NAME_RULE, is_name};
@@ -247,11 +247,10 @@ type WrittenShape = (ShapeText, BTreeMap<&'static str, Range<usize>>);
 /// Reads the shape of a direction as text, with the span of each key.
 fn read_text(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> WrittenShape {
     let (mut text, mut spans) = (ShapeText::default(), BTreeMap::new());
-    for OptionSpec { key, .. } in KEYS {
-        let Some(value) = table.take(key) else { continue };
-        spans.insert(*key, value.span());
-        let set = reader.text(value).map_or(Ok(()), |given| text.set(key, given));
-        reader.checked(value, set);
+    for row in KEYS {
+        let Some(value) = table.take(row.key) else { continue };
+        spans.insert(row.key, value.span());
+        reader.text(value).into_iter().for_each(|given| text.insert(row, given));
     }
     (text, spans)
 }

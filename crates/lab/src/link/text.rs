@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use record::units::{parse_ratio, parse_size, parse_time};
-use settings::options::{Kind, OptionSpec};
+use settings::options::{Kind, OptionSpec, choice};
 
 use super::spec::{JitterOrder, Layer, Loss, Queue, Reorder, Shape};
 
@@ -14,20 +14,21 @@ pub const HEADING: &str = "The link (both directions)";
 pub static KEYS: &[OptionSpec<Shape>] = settings::option_table! {
     /// Rate: 1gbit, 20mbit, 64kbit or unlimited. Prefixes are decimal; without a rate there is no queue
     "rate", Kind::Text, "RATE", HEADING, "unlimited", "1gbit", |shape, t| shape.rate_bits_per_s = parse_rate(t[0])?;
-    /// What rate and queue count: wire (Ethernet with preamble and gap), frame or ip
+    /// Which bytes the rate and the queue count: wire (Ethernet with preamble and gap), frame or ip
     "layer", Kind::Choice(LAYERS), "wire|frame|ip", HEADING, "wire", "frame",
-        |shape, t| shape.layer = one_of(t[0], "a layer", LAYERS, &[Layer::Wire, Layer::Frame, Layer::Ip])?;
+        |shape, t| shape.layer = choice(t[0], LAYERS, &[Layer::Wire, Layer::Frame, Layer::Ip])?;
     /// One-way delay
     "delay", Kind::Time, "T", HEADING, "0ms", "114ms", |shape, t| shape.delay_ns = time_ns(t[0])?;
     /// Random time added to the delay: uniform:0ms..2ms, exp:1ms, lognormal:1ms,0.5 or file:PATH
     "jitter", Kind::Text, "DIST", HEADING, "", "exp:1ms", |shape, t| shape.jitter = t[0].parse()?;
     /// Whether packets keep their order under jitter, or overtake each other as with netem
     "jitter_order", Kind::Choice(ORDERS), "keep|free", HEADING, "keep", "free",
-        |shape, t| shape.jitter_order = one_of(t[0], "a jitter order", ORDERS, &[JitterOrder::Keep, JitterOrder::Free])?;
+        |shape, t| shape.jitter_order = choice(t[0], ORDERS, &[JitterOrder::Keep, JitterOrder::Free])?;
     /// Loss: 0.1% of all packets; burst:0.1%,8 (share, mean length: Gilbert's model); or ge:P,R,LOSS_GOOD,LOSS_BAD
     /// (Gilbert-Elliott: good to bad, bad to good, loss in either)
     "loss", Kind::Text, "LOSS", HEADING, "none", "0.1%", |shape, t| shape.loss = loss(t[0])?;
-    /// Size of the queue: 64KiB, including the packet on the wire; or 1bdp, rate times round-trip time, at least 160 KiB
+    /// Size of the queue: bytes such as 64KiB, including the packet on the wire, or a multiple of rate times round-trip time such as
+    /// 1bdp or 0.5bdp, at least 160 KiB
     "queue", Kind::Text, "SIZE", HEADING, "1bdp", "64KiB", |shape, t| shape.queue = queue(t[0])?;
     /// Share of packets that arrive late, behind later ones, and their extra delay: 1%,2ms
     "reorder", Kind::Text, "RATIO,T", HEADING, "", "1%,2ms", |shape, t| shape.reorder = reorder(t[0])?;
@@ -60,8 +61,13 @@ impl ShapeText {
             let keys: Vec<&str> = KEYS.iter().map(|known| known.key).collect();
             return Err(format!("'{key}' is not known; the keys are {}", keys.join(", ")));
         };
-        self.0.insert(known.key, text.to_owned());
+        self.insert(known, text);
         Ok(())
+    }
+
+    /// Sets the key of this row.
+    pub fn insert(&mut self, row: &'static OptionSpec<Shape>, text: &str) {
+        self.0.insert(row.key, text.to_owned());
     }
 
     /// Returns `base` with the given keys applied.
@@ -130,12 +136,6 @@ pub fn show_rate(rate_bits_per_s: Option<u64>) -> String {
         _ => (1.0, "bit"),
     };
     format!("{}{unit}", rate as f64 / factor)
-}
-
-/// The value that stands for a word.
-fn one_of<T: Copy>(text: &str, what: &str, words: &[&str], values: &[T]) -> Result<T, String> {
-    let value = words.iter().zip(values).find_map(|(word, value)| (*word == text).then_some(*value));
-    value.ok_or_else(|| format!("'{text}' is not {what}; one of {}", words.join(", ")))
 }
 
 fn time_ns(text: &str) -> Result<u64, String> {

@@ -70,9 +70,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 return;
             }
             let hold_ns = self.absences.longest_hold_ns();
-            if hold_ns > 0 {
-                pool.hold(now_ns - due_ns <= hold_ns && self.absences.has_baseline());
-            }
+            pool.hold(hold_ns > 0 && now_ns - due_ns <= hold_ns && self.absences.has_baseline());
             match pool.choose_slot(&mut self.slots, depth) {
                 Placement::Busy => {
                     let last_ns = if pool.holds { &mut pool.last_held_ns } else { &mut pool.busy_at_ns };
@@ -219,8 +217,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.source.is_open() && !X::HAS_STEPS && self.plan.events.is_none()
     }
 
-    /// Raises the bounds of a slot's requests that waited for their connection and leave now: absences since they began, and
-    /// earlier late requests, delay them too. Returns the time.
+    /// Raises the bounds of a slot's requests that waited for their connection and are sent now, if the kernel takes them: absences
+    /// since they began, and earlier late requests, delay them too. Returns the time.
     #[inline(never)]
     pub(super) fn leaves_late(&mut self, id: SlotId) -> u64 {
         let now_ns = self.wire.now_ns();
@@ -230,6 +228,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let are_arrivals = self.are_arrivals();
         let slot = &mut self.slots[id as usize];
         for request in slot.requests.iter_mut().filter(|request| request.sent_ns == 0) {
+            // Its share counts as its lateness: a later absence delays it further.
             let bound_ns = self.absences.note_begun(request.own_ns, are_arrivals);
             request.own_ns = request.own_ns.max(bound_ns);
             request.own_queue_ns = request.own_queue_ns.max(bound_ns);

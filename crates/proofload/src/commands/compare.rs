@@ -33,7 +33,7 @@ pub(crate) struct CompareArgs {
     /// Result folder B: after
     #[arg(conflicts_with = "factor")]
     b: Option<PathBuf>,
-    /// Compare two levels of a factor within A: target=nginx,serve; a factor alone ranks its levels against the first
+    /// Compare two levels of a factor within A: target=nginx,serve; with the factor's name alone, every level is compared with the first, and the best is listed first
     #[arg(long, value_name = "FACTOR[=LEVEL,LEVEL]")]
     factor: Option<String>,
     /// Exit with status 1 if B is worse than A by more than this, such as 5%, and with status 3 if this is not decided

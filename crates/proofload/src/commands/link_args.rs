@@ -106,7 +106,7 @@ impl LinkArgs {
         let mut m = Mistakes::default();
         let mut text = ShapeText::default();
         for (setting, values) in &self.shape.0 {
-            values.iter().filter_map(|value| text.set(setting.key, value).err()).for_each(|why| m.add(why));
+            values.iter().for_each(|value| text.insert(setting, value));
         }
         let seed = m.optional("--seed", Some(&self.seed), parse_count).unwrap_or(1);
         let common = Shape { seed, ..Shape::default() };

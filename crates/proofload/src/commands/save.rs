@@ -17,7 +17,7 @@ use secrets::{
 };
 use settings::{
     Mistake,
-    options::Kind,
+    options::{Kind, OptionSpec},
     placeholders::{Piece, names, pieces},
 };
 use study::Study;
@@ -27,8 +27,16 @@ use crate::{
     output::{destination::Destination, standard},
 };
 
-/// A key of a study with its value, if it is given.
-pub(super) type SavedKey = Option<(&'static str, String)>;
+/// A key of a study with its value as written there, if it is given.
+pub(super) type SavedKey = Option<SavedValue>;
+
+/// The value of a key.
+pub(super) struct SavedValue {
+    key: &'static str,
+    value: String,
+    /// The comment before it; empty without one.
+    help: &'static str,
+}
 
 /// The content of a command line, table by table.
 pub(super) struct Saved {
@@ -44,13 +52,24 @@ pub(super) struct Saved {
 
 /// A key whose value is written as on the command line.
 pub(super) fn text(key: &'static str, value: Option<impl ToString>) -> SavedKey {
-    value.map(|value| (key, bare_or_quoted(&value.to_string())))
+    value.map(|value| SavedValue { key, value: bare_or_quoted(&value.to_string()), help: "" })
 }
 
 /// A key whose value is a list.
 pub(super) fn list(key: &'static str, values: &[impl ToString]) -> SavedKey {
     let quoted: Vec<String> = values.iter().map(|value| quoted(&value.to_string())).collect();
-    (!quoted.is_empty()).then(|| (key, format!("[{}]", quoted.join(", "))))
+    (!quoted.is_empty()).then(|| SavedValue { key, value: format!("[{}]", quoted.join(", ")), help: "" })
+}
+
+/// A key whose value is this number.
+pub(super) fn number_of(key: &'static str, value: String) -> SavedKey {
+    Some(SavedValue { key, value, help: "" })
+}
+
+/// A given option that is a key of a study, with its help.
+pub(super) fn row<T>((spec, values): &(&'static OptionSpec<T>, Vec<String>)) -> SavedKey {
+    let value = toml_value(spec.kind, values.iter().cloned());
+    Some(SavedValue { key: spec.key, value, help: spec.help })
 }
 
 /// A secret that the study omits: the variable that replaces it, and a description of the value to set.
@@ -131,8 +150,11 @@ impl Saved {
         for option in OPTIONS {
             let values = (option.written)(&self.workload);
             if !values.is_empty() {
-                let (help, key) = (option.spec.help, option.spec.key);
-                let _ = writeln!(text, "# {help}\n{key} = {}", value(option, &values));
+                let value = value(option, &values);
+                push_keys(
+                    &mut text,
+                    &[Some(SavedValue { key: option.spec.key, value, help: option.spec.help })],
+                );
             }
         }
         for (heading, keys) in self.tables.iter().filter(|(_, keys)| keys.iter().any(Option::is_some)) {
@@ -341,7 +363,10 @@ fn in_folder(workload: &HttpWorkload, folder: &Path) -> HttpWorkload {
 }
 
 fn push_keys(text: &mut String, keys: &[SavedKey]) {
-    for (key, value) in keys.iter().flatten() {
+    for SavedValue { key, value, help } in keys.iter().flatten() {
+        if !help.is_empty() {
+            let _ = writeln!(text, "# {help}");
+        }
         let _ = writeln!(text, "{key} = {value}");
     }
 }

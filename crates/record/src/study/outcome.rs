@@ -292,9 +292,9 @@ pub struct QuantitySummary {
     pub mean: Option<f64>,
     /// The median.
     pub median: f64,
-    /// Lower end of the median's interval, of the least values.
+    /// Lower end of the median's confidence interval, computed from the least that each value may be.
     pub low: f64,
-    /// Upper end of the median's interval, of the most that the values may be.
+    /// Upper end of the median's confidence interval, computed from the most that each value may be.
     pub high: f64,
     /// The actual confidence of that interval (0 to 1).
     pub confidence: f64,

@@ -36,8 +36,8 @@ pub(super) fn read<'d>(
                 let Some(text) = reader.text(value) else { continue };
                 let names_folder = placeholders::names(text).contains(&TARGET_FOLDER);
                 if names_folder && !is_started {
-                    let message = "'{target_folder}' is the folder of a target that the study starts: give the \
-                                   whole path of one that runs already";
+                    let message = "'{target_folder}' works only for a target that the study starts; this one already \
+                                   runs: give the whole path of its files";
                     reader.mistake(value.span(), message);
                 }
                 files.push(if names_folder {

@@ -52,25 +52,25 @@ pub struct TrialKeys {
 
 /// The rows of `[search]`.
 pub static SEARCH_KEYS: &[OptionSpec<SearchKeys>] = settings::option_table! {
-    /// Smallest load
-    "min", Kind::Rate, "LOAD", SEARCH, "1 user, 1 connection, 10 requests per second", "100",
+    /// Smallest load; a study must give it, and limit begins at 1 user, 1 connection or 10 requests per second unless it is given
+    "min", Kind::Rate, "LOAD", SEARCH, "", "100",
         |keys, text| keys.min = Some(text[0].to_owned());
-    /// Largest load
-    "max", Kind::Rate, "LOAD", SEARCH, "10,000 users or connections, 1,000,000 requests per second", "100k",
+    /// Largest load; a study must give it, and limit goes up to 10,000 users or connections, or 1,000,000 requests per second unless it is given
+    "max", Kind::Rate, "LOAD", SEARCH, "", "100k",
         |keys, text| keys.max = Some(text[0].to_owned());
     /// Relative distance between the bounds at the end
-    "width", Kind::Share, "SHARE", SEARCH, "the preset's; where only whole loads are tried, at most 0.5%; mlrsearch: 5%", "2%",
+    "width", Kind::Share, "SHARE", SEARCH, "the preset's (mlrsearch: 5%), but at most 0.5% where only whole loads are tried", "2%",
         |keys, text| keys.width = Some(width(text[0])?);
-    /// Search method: mlrsearch, jmeter, rfc2544, tst009, csit-ndr, csit-pdr
+    /// Search method: mlrsearch (noise-aware is the same), jmeter, rfc2544, tst009, csit-ndr, csit-pdr
     "preset", Kind::Choice(PRESETS), "NAME", SEARCH, "mlrsearch", "jmeter",
         |keys, text| keys.preset = Some(text[0].parse().map_err(error_text)?);
-    /// Duration of a full trial
+    /// Duration of a full trial; in a study, that of [trial] or of the workload comes before the default
     "trial", Kind::Time, "TIME", SEARCH, "the preset's; mlrsearch: 5s", "2s",
         |keys, text| keys.trial = Some(trial(text[0])?);
     /// Trials that decide about a load
     "repeats", Kind::Count(1), "N", SEARCH, "the preset's; mlrsearch: 3", "3",
         |keys, text| keys.repeats = Some(whole(text[0], 1..=1_000)?);
-    /// Number of further trials at the lower bound, after all searches; six give a 95 % confidence interval of the median
+    /// Number of further trials at the lower bound after the search; six give a 95 % confidence interval of the median
     "confirm", Kind::Count(1), "N", SEARCH, "", "6", |keys, text| keys.confirm = Some(whole(text[0], 1..=1_000)?);
 };
 
@@ -80,7 +80,7 @@ pub static TRIAL_KEYS: &[OptionSpec<TrialKeys>] = settings::option_table! {
     "repeats", Kind::Count(1), "N", "", "1", "6", |keys, text| keys.shape.repeats = whole(text[0], 1..=1_000)?;
     /// Duration of a trial; here or in the workload, not in both
     "duration", Kind::Time, "TIME", "", "", "10s", |keys, text| keys.duration = Some(trial(text[0])?);
-    /// Duration of a trial that does not count, run whenever the target is new
+    /// Duration of a warm-up trial, which does not count, before the first trial on a new target
     "warm_up", Kind::Time, "TIME", SEARCH, "", "2s",
         |keys, text| keys.shape.warm_up = Some(time(text[0])?).filter(|time| !time.is_zero());
     /// Pause before every trial

@@ -10,7 +10,7 @@ use testing::assert_published;
 
 use super::{
     Config,
-    keys::{BALANCER, CHECK, SERVER, SIZES, VIP},
+    keys::{BALANCER, CHECK, CheckKeys, SERVER, SIZES, VIP},
 };
 
 /// The schema, in draft 7, which the TOML plugins of editors know.
@@ -96,4 +96,29 @@ fn keys(schema: &Value, place: &str) -> Vec<String> {
     let mut keys: Vec<String> = found["properties"].as_object().unwrap().keys().cloned().collect();
     keys.sort();
     keys
+}
+
+/// Each example is a value, and no default changes anything.
+fn hold<T: Clone>(rows: &[OptionSpec<T>], usual: &T, are_equal: impl Fn(&T, &T) -> bool) {
+    for row in rows {
+        if !row.example.is_empty() {
+            (row.apply)(&mut usual.clone(), &[row.example]).unwrap();
+        }
+        let mut changed = usual.clone();
+        if !row.default.is_empty() {
+            (row.apply)(&mut changed, &[row.default]).unwrap();
+        }
+        assert!(are_equal(&changed, usual), "{}", row.key);
+    }
+}
+
+#[test]
+fn defaults_and_examples_are_values() {
+    let file = "device = \"eth0\"\n[[vips]]\naddress = \"10.0.0.9\"\nport = 80\n[[vips.servers]]\naddress = \"10.0.0.1\"\n";
+    let config = Config::read("f", file).unwrap();
+    hold(BALANCER, &config, |a, b| a == b);
+    hold(SIZES, &config.sizes, |a, b| a == b);
+    hold(VIP, &config.vips[0], |a, b| a == b);
+    hold(SERVER, &config.vips[0].servers[0], |a, b| a == b);
+    hold(CHECK, &CheckKeys::default(), |a, b| a.check == b.check);
 }

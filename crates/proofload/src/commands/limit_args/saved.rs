@@ -1,11 +1,10 @@
 //! The study file that is equivalent to a command line of `limit`.
 
 use record::OnNoise;
-use settings::options::OptionSpec;
 use study::{Source, Study, file::goal_parts};
 
 use super::{
-    super::save::{Saved, SavedKey, list, text, toml_value},
+    super::save::{Saved, SavedKey, list, number_of, row, text},
     LimitArgs,
 };
 
@@ -19,16 +18,17 @@ impl LimitArgs {
         if goals.iter().all(Option::is_none) && self.other_goals.is_empty() {
             goals[0] = text("errors", Some(study.goals[0].loss_ratio));
         }
-        let mut trial: Vec<SavedKey> = self.trial.0.iter().map(saved_key).collect();
+        let mut trial: Vec<SavedKey> = self.trial.0.iter().map(row).collect();
         trial.push(text("void_attempts", Some(study.trial.void_attempts)));
         trial.push(text("on_noise", self.noise.on_noise.map(OnNoise::word)));
         let mut keys = vec![
             text("vary", Some(search.unit.name())),
             text("min", Some(search.min)),
             text("max", Some(search.max)),
+            text("preset", Some(&search.preset)),
         ];
-        let ends = ["min", "max"];
-        keys.extend(self.search.0.iter().filter(|(spec, _)| !ends.contains(&spec.key)).map(saved_key));
+        let written = ["min", "max", "preset"];
+        keys.extend(self.search.0.iter().filter(|(spec, _)| !written.contains(&spec.key)).map(row));
         let workload = match &study.source {
             Source::Fixed(setup) => setup.workload.http().cloned(),
             Source::File(_) => None,
@@ -45,17 +45,12 @@ impl LimitArgs {
     }
 }
 
-/// A given option that is a key of a study.
-fn saved_key<T>((spec, values): &(&'static OptionSpec<T>, Vec<String>)) -> SavedKey {
-    Some((spec.key, toml_value(spec.kind, values.iter().cloned())))
-}
-
 /// A goal of `--goal`, which was parsed before.
 fn other_goal(goal: &str) -> Vec<SavedKey> {
     let (name, bound) = goal_parts(goal).unwrap_or_default();
     let number = bound.replace('_', "");
     let at_most = match number.parse::<f64>() {
-        Ok(_) => Some(("at_most", number)),
+        Ok(_) => number_of("at_most", number),
         Err(_) => text("at_most", Some(bound)),
     };
     vec![text("quantity", Some(name)), at_most]

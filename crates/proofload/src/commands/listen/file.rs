@@ -18,7 +18,7 @@ pub(super) fn read(name: &str, text: &str, builder: &mut ConfigBuilder) -> Resul
     let mut table = reader.root(&document);
     for setting in settings::all() {
         let Some(value) = table.take(setting.key) else { continue };
-        let Some(values) = reader.option_texts(setting.kind, value) else { continue };
+        let Some(values) = reader.option_texts(setting, value) else { continue };
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         if !values.is_empty() {
             let applied = (setting.apply)(builder, &values);

@@ -207,6 +207,7 @@ fn trial() -> Value {
 
 fn search() -> Value {
     let mut keys = properties(SEARCH_KEYS);
+    (keys["width"]["exclusiveMinimum"], keys["width"]["exclusiveMaximum"]) = (json!(0), json!(1));
     let vary =
         text("The load unit: users, rate, connections, copies, or a factor with search = true.", "rate");
     let when = when("Only settings with these levels are searched; the others run the workload's own load.");
