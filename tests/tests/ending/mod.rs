@@ -87,7 +87,7 @@ fn a_body_that_memory_does_not_hold_is_told() -> Result<()> {
     };
     for mib in [40, 100, 250] {
         let told = limited(mib)?;
-        let words = told.stderr.contains("/body: it holds ") && told.stderr.contains("allows 391 MiB");
+        let words = told.stderr.contains("/body: it has ") && told.stderr.contains("allows only 391 MiB");
         ensure!(told.code == Some(2) && words, "{}", told.described());
     }
     ensure!(limited(257)?.stderr.contains("it holds more than 256 MiB"), "it is too large anyway");
