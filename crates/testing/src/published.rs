@@ -24,3 +24,17 @@ pub fn assert_published(file: &str, wanted: impl FnOnce(&str) -> String) {
     }
     assert!(present == wanted, "docs/{file}: run `make docs` and commit docs");
 }
+
+/// The same for the part of a file between the comments "`part`: written by `make docs`" and "end of `part`".
+///
+/// # Panics
+/// When the part differs, or the file has no such comments.
+pub fn assert_part_published(file: &str, part: &str, wanted: &str) {
+    let (begin, end) =
+        (format!("<!-- {part}: written by `make docs` -->\n"), format!("<!-- end of {part} -->"));
+    assert_published(file, |text| {
+        let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("docs/{file} has no {begin}"));
+        let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("docs/{file} has no {end}"));
+        format!("{before}{begin}{wanted}{end}{after}")
+    });
+}

@@ -11,7 +11,7 @@ use load::{HttpOption, HttpWorkload, OPTIONS};
 use serde_json::Value;
 use settings::options::{Kind, OptionSpec};
 
-use testing::assert_published;
+use testing::{assert_part_published, assert_published};
 
 use search::Preset;
 
@@ -64,16 +64,8 @@ fn the_schema_of_labs_has_the_keys_that_labs_have() {
 
 #[test]
 fn the_documented_keys_of_searches_and_trials_are_those_of_this_code() {
-    for (part, table) in [("trial", documented(TRIAL_KEYS)), ("search", documented(SEARCH_KEYS))] {
-        let (begin, end) =
-            (format!("<!-- {part}: written by `make docs` -->\n"), format!("<!-- end of {part} -->"));
-        assert_published("study.md", |text| {
-            let (before, rest) =
-                text.split_once(&begin).expect("docs/study.md has the beginning of the keys");
-            let (_, after) = rest.split_once(&end).expect("docs/study.md has the end of the keys");
-            format!("{before}{begin}{table}{end}{after}")
-        });
-    }
+    assert_part_published("study.md", "trial", &documented(TRIAL_KEYS));
+    assert_part_published("study.md", "search", &documented(SEARCH_KEYS));
 }
 
 fn documented<T>(rows: &[OptionSpec<T>]) -> String {
@@ -100,13 +92,7 @@ fn examples_of_searches_and_trials_are_accepted() {
 
 #[test]
 fn the_documented_keys_of_a_workload_are_those_of_this_code() {
-    const BEGIN: &str = "<!-- options: written by `make docs` -->\n";
-    const END: &str = "<!-- end of options -->";
-    assert_published("study.md", |text| {
-        let (before, rest) = text.split_once(BEGIN).expect("docs/study.md has the options' beginning");
-        let (_, after) = rest.split_once(END).expect("docs/study.md has the options' end");
-        format!("{before}{BEGIN}{}{END}{after}", keys())
-    });
+    assert_part_published("study.md", "options", &keys());
 }
 
 /// A table of all options that are keys.
