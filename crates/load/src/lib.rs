@@ -50,5 +50,6 @@ pub use tick::{Tick, TickMerger};
 pub use validity::{sound_time_in_words, soundness_in_words};
 pub use worker_result::WorkerResult;
 pub use workload::{
-    DEFAULT_TIMEOUT_NS, FixedByUser, HttpOption, HttpWorkload, OPTIONS, StepText, split_port,
+    Count, DEFAULT_TIMEOUT_NS, FixedByUser, HttpOption, HttpWorkload, OPTIONS, Rate, StepText, Time, Typed,
+    split_port,
 };

@@ -1,7 +1,7 @@
 //! An HTTP workload as users write it, on a command line or in a study file, and the plan it makes.
 //!
-//! Every quantity is text here (`5k`, `300ms`), so that factors can substitute it. All mistakes are reported together, each
-//! with its field.
+//! Every quantity is a value here, beside the text that it was written as (`5k`, `300ms`). All mistakes are reported together,
+//! each with its field.
 
 mod connection;
 mod description;
@@ -13,8 +13,12 @@ mod request;
 mod script;
 mod text;
 mod tls;
+mod typed;
 
-use record::{HttpPlan, LoadModel, StatusSet, units::parse_cpus};
+use record::{
+    AbortRule, AckLevel, Arrivals, Distribution, EventFraming, HttpPlan, LoadModel, Stage, StatusSet,
+    units::parse_cpus,
+};
 use settings::options::Kind;
 
 use crate::{FieldMistake, MachineLimits, addresses};
@@ -24,7 +28,9 @@ pub use options::HttpOption;
 use script::Expectations;
 pub use script::StepText;
 pub use text::split_port;
-use text::{Mistakes, parse_addresses, parse_url, positive, time_ns, timeout_ns};
+use text::{Mistakes, parse_addresses, parse_url};
+pub use typed::{Count, Rate, Time, Typed};
+use typed::{Ratio, TimeLimit, UpTo};
 
 const LOAD: &str = "Load";
 const REQUEST: &str = "Request";
@@ -51,36 +57,36 @@ pub struct FixedByUser {
 
 options::workload! {
     /// Users of a closed load, each with a connection of its own
-    users: Option<String> = "users", Kind::Count(1), "N", LOAD, "10", "100"
+    users: Option<Typed<Count>> = "users", Kind::Count(1), "N", LOAD, "10", "100"
         { short: Some('u') } and { excluded_from_search: true, label: "users" };
     /// Requests of each user
-    loops: Option<String> = "loops", Kind::Count(1), "N", LOAD, "", "100" and { label: "loops" };
+    loops: Option<Typed<Count>> = "loops", Kind::Count(1), "N", LOAD, "", "100" and { label: "loops" };
     /// Start the users evenly over this time, shorter than the duration
-    ramp_up: Option<String> = "ramp_up", Kind::Time, "TIME", LOAD, "", "5s";
+    ramp_up: Option<Typed<Time>> = "ramp_up", Kind::Time, "TIME", LOAD, "", "5s";
     /// Pause of a user between answer and next request: 300ms, uniform:10ms..50ms, exp:20ms, lognormal:20ms,0.5 or file:PATH
-    think_time: Option<String> = "think_time", Kind::Text, "DIST", LOAD, "", "exp:1s" and { label: "think time" };
+    think_time: Option<Typed<Distribution>> = "think_time", Kind::Text, "DIST", LOAD, "", "exp:1s" and { label: "think time" };
     /// Requests per second of an open load, such as 500 or 5k
-    rate: Option<String> = "rate", Kind::Rate, "RATE", LOAD, "", "5k" { short: Some('R') } and { label: "rate" };
+    rate: Option<Typed<Rate>> = "rate", Kind::Rate, "RATE", LOAD, "", "5k" { short: Some('R') } and { label: "rate" };
     /// How the arrivals of an open load are spaced: constant or poisson
-    arrivals: Option<String> = "arrivals", Kind::Choice(&["constant", "poisson"]), "KIND", LOAD, "constant", "poisson"
+    arrivals: Option<Typed<Arrivals>> = "arrivals", Kind::Choice(&["constant", "poisson"]), "KIND", LOAD, "constant", "poisson"
         and { label: "arrivals" };
     /// A stage of an open load: 10s:500 holds a rate, 30s:0..5k ramps; stages follow each other
-    stages: Vec<String> = "stages", Kind::List, "TIME:RATE", LOAD, "", "10s:500 30s:0..5k"
+    stages: Vec<Typed<Stage>> = "stages", Kind::List, "TIME:RATE", LOAD, "", "10s:500 30s:0..5k"
         { flag: "stage" } and { excluded_from_search: true, label: "stages" };
     /// Number of connections: in a closed load the same as users; in an open load, opened before the start
-    connections: Option<String> = "connections", Kind::Count(1), "N", LOAD, "in an open load, opened on demand", "200"
+    connections: Option<Typed<Count>> = "connections", Kind::Count(1), "N", LOAD, "in an open load, opened on demand", "200"
         { short: Some('c') } and { label: "connections" };
     /// Send requests for this long
-    duration: Option<String> = "duration", Kind::Time, "TIME", LOAD,
+    duration: Option<Typed<Time>> = "duration", Kind::Time, "TIME", LOAD,
         "10s, beyond the ramp-up, if nothing else ends the trial", "30s" { short: Some('d') } and { excluded_from_search: true };
     /// Requests in all; with Poisson arrivals the time that they take is random
-    requests: Option<String> = "requests", Kind::Count(1), "N", LOAD, "", "100000"
+    requests: Option<Typed<Count>> = "requests", Kind::Count(1), "N", LOAD, "", "100000"
         { short: Some('n') } and { excluded_from_search: true, label: "requests" };
     /// A new connection for every request
     no_keepalive: bool = "keepalive", Kind::On, "", LOAD, "", "false";
     /// Most requests in flight on each connection. With a think time, each of these pauses on its own; an open load pipelines
     /// only requests that find no free connection
-    pipeline: Option<String> = "pipeline", Kind::Count(1), "DEPTH", LOAD, "1", "4" and { label: "pipeline" };
+    pipeline: Option<Typed<Count>> = "pipeline", Kind::Count(1), "DEPTH", LOAD, "1", "4" and { label: "pipeline" };
     /// Method
     method: Option<String> = "method", Kind::Text, "METHOD", REQUEST, "GET, or POST with a body", "PUT"
         { short: Some('X') };
@@ -99,14 +105,14 @@ options::workload! {
     events: Option<String> = "events", Kind::Text, "EVENT", EVENTS, "", "default"
         { bare_value: "default" } and { names_files: true, label: "events" };
     /// Events in each request
-    events_per_request: Option<String> = "events_per_request", Kind::Count(1), "N", EVENTS, "1", "100";
+    events_per_request: Option<Typed<Count>> = "events_per_request", Kind::Count(1), "N", EVENTS, "1", "100";
     /// Format of the events in the body: json (one event), ndjson or array
-    events_as: Option<String> = "as", Kind::Choice(&["json", "ndjson", "array"]), "KIND", EVENTS,
+    events_as: Option<Typed<EventFraming>> = "as", Kind::Choice(&["json", "ndjson", "array"]), "KIND", EVENTS,
         "json; ndjson for several", "array";
     /// Retry a failed request up to this many times; an event counts as failed when all attempts failed
-    retries: Option<String> = "retries", Kind::Count(0), "N", EVENTS, "0", "3" and { label: "retries" };
+    retries: Option<Typed<UpTo<250>>> = "retries", Kind::Count(0), "N", EVENTS, "0", "3" and { label: "retries" };
     /// Level of acknowledgement to ask the receiver for: accepted, written or synced
-    ack: Option<String> = "ack", Kind::Choice(&["accepted", "written", "synced"]), "LEVEL", EVENTS,
+    ack: Option<Typed<AckLevel>> = "ack", Kind::Choice(&["accepted", "written", "synced"]), "LEVEL", EVENTS,
         "the receiver's own", "synced" and { label: "acknowledged as" };
     /// Send an Idempotency-Key with every request; retries have the same key
     idempotency: bool = "idempotency", Kind::Flag, "", EVENTS, "", "true";
@@ -124,18 +130,18 @@ options::workload! {
     /// Keep the cookies that the target sets, and send them back; each iteration of a user begins without cookies
     cookies: bool = "cookies", Kind::Flag, "", SESSIONS, "", "true";
     /// Follow up to this many redirects of a request, on the same host
-    redirects: Option<String> = "redirects", Kind::Count(0), "N", SESSIONS, "0", "5" and { label: "redirects" };
+    redirects: Option<Typed<UpTo<100>>> = "redirects", Kind::Count(0), "N", SESSIONS, "0", "5" and { label: "redirects" };
     /// Ask for answers compressed with gzip; expectations read them decompressed
     compressed: bool = "compressed", Kind::Flag, "", SESSIONS, "", "true";
     /// Fail a request that takes longer, including its connection
-    timeout: Option<String> = "timeout", Kind::Time, "TIME", REQUEST, "30s", "2s" and { label: "timeout" };
+    timeout: Option<Typed<TimeLimit>> = "timeout", Kind::Time, "TIME", REQUEST, "30s", "2s" and { label: "timeout" };
     /// With a duration: wait this long at its end for missing answers
-    drain: Option<String> = "drain", Kind::Time, "TIME", REQUEST, "2s", "5s";
+    drain: Option<Typed<Time>> = "drain", Kind::Time, "TIME", REQUEST, "2s", "5s";
     /// Abort the trial once more than this share of the requests fails for this long, such as 'errors > 10% for 5s': a search
     /// goes on with smaller loads
-    abort_if: Option<String> = "abort_if", Kind::Text, "RULE", GUARDS, "", "errors > 10% for 5s" and { label: "abort if" };
+    abort_if: Option<Typed<AbortRule>> = "abort_if", Kind::Text, "RULE", GUARDS, "", "errors > 10% for 5s" and { label: "abort if" };
     /// Refuse any load above this: users, or requests per second
-    ceiling: Option<String> = "ceiling", Kind::Rate, "LOAD", GUARDS, "", "5k";
+    ceiling: Option<Typed<Rate>> = "ceiling", Kind::Rate, "LOAD", GUARDS, "", "5k";
     /// Connect to these addresses in turn instead of the URL's host: ADDRESS:PORT or NAME:PORT, separated by commas
     connect_to: Option<String> = "connect_to", Kind::Text, "ADDRESSES", CONNECTIONS, "", "10.0.0.3:80,10.0.0.4:80";
     /// Which addresses of a name to use, if it has several: of those that accept a connection, the first, or all in turn
@@ -152,16 +158,16 @@ options::workload! {
     /// connection's own addresses
     proxy_protocol: bool = "proxy_protocol", Kind::Flag, "", CONNECTIONS, "", "true";
     /// Longest time until a TCP connection is made
-    connect_timeout: Option<String> = "connect_timeout", Kind::Time, "TIME", CONNECTIONS, "that of the request", "1s"
+    connect_timeout: Option<Typed<TimeLimit>> = "connect_timeout", Kind::Time, "TIME", CONNECTIONS, "that of the request", "1s"
         and { label: "connect timeout" };
     /// Longest time from sending a request to the end of its answer
-    answer_timeout: Option<String> = "answer_timeout", Kind::Time, "TIME", CONNECTIONS, "that of the request", "500ms"
+    answer_timeout: Option<Typed<TimeLimit>> = "answer_timeout", Kind::Time, "TIME", CONNECTIONS, "that of the request", "500ms"
         and { label: "answer timeout" };
     /// Close a connection after this many requests; the next request opens another
-    connection_requests: Option<String> = "connection_requests", Kind::Count(1), "N", CONNECTIONS, "", "100"
+    connection_requests: Option<Typed<Count>> = "connection_requests", Kind::Count(1), "N", CONNECTIONS, "", "100"
         and { label: "requests per connection" };
     /// Close a connection of this age after its next answer
-    connection_lifetime: Option<String> = "connection_lifetime", Kind::Time, "TIME", CONNECTIONS, "", "60s"
+    connection_lifetime: Option<Typed<TimeLimit>> = "connection_lifetime", Kind::Time, "TIME", CONNECTIONS, "", "60s"
         and { label: "connection lifetime" };
     /// Do not check the target's certificate, as with -k of curl
     insecure: bool = "insecure", Kind::Flag, "", TLS, "", "true";
@@ -187,25 +193,25 @@ options::workload! {
     /// The protocols to offer (ALPN), separated by commas; the word none offers no protocol
     alpn: Option<String> = "alpn", Kind::Text, "NAMES", TLS, "http/1.1", "none";
     /// Longest time of the TLS handshake
-    handshake_timeout: Option<String> = "handshake_timeout", Kind::Time, "TIME", TLS, "that of the request", "2s"
+    handshake_timeout: Option<Typed<TimeLimit>> = "handshake_timeout", Kind::Time, "TIME", TLS, "that of the request", "2s"
         and { label: "handshake timeout" };
     /// Add a line of JSON to this file for every failed request and for a sample of the others. A line has the request's times,
     /// its status, and the traceparent (W3C Trace Context) that was sent with it
     log: Option<String> = "log", Kind::Text, "FILE", SESSIONS, "", "requests.ndjson" and { is_file: true };
     /// The share of completed requests that are logged
-    log_sample: Option<String> = "log_sample", Kind::Text, "RATIO", SESSIONS, "1%", "100%";
+    log_sample: Option<Typed<Ratio>> = "log_sample", Kind::Text, "RATIO", SESSIONS, "1%", "100%";
     /// Worker threads of each process
-    threads: Option<String> = "threads", Kind::Count(1), "N", MACHINE,
+    threads: Option<Typed<Count>> = "threads", Kind::Count(1), "N", MACHINE,
         "half the processors, as far as the load can use them", "2" { short: Some('t') } and { label: "threads" };
     /// Worker processes
-    processes: Option<String> = "processes", Kind::Count(1), "N", MACHINE,
+    processes: Option<Typed<Count>> = "processes", Kind::Count(1), "N", MACHINE,
         "as many as the descriptor limit makes necessary", "2";
     /// Processors to pin the worker threads to, such as 1 or 0,2-3
     cpus: Option<String> = "cpus", Kind::Numbers, "LIST", MACHINE, "", "0,2-3";
     /// Local addresses to connect from: 10.0.0.5, 10.0.0.5-10.0.0.9, separated by commas
     source: Option<String> = "source", Kind::Text, "ADDRESSES", MACHINE, "", "10.0.0.5-10.0.0.9";
     /// Before a send is due, poll for up to this long instead of sleeping; 0: never poll
-    spin: Option<String> = "spin", Kind::Time, "TIME", MACHINE, "500us", "0";
+    spin: Option<Typed<Time>> = "spin", Kind::Time, "TIME", MACHINE, "500us", "0";
 }
 
 /// How long a request may take by default, in nanoseconds.
@@ -238,17 +244,14 @@ impl HttpWorkload {
         let expect = expectations.statuses.clone().unwrap_or_else(|| self.default_expect());
         let script = self.script(&request, &expectations, &expect, &mut mistakes);
         let events = self.events(&mut mistakes);
-        let requests = mistakes.optional("requests", self.requests.as_deref(), positive);
+        let requests = mistakes.typed("requests", &self.requests).map(|Count(requests)| requests);
         let (load, duration_ns) = self.load(requests, &mut mistakes);
-        let threads = mistakes
-            .optional("threads", self.threads.as_deref(), positive)
+        let mut count = |field, given| mistakes.typed(field, given).map(|Count(count)| count);
+        let threads = count("threads", &self.threads)
             .unwrap_or_else(|| default_threads(&load, limits))
             .min(u64::from(u16::MAX)) as u32;
-        let processes =
-            mistakes.optional("processes", self.processes.as_deref(), positive).unwrap_or(1) as u32;
-        let pipeline =
-            mistakes.optional("pipeline", self.pipeline.as_deref(), positive).unwrap_or(1).clamp(1, 10_000)
-                as u32;
+        let processes = count("processes", &self.processes).unwrap_or(1) as u32;
+        let pipeline = count("pipeline", &self.pipeline).unwrap_or(1).clamp(1, 10_000) as u32;
         if pipeline > 1 && (self.no_keepalive || connection.max_requests.or(connection.max_age_ns).is_some())
         {
             mistakes
@@ -268,20 +271,18 @@ impl HttpWorkload {
             keepalive: !self.no_keepalive,
             pipeline,
             expect,
-            timeout_ns: mistakes
-                .optional("timeout", self.timeout.as_deref(), timeout_ns)
-                .unwrap_or(DEFAULT_TIMEOUT_NS),
-            drain_ns: mistakes.optional("drain", self.drain.as_deref(), time_ns).unwrap_or(2_000_000_000),
+            timeout_ns: mistakes.limit_ns("timeout", &self.timeout).unwrap_or(DEFAULT_TIMEOUT_NS),
+            drain_ns: mistakes.time_ns("drain", &self.drain).unwrap_or(2_000_000_000),
             threads,
             processes,
             cpus: mistakes.optional("cpus", self.cpus.as_deref(), parse_cpus).unwrap_or_default(),
             sources,
-            spin_ns: mistakes.optional("spin", self.spin.as_deref(), time_ns).unwrap_or(DEFAULT_SPIN_NS),
+            spin_ns: mistakes.time_ns("spin", &self.spin).unwrap_or(DEFAULT_SPIN_NS),
             seed: self.seed,
             forced: self.force,
             pool_limit: None,
             decides: None,
-            abort_if: mistakes.optional("abort_if", self.abort_if.as_deref(), str::parse),
+            abort_if: mistakes.typed("abort_if", &self.abort_if),
             fault: mistakes.optional("fault", self.fault.as_deref(), str::parse),
         };
         connection::check_timeouts(&plan, &mut mistakes);

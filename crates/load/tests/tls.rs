@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, SystemTime};
 
-use load::HttpWorkload;
+use load::{Count, HttpWorkload, Typed};
 use record::{ErrorClass, HttpTrial};
 use support::{Behaviour, Server, run};
 use tls::{Authority, CIPHERS, Identity, Offer, Validity, Version};
@@ -47,9 +47,9 @@ impl Pki {
     fn workload(&self, server: &Server) -> HttpWorkload {
         HttpWorkload {
             url: server.url(),
-            users: Some(USERS.to_string()),
-            loops: Some((REQUESTS / USERS).to_string()),
-            timeout: Some("10m".to_owned()),
+            users: Some(USERS.to_string().as_str().into()),
+            loops: Some(Typed::set(Count(REQUESTS / USERS))),
+            timeout: Some("10m".into()),
             no_keepalive: true,
             cacert: Some(self.file("ca.pem")),
             ..HttpWorkload::default()
@@ -168,7 +168,7 @@ fn handshakes_that_break_off_fail() {
         let server = Server::start(behaviour, None);
         let mut workload = pki.workload(&server);
         if behaviour == Behaviour::Silent {
-            workload.timeout = Some("200ms".to_owned());
+            workload.timeout = Some("200ms".into());
         }
         let trial = run(&workload);
         all_failed(&trial, class, words);
@@ -238,10 +238,10 @@ fn an_open_load_opens_its_pool_before_the_start() {
         users: None,
         loops: None,
         no_keepalive: false,
-        rate: Some("1k".to_owned()),
-        requests: Some("200".to_owned()),
-        connections: Some("8".to_owned()),
-        drain: Some("10m".to_owned()),
+        rate: Some("1k".into()),
+        requests: Some("200".into()),
+        connections: Some("8".into()),
+        drain: Some("10m".into()),
         ..pki.workload(&server)
     });
     assert_eq!((trial.counts.completed, trial.counts.handshakes), (200, 8));

@@ -6,7 +6,6 @@ pub(crate) mod hlog;
 pub(crate) mod peer_text;
 pub(crate) mod progress;
 pub(crate) mod standard;
-pub(crate) mod study_progress;
 pub(crate) mod trial_text;
 mod wrap;
 

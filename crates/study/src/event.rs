@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::AtomicBool};
 
 use load::Tick;
-use record::{CurrentBounds, Purpose, StudyPlan, TrialEntry};
+use record::{CurrentBounds, HttpPlan, Purpose, StudyPlan, TrialEntry};
 
 use crate::remotes::RemoteHosts;
 
@@ -49,6 +49,8 @@ pub enum Event<'a> {
         purpose: Purpose,
         /// The load in words, if it belongs to a search.
         load: Option<String>,
+        /// The plan of its requests, if it sends any.
+        plan: Option<&'a HttpPlan>,
     },
     /// One second of a trial has passed.
     Tick(&'a Tick),

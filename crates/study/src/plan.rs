@@ -6,7 +6,7 @@ use rand::{SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
 use record::{
     AuditPlan, DeclaredQuantity, LoadUnit, SecretFingerprint, SecretFingerprints, Setting, StudyPlan,
-    study::PLAN_SCHEMA, units::parse_time,
+    study::PLAN_SCHEMA,
 };
 use secrets::fingerprint;
 use settings::Mistake;
@@ -25,11 +25,7 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
     let searches: Result<Vec<_>, String> = searches.map(|asked| running_search::plan(study, asked)).collect();
     let mut searches = searches?.into_iter();
     let first = study.setup(0, study.search.as_ref().map(|search| search.min)).map_err(joined)?;
-    let text = first.workload.http().and_then(|http| http.duration.as_deref());
-    let duration = match text {
-        Some(text) => parse_time(text).ok().map(|duration| duration.as_secs_f64()),
-        None => first.workload.http().is_none().then(|| first.workload.length_s()).flatten(),
-    };
+    let is_bounded = first.workload.http().is_none_or(|http| http.duration.is_some());
     let (settings, quantities) = settings_and_quantities(study)?;
     Ok(StudyPlan {
         schema: PLAN_SCHEMA.to_owned(),
@@ -41,7 +37,7 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
         settings,
         blocks: blocks(study),
         goals: study.goals.clone(),
-        trial_duration_s: duration,
+        trial_duration_s: is_bounded.then(|| first.workload.length_s()).flatten(),
         search: searches.next(),
         other_searches: searches.collect(),
         audit: first

@@ -77,6 +77,7 @@ mod remote_verdict;
 mod report_browser;
 mod sessions;
 mod sound_windows;
+mod studies_beside_hog;
 mod study_files;
 mod study_folders;
 mod study_fresh;
@@ -139,6 +140,7 @@ pub const ALL: &[Bar] = &[
     limit_beside_hog::BAR,
     first_contact::BAR,
     compare_beside_hog::BAR,
+    studies_beside_hog::BAR,
     study_resume::BAR,
     study_files::BAR,
     study_folders::BAR,

@@ -1,7 +1,7 @@
 //! Files and flows across an ocean, by the shipped study.
 
 use anyhow::{Result, ensure};
-use record::{Level, ResultFolder, StudyPlan, TrialEntry, folder::Contents};
+use record::{Level, ResultFolder, StudyPlan, StudyResult, TrialEntry, folder::Contents};
 
 use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{Proofload, lab::SshdFolder, link::uncertified, temporary::TemporaryFolder};
@@ -107,6 +107,7 @@ fn whole(outcome: &mut Outcome) -> Result<()> {
 pub(super) struct Studied {
     pub plan: StudyPlan,
     pub trials: Vec<TrialEntry>,
+    pub result: Option<StudyResult>,
     pub took_s: f64,
     /// The folder `result` in it.
     pub folder: TemporaryFolder,
@@ -119,9 +120,9 @@ pub(super) fn study(name: &str, words: &str, more: &[&str]) -> Result<Studied> {
     let line = format!("run {STUDIES}/{name}.toml --out {out} -q {words}");
     let command = more.iter().fold(Proofload::new(&line)?, |command, word| command.arg(word));
     let output = command.timeout(seconds(1_200)).run()?;
-    ensure!([Some(0), Some(3)].contains(&output.code), "{}", output.described());
-    let Contents { plan, trials, .. } = ResultFolder::open(out.as_ref())?.read()?;
-    Ok(Studied { plan, trials, took_s: output.wall.as_secs_f64(), folder })
+    ensure!([Some(0), Some(1), Some(3)].contains(&output.code), "{}", output.described());
+    let Contents { plan, trials, result, .. } = ResultFolder::open(out.as_ref())?.read()?;
+    Ok(Studied { plan, trials, result, took_s: output.wall.as_secs_f64(), folder })
 }
 
 /// Values of a quantity of a program with a buffer.

@@ -10,9 +10,9 @@ use rustix::net::SocketAddrUnix;
 use url::Url;
 
 use super::{
-    HttpWorkload,
+    Count, HttpWorkload,
     headers::basic_auth_field,
-    text::{Mistakes, ParsedUrl, parse_url, positive, timeout_ns},
+    text::{Mistakes, ParsedUrl, parse_url},
 };
 
 /// Resolves a host and a port to addresses.
@@ -31,26 +31,18 @@ impl HttpWorkload {
         lookup: Lookup<'_>,
         mistakes: &mut Mistakes,
     ) -> (Vec<SocketAddr>, ConnectionPlan) {
-        let mut timeout =
-            |field, text: &Option<String>| mistakes.optional(field, text.as_deref(), timeout_ns);
         let mut plan = ConnectionPlan {
             names: Vec::new(),
             unix_socket: self.unix_socket.as_ref().map(Into::into),
             tunnel: None,
             proxy_protocol: self.proxy_protocol,
-            connect_timeout_ns: timeout("connect_timeout", &self.connect_timeout),
-            handshake_timeout_ns: timeout("handshake_timeout", &self.handshake_timeout),
-            answer_timeout_ns: timeout("answer_timeout", &self.answer_timeout),
-            max_requests: mistakes.optional(
-                "connection_requests",
-                self.connection_requests.as_deref(),
-                positive,
-            ),
-            max_age_ns: mistakes.optional(
-                "connection_lifetime",
-                self.connection_lifetime.as_deref(),
-                timeout_ns,
-            ),
+            connect_timeout_ns: mistakes.limit_ns("connect_timeout", &self.connect_timeout),
+            handshake_timeout_ns: mistakes.limit_ns("handshake_timeout", &self.handshake_timeout),
+            answer_timeout_ns: mistakes.limit_ns("answer_timeout", &self.answer_timeout),
+            max_requests: mistakes
+                .typed("connection_requests", &self.connection_requests)
+                .map(|Count(requests)| requests),
+            max_age_ns: mistakes.limit_ns("connection_lifetime", &self.connection_lifetime),
         };
         self.check_connection(mistakes);
         let mut found: Vec<Named> = match (&self.unix_socket, &self.proxy, &self.connect_to) {
@@ -95,10 +87,10 @@ impl HttpWorkload {
             mistakes.add("source", "a Unix socket has no addresses: leave out one of them");
         }
         let lives = [
-            ("connection_requests", &self.connection_requests),
-            ("connection_lifetime", &self.connection_lifetime),
+            ("connection_requests", self.connection_requests.is_some()),
+            ("connection_lifetime", self.connection_lifetime.is_some()),
         ];
-        for (field, _) in lives.into_iter().filter(|(_, life)| self.no_keepalive && life.is_some()) {
+        for (field, _) in lives.into_iter().filter(|(_, is_given)| self.no_keepalive && *is_given) {
             mistakes.add(field, "every request has a connection of its own: leave out one of them");
         }
         if self.unix_socket.is_some() && self.connect_timeout.is_some() {

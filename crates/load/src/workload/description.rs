@@ -1,10 +1,10 @@
 //! Describes a workload in words.
 
-use record::units::{parse_time, show_time_ns};
+use record::units::show_time_ns;
 
 use settings::options::Kind;
 
-use super::{HttpOption, HttpWorkload, OPTIONS, StepText};
+use super::{HttpOption, HttpWorkload, OPTIONS, StepText, TimeLimit};
 
 /// Options that a study's plan describes, in this order.
 const IN_PLAN: [&str; 9] =
@@ -45,15 +45,17 @@ impl HttpWorkload {
         parts.extend(target);
         parts
             .push(if self.no_keepalive { "a connection per request" } else { "kept connections" }.to_owned());
-        parts.extend(self.arrivals.as_ref().map(|arrivals| format!("{arrivals} arrivals")));
+        parts.extend(self.arrivals.as_deref().map(|arrivals| format!("{arrivals} arrivals")));
         parts.extend(IN_PLAN.iter().filter(|key| varied != Some(key)).filter_map(|key| self.option(key)));
         parts.extend(self.option("stages"));
         if !self.headers.is_empty() {
             parts.push(format!("{} header fields of its own", self.headers.len()));
         }
         parts.extend(self.option("think_time"));
-        let timeout = self.timeout.as_deref().and_then(|text| parse_time(text).ok());
-        parts.extend(timeout.map(|time| format!("timeout {}", show_time_ns(time.as_nanos() as u64))));
+        let timeout = self.timeout.as_ref().and_then(|timeout| timeout.value().ok());
+        parts.extend(
+            timeout.map(|TimeLimit(time)| format!("timeout {}", show_time_ns(time.as_nanos() as u64))),
+        );
         parts.extend(self.other_options());
         secrets::mask(&parts.join(", ")).into_owned()
     }
@@ -126,22 +128,21 @@ mod tests {
 
     #[test]
     fn a_plan_describes_more_than_users_see_before_a_run() {
-        let text = |text: &str| Some(text.to_owned());
         let workload = HttpWorkload {
             url: "http://a/".to_owned(),
-            rate: text("5k"),
-            connections: text("7"),
-            think_time: text("exp:1s"),
+            rate: Some("5k".into()),
+            connections: Some("7".into()),
+            think_time: Some("exp:1s".into()),
             headers: vec!["A: b".to_owned()],
-            stages: vec!["1s:1".to_owned(), "1s:2".to_owned()],
+            stages: vec!["1s:1".into(), "1s:2".into()],
             no_keepalive: true,
-            ack: text("synced"),
-            timeout: text("500ms"),
-            threads: text("2"),
+            ack: Some("synced".into()),
+            timeout: Some("500ms".into()),
+            threads: Some("2".into()),
             ..HttpWorkload::default()
         };
         assert_eq!(
-            workload.in_words(text("target b (c)"), Some("rate")),
+            workload.in_words(Some("target b (c)".to_owned()), Some("rate")),
             "GET http://a/, target b (c), a connection per request, connections 7, acknowledged as synced, \
              stages 1s:1 1s:2, 1 header fields of its own, think time exp:1s, timeout 500 ms"
         );
@@ -150,12 +151,16 @@ mod tests {
             "rate searched for, connections 7, think time exp:1s, timeout 500ms, threads 2, stages 1s:1 1s:2, a new \
              connection for every request"
         );
-        let bare =
-            HttpWorkload { timeout: text("5"), think_time: text("lognormal:20ms,0.5"), ..workload.clone() };
+        let bare = HttpWorkload {
+            timeout: Some("5".into()),
+            think_time: Some("lognormal:20ms,0.5".into()),
+            ..workload.clone()
+        };
         let note = bare.times_without_unit();
         assert_eq!(note.as_deref(), Some("times without a unit are seconds: timeout 5"));
         assert_eq!(workload.times_without_unit(), None);
-        let events = HttpWorkload { events: text("default"), events_per_request: text("3"), ..workload };
+        let events =
+            HttpWorkload { events: Some("default".into()), events_per_request: Some("3".into()), ..workload };
         let words = events.in_words(None, None);
         assert!(words.starts_with("POST http://a/, 3 numbered events a request, a connection"), "{words}");
         assert!(words.contains(", rate 5k, connections 7, "), "{words}");

@@ -6,14 +6,12 @@ use record::{
 };
 
 use super::{
-    HttpWorkload,
-    text::{Mistakes, positive, read_bytes},
+    Count, HttpWorkload, UpTo,
+    text::{Mistakes, read_bytes},
 };
 
 /// Largest body of events, in bytes.
 const MAX_EVENTS_BODY_BYTES: u64 = 64 << 20;
-/// Most retries. Receipts count up to 255 attempts.
-const MAX_RETRIES: u64 = 250;
 
 impl HttpWorkload {
     /// The events, if requests carry any.
@@ -41,19 +39,17 @@ impl HttpWorkload {
                 None
             }
         };
-        let per_request = mistakes
-            .optional("events_per_request", self.events_per_request.as_deref(), positive)
-            .unwrap_or(1);
+        let per_request = mistakes.typed("events_per_request", &self.events_per_request);
+        let per_request = per_request.map_or(1, |Count(events)| events);
         let event_bytes = numbering.map_or(0, |numbering| numbering.event_bytes() as u64);
         if event_bytes.saturating_mul(per_request) > MAX_EVENTS_BODY_BYTES {
             let message = format!("{per_request} events of {event_bytes} bytes exceed 64 MiB in one request");
             mistakes.add("events_per_request", message);
         }
-        let framing =
-            mistakes.optional("as", self.events_as.as_deref(), str::parse).unwrap_or(match per_request {
-                1 => EventFraming::Json,
-                _ => EventFraming::Ndjson,
-            });
+        let framing = mistakes.typed("as", &self.events_as).unwrap_or(match per_request {
+            1 => EventFraming::Json,
+            _ => EventFraming::Ndjson,
+        });
         if framing == EventFraming::Json && per_request > 1 {
             mistakes.add("as", "json holds one event a request; for several give ndjson or array");
         }
@@ -62,8 +58,8 @@ impl HttpWorkload {
             template,
             per_request: per_request as u32,
             framing,
-            retries: mistakes.optional("retries", self.retries.as_deref(), retries).unwrap_or(0),
-            ack: mistakes.optional("ack", self.ack.as_deref(), str::parse),
+            retries: mistakes.typed("retries", &self.retries).map_or(0, |UpTo(retries)| retries),
+            ack: mistakes.typed("ack", &self.ack),
             idempotency: self.idempotency,
             receipts: self.receipts.as_ref().map(ReceiptPlan::new),
         })
@@ -98,14 +94,6 @@ fn read_template(text: &str) -> Result<String, String> {
     }
 }
 
-fn retries(text: &str) -> Result<u32, String> {
-    match record::units::parse_count(text) {
-        Ok(n) if n <= MAX_RETRIES => Ok(n as u32),
-        Ok(_) => Err(format!("'{text}' is too many; give at most {MAX_RETRIES} retries")),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use record::{AckLevel, StatusSet};
@@ -115,8 +103,8 @@ mod tests {
 
     const LIMITS: MachineLimits = MachineLimits::EXAMPLE;
 
-    fn text(text: &str) -> Option<String> {
-        Some(text.to_owned())
+    fn text<'a, T: From<&'a str>>(text: &'a str) -> Option<T> {
+        Some(text.into())
     }
 
     fn workload(events: &str) -> HttpWorkload {

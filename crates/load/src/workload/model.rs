@@ -1,14 +1,8 @@
 //! The load model of a workload, closed or open, and its duration.
 
-use record::{
-    Arrivals, Connections, Distribution, LoadModel, Stage,
-    units::{parse_count, parse_rate, show_time_ns},
-};
+use record::{Arrivals, Connections, Distribution, LoadModel, Stage, units::show_time_ns};
 
-use super::{
-    HttpWorkload,
-    text::{Mistakes, positive, time_ns},
-};
+use super::{Count, HttpWorkload, Rate, text::Mistakes};
 use crate::pool::MAX_ON_DEMAND;
 
 /// Default duration, in nanoseconds; in a closed load, after the ramp-up.
@@ -17,12 +11,11 @@ const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 impl HttpWorkload {
     /// The load model, and the duration in which requests begin, in nanoseconds.
     pub(super) fn load(&self, requests: Option<u64>, mistakes: &mut Mistakes) -> (LoadModel, Option<u64>) {
-        let duration_ns =
-            mistakes.optional("duration", self.duration.as_deref(), |text| match time_ns(text) {
-                Ok(0) => Err("0 leaves no time to measure; give a time such as 10s".to_owned()),
-                result => result,
-            });
-        let connections = mistakes.optional("connections", self.connections.as_deref(), positive);
+        let mut duration_ns = mistakes.time_ns("duration", &self.duration);
+        if duration_ns.take_if(|ns| *ns == 0).is_some() {
+            mistakes.add("duration", "0 leaves no time to measure; give a time such as 10s");
+        }
+        let connections = mistakes.typed("connections", &self.connections).map(|Count(count)| count);
         if self.rate.is_some() || !self.stages.is_empty() {
             self.open_load(requests, duration_ns, connections, mistakes)
         } else {
@@ -37,8 +30,8 @@ impl HttpWorkload {
         connections: Option<u64>,
         mistakes: &mut Mistakes,
     ) -> (LoadModel, Option<u64>) {
-        let users = mistakes.optional("users", self.users.as_deref(), positive);
-        let loops = mistakes.optional("loops", self.loops.as_deref(), positive);
+        let users = mistakes.typed("users", &self.users).map(|Count(users)| users);
+        let loops = mistakes.typed("loops", &self.loops).map(|Count(loops)| loops);
         if let (Some(users), Some(connections)) = (users, connections)
             && users != connections
         {
@@ -48,7 +41,7 @@ impl HttpWorkload {
             );
             mistakes.add("connections", message);
         }
-        let ramp_up_ns = mistakes.optional("ramp_up", self.ramp_up.as_deref(), time_ns).unwrap_or(0);
+        let ramp_up_ns = mistakes.time_ns("ramp_up", &self.ramp_up).unwrap_or(0);
         match duration_ns {
             // The last user begins shortly before the end of the ramp-up.
             Some(ns) if ramp_up_ns > 0 && ramp_up_ns >= ns => {
@@ -59,16 +52,15 @@ impl HttpWorkload {
             }
             _ => {}
         }
-        let think_time = mistakes
-            .optional("think_time", self.think_time.as_deref(), str::parse)
-            .unwrap_or(Distribution::Fixed { ns: 0 });
+        let think_time =
+            mistakes.typed("think_time", &self.think_time).unwrap_or(Distribution::Fixed { ns: 0 });
         let users = users.or(connections).unwrap_or(10);
         (LoadModel::Closed { users, loops, ramp_up_ns, think_time }, duration_ns)
     }
 
     /// Refuses a load above the ceiling.
     pub(super) fn check_ceiling(&self, load: &LoadModel, mistakes: &mut Mistakes) {
-        let Some(ceiling) = mistakes.optional("ceiling", self.ceiling.as_deref(), read_rate) else { return };
+        let Some(Rate(ceiling)) = mistakes.typed("ceiling", &self.ceiling) else { return };
         let field = match load {
             LoadModel::Closed { .. } => "users",
             LoadModel::Open { .. } if self.stages.is_empty() => "rate",
@@ -99,16 +91,17 @@ impl HttpWorkload {
                 mistakes.add(field, message);
             }
         }
-        let rate = mistakes.optional("rate", self.rate.as_deref(), read_rate);
-        let arrivals =
-            mistakes.optional("arrivals", self.arrivals.as_deref(), str::parse).unwrap_or(Arrivals::Constant);
+        let rate = mistakes.typed("rate", &self.rate).map(|Rate(rate)| rate);
+        let arrivals = mistakes.typed("arrivals", &self.arrivals).unwrap_or(Arrivals::Constant);
         // A number of random arrivals takes a random time, so without a duration only the number ends them.
         let timed = arrivals == Arrivals::Constant || duration_ns.is_some() || requests.is_none();
-        let mut stages: Vec<Stage> = self
-            .stages
-            .iter()
-            .filter_map(|text| mistakes.optional("stages", Some(text), str::parse))
-            .collect();
+        let mut stages = Vec::new();
+        for stage in &self.stages {
+            match stage.value() {
+                Ok(stage) => stages.push(stage.clone()),
+                Err(why) => mistakes.add("stages", why),
+            }
+        }
         match rate {
             Some(_) if !self.stages.is_empty() => {
                 let message = "stages say the rate too: leave out one (a stage holds a rate as 10s:500)";
@@ -151,11 +144,4 @@ fn ramp_up_too_long(ramp_up_ns: u64, duration_ns: u64) -> String {
         "the users start over {ramp_up}, but the duration is only {duration}: some users would never start; give a duration \
          longer than the ramp-up, or a shorter ramp-up"
     )
-}
-
-fn read_rate(text: &str) -> Result<f64, String> {
-    match parse_count(text.strip_suffix("/s").unwrap_or(text)) {
-        Ok(0) => Err(format!("'{text}' must be above 0: a rate per second such as 500, 5k or 1.5M")),
-        _ => parse_rate(text).map_err(|error| error.to_string()),
-    }
 }

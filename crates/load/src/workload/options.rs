@@ -1,6 +1,6 @@
 //! The type and the macro of the table of a workload's options.
 
-use std::path::Path;
+use std::{ops::Deref, path::Path};
 
 use settings::options::OptionSpec;
 
@@ -57,23 +57,23 @@ pub(super) trait Field {
     fn written(&self) -> Vec<String>;
 }
 
-impl Field for Option<String> {
+impl<T: for<'a> From<&'a str> + Deref<Target = str>> Field for Option<T> {
     fn set(&mut self, values: &[&str]) {
-        *self = values.first().map(|&value| value.to_owned());
+        *self = values.first().map(|&value| value.into());
     }
 
     fn written(&self) -> Vec<String> {
-        self.iter().cloned().collect()
+        self.iter().map(|value| (**value).to_owned()).collect()
     }
 }
 
-impl Field for Vec<String> {
+impl<T: for<'a> From<&'a str> + Deref<Target = str>> Field for Vec<T> {
     fn set(&mut self, values: &[&str]) {
-        *self = values.iter().map(|&value| value.to_owned()).collect();
+        *self = values.iter().map(|&value| value.into()).collect();
     }
 
     fn written(&self) -> Vec<String> {
-        self.clone()
+        self.iter().map(|value| (**value).to_owned()).collect()
     }
 }
 

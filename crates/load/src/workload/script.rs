@@ -5,12 +5,12 @@ use std::path::Path;
 use record::{
     Distribution, FeederPlan, HttpPlan, LoadModel, LogPlan, RequestPlan, RowOrder, ScriptPlan, StatusSet,
     StepAction, StepPlan, Text, TextRequest,
-    units::{parse_count, parse_ratio},
 };
 use script::{Script, ScriptMistake};
+use settings::options::whole;
 
 use super::{
-    HttpWorkload,
+    HttpWorkload, Ratio, UpTo,
     headers::{HeaderField, parse_header},
     request::{repeated, wrong_framing},
     text::{Mistakes, is_token, read_body, read_target, sendable},
@@ -118,7 +118,7 @@ impl HttpWorkload {
         if self.log.as_deref() == Some("-") {
             mistakes.add("log", "standard output has the result: give a file, such as /dev/stderr");
         }
-        let sample_ratio = mistakes.optional("log_sample", self.log_sample.as_deref(), parse_ratio);
+        let sample_ratio = mistakes.typed("log_sample", &self.log_sample);
         let feeders: Vec<FeederPlan> = self.feeders.iter().map(|text| feeder(text)).collect();
         for FeederPlan { file, .. } in &feeders {
             let order = file.rsplit_once(',').map_or("", |(_, order)| order);
@@ -130,11 +130,7 @@ impl HttpWorkload {
                 mistakes.add("feeders", message);
             }
         }
-        let redirects =
-            mistakes.optional("redirects", self.redirects.as_deref(), |text| match parse_count(text) {
-                Ok(n) if n <= 100 => Ok(n as u32),
-                _ => Err(format!("'{text}' is not a number of redirects from 0 to 100")),
-            });
+        let redirects = mistakes.typed("redirects", &self.redirects);
         let common = Common { fields: &request.headers, expect, checks: &expectations.checks, request };
         let steps = if self.steps.is_empty() {
             vec![common.only_step()]
@@ -161,10 +157,10 @@ impl HttpWorkload {
             weighted: self.is_weighted(),
             steps,
             cookies: self.cookies,
-            redirects: redirects.unwrap_or(0),
+            redirects: redirects.map_or(0, |UpTo(redirects)| redirects),
             log: self.log.clone().map(|file| {
                 mistakes.read("log", files::claim("--log", Path::new(&file)));
-                LogPlan { file, sample_ratio: sample_ratio.unwrap_or(0.01) }
+                LogPlan { file, sample_ratio: sample_ratio.map_or(0.01, |Ratio(ratio)| ratio) }
             }),
         })
     }
@@ -365,10 +361,7 @@ impl Step<'_> {
     }
 
     fn number(&mut self, key: &str, text: Option<&str>, most: u64) -> Option<u32> {
-        self.parsed(key, text, |text| match parse_count(text) {
-            Ok(n) if n <= most => Ok(n as u32),
-            _ => Err(format!("'{text}' is not a whole number up to {most}")),
-        })
+        self.parsed(key, text, |text| whole(text, 0..=most))
     }
 }
 

@@ -18,15 +18,14 @@ fn the_plans_of_tests_are_those_of_workloads() {
 
 #[test]
 fn all_mistakes_are_reported_together_with_their_fields() {
-    let text = |text: &str| Some(text.to_owned());
     let workload = HttpWorkload {
         url: "ftp://x".to_owned(),
-        users: text("0"),
-        timeout: text("soon"),
+        users: Some("0".into()),
+        timeout: Some("soon".into()),
         expect: vec!["ok".to_owned()],
-        cpus: text("x"),
+        cpus: Some("x".into()),
         headers: vec!["nonsense".to_owned()],
-        duration: text("never"),
+        duration: Some("never".into()),
         ..HttpWorkload::default()
     };
     let fields: Vec<_> = workload.plan(&LIMITS).unwrap_err().into_iter().map(|m| m.field).collect();
@@ -78,8 +77,8 @@ fn an_invalid_rate_is_one_mistake() {
     let messages = |rate: &str| {
         let workload = HttpWorkload {
             url: "127.0.0.1:1".to_owned(),
-            rate: Some(rate.to_owned()),
-            duration: Some("5s".to_owned()),
+            rate: Some(rate.into()),
+            duration: Some("5s".into()),
             ..HttpWorkload::default()
         };
         let mistakes = workload.plan(&LIMITS).unwrap_err();
@@ -111,9 +110,9 @@ fn closed(workload: HttpWorkload) -> Result<HttpPlan, Vec<String>> {
 fn all_users_start_within_the_duration() {
     let with = |ramp_up: &str, duration: Option<&str>, loops: Option<&str>| {
         closed(HttpWorkload {
-            ramp_up: Some(ramp_up.to_owned()),
-            duration: duration.map(str::to_owned),
-            loops: loops.map(str::to_owned),
+            ramp_up: Some(ramp_up.into()),
+            duration: duration.map(Into::into),
+            loops: loops.map(Into::into),
             ..HttpWorkload::default()
         })
     };
@@ -132,10 +131,10 @@ fn all_users_start_within_the_duration() {
 fn a_number_of_random_arrivals_has_no_duration() {
     let with = |arrivals: &str, duration: Option<&str>| {
         let plan = closed(HttpWorkload {
-            rate: Some("100".to_owned()),
-            requests: Some("50".to_owned()),
-            arrivals: Some(arrivals.to_owned()),
-            duration: duration.map(str::to_owned),
+            rate: Some("100".into()),
+            requests: Some("50".into()),
+            arrivals: Some(arrivals.into()),
+            duration: duration.map(Into::into),
             ..HttpWorkload::default()
         });
         plan.unwrap().duration_ns

@@ -11,11 +11,11 @@ use record::{
     Text, TextPart,
     input::{self, MAX_BODY_BYTES},
     text::{self, Piece},
-    units::{parse_count, parse_time},
 };
 use secrets::reference;
 use url::{Host, Url};
 
+use super::{Time, TimeLimit, Typed};
 use crate::FieldMistake;
 
 /// Collects mistakes while fields are read.
@@ -39,6 +39,21 @@ impl Mistakes {
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
         parse(text?).map_err(|error| self.add(field, error.to_string())).ok()
+    }
+
+    /// The value that was given for a field, if there is one; adds the mistake of a text without a meaning.
+    pub(super) fn typed<T: Clone>(&mut self, field: &'static str, given: &Option<Typed<T>>) -> Option<T> {
+        given.as_ref()?.value().cloned().map_err(|why| self.add(field, why)).ok()
+    }
+
+    /// A time that was given, in nanoseconds.
+    pub(super) fn time_ns(&mut self, field: &'static str, given: &Option<Typed<Time>>) -> Option<u64> {
+        self.typed(field, given).map(|Time(time)| time.as_nanos() as u64)
+    }
+
+    /// A limit that was given, in nanoseconds.
+    pub(super) fn limit_ns(&mut self, field: &'static str, given: &Option<Typed<TimeLimit>>) -> Option<u64> {
+        self.typed(field, given).map(|TimeLimit(limit)| limit.as_nanos() as u64)
     }
 
     /// Adds a mistake.
@@ -234,27 +249,6 @@ pub(super) fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
         }
     }
     Ok(addresses)
-}
-
-pub(super) fn positive(text: &str) -> Result<u64, String> {
-    match parse_count(text) {
-        Ok(0) => Err("0 is too few; give at least 1".to_owned()),
-        Ok(n) if n > 1_000_000_000_000 => Err(format!("'{text}' is too large; give at most 10^12")),
-        Ok(n) => Ok(n),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-pub(super) fn time_ns(text: &str) -> Result<u64, String> {
-    parse_time(text).map(|time| time.as_nanos() as u64).map_err(|e| e.to_string())
-}
-
-/// A time within which something must end.
-pub(super) fn timeout_ns(text: &str) -> Result<u64, String> {
-    match time_ns(text) {
-        Ok(0) => Err("0 would fail every request; give a time such as 30s".to_owned()),
-        read => read,
-    }
 }
 
 pub(super) fn is_token(text: &str) -> bool {

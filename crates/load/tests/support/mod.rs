@@ -69,7 +69,7 @@ impl Server {
 
 /// Runs a workload on one thread.
 pub(crate) fn run(workload: &HttpWorkload) -> HttpTrial {
-    let workload = HttpWorkload { threads: Some("1".to_owned()), ..workload.clone() };
+    let workload = HttpWorkload { threads: Some("1".into()), ..workload.clone() };
     let plan = workload.plan(&MachineLimits::read().unwrap()).unwrap();
     let plan = Arc::new(plan);
     let stop = Arc::new(AtomicBool::new(false));

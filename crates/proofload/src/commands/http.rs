@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use fleet::FleetError;
 use load::{MachineLimits, RunError, addresses, preflight, raise_descriptors};
 use record::{HttpPlan, Trial, VoidRule};
-use study::{RemoteHosts, noise, single};
+use study::{Event, RemoteHosts, noise, single};
 
 use super::{http_args::HttpArgs, http_outputs::Outputs, workload_args::option_mistake};
 use crate::{
@@ -49,11 +49,12 @@ pub(crate) fn run_shown(
     let on_noise = arguments.noise.on_noise.unwrap_or_default();
     let mut tell = standard::telling(arguments.quiet);
     let noise = if looks { noise::before_trial(&plan, on_noise, &stop, &mut tell) } else { None };
-    let mut progress = Progress::new(&plan, arguments.quiet);
+    let mut progress = Progress::of_trial(&plan, arguments.quiet);
     let worker = ["worker".to_owned()];
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let outcome =
-        single::run_watched(plan, &worker, &remotes, &stop, &command, on_noise, |tick| progress.show(tick));
+    let outcome = single::run_watched(plan, &worker, &remotes, &stop, &command, on_noise, |tick| {
+        progress.show(&Event::Tick(tick));
+    });
     progress.end();
     let mut trial = match outcome {
         Ok(trial) => trial,

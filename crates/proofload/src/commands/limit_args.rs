@@ -6,7 +6,7 @@ mod saved;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use load::MachineLimits;
+use load::{Count, MachineLimits, Typed};
 use record::{
     Goal, LoadUnit,
     units::{parse_count, parse_ratio, parse_time},
@@ -31,7 +31,7 @@ const GOALS: &str = "Goals";
 const OUTPUT: &str = "Output";
 
 /// Loops of each user with the preset `jmeter`, as in the published test that it reproduces.
-const JMETER_LOOPS: &str = "100";
+const JMETER_LOOPS: Count = Count(100);
 
 const EXIT_STATUS: &str = "Exit status: 0 a load that meets all goals was found, 1 a goal is not met even at \
                            the smallest load, or a confirmation trial missed it, 2 wrong use, refused or \
@@ -283,7 +283,7 @@ impl LimitArgs {
             _ => {}
         }
         if self.unit == UnitArg::Users && preset == Preset::Jmeter && workload.loops.is_none() {
-            workload.loops = Some(JMETER_LOOPS.to_owned());
+            workload.loops = Some(Typed::set(JMETER_LOOPS));
         }
         let target = Target { name: "target".to_owned(), what: workload.url.clone() };
         let workload = Workload::Http(Box::new(workload));

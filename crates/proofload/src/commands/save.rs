@@ -355,7 +355,7 @@ fn in_folder(workload: &HttpWorkload, folder: &Path) -> HttpWorkload {
             (option.written)(workload).iter().map(|value| option.in_folder(value, folder)).collect();
         if !values.is_empty() {
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            // Values are stored as text, so storing them cannot fail.
+            // Storing cannot fail: a text without a meaning is a mistake of the plan.
             let _ = (option.spec.apply)(&mut resolved, &values);
         }
     }

@@ -18,7 +18,7 @@ use study::{RemoteHosts, Study, noise};
 use super::clean;
 use crate::{
     exit::{Exit, Refusal, Result},
-    output::{destination::Destination, standard, study_progress::StudyProgress},
+    output::{destination::Destination, progress::Progress, standard},
 };
 
 /// A study to run, and the outputs of its result.
@@ -109,12 +109,12 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
         None => place.make_free().map_err(Refusal::one)?,
     };
     let json = outside.or(open(true)?);
-    let mut progress = StudyProgress::new(&run.study, run.quiet);
+    let mut progress = Progress::of_study(&run.study, run.quiet);
     let outcome = study::run(&run.study, &folder, &options, &mut |event| progress.show(&event));
     progress.end();
     let mut result = outcome.map_err(Refusal::one)?;
     if run.prove && result.ending == Ending::Finished {
-        let mut progress = StudyProgress::new(&run.study, run.quiet);
+        let mut progress = Progress::of_study(&run.study, run.quiet);
         result = study::prove(&run.study, &folder, &options, &mut |event| progress.show(&event))
             .map_err(Refusal::one)?;
         progress.end();

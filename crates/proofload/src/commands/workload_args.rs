@@ -97,7 +97,7 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
     /// A note that times without a unit are seconds, if the command has such a time.
     pub(crate) fn time_note(&self) -> Option<String> {
         let mut own = HttpWorkload::default();
-        // Values are stored as text, so storing them cannot fail.
+        // Storing cannot fail: a text without a meaning is a mistake of the plan.
         self.given.apply(&mut own);
         own.times_without_unit()
     }
@@ -111,7 +111,7 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
             line.apply(&mut workload);
         }
         let mut of_curl = std::mem::take(&mut workload.headers);
-        // Values are stored as text, so storing them cannot fail.
+        // Storing cannot fail: a text without a meaning is a mistake of the plan.
         self.given.apply(&mut workload);
         if let Some(Ok(line)) = self.curl_line() {
             let names = workload

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
-use load::HttpWorkload;
+use load::{HttpWorkload, Time, Typed};
 use record::units::show_count;
 
 use settings::Reader;
@@ -39,21 +39,21 @@ pub(super) fn set_duration(
         reader.mistake(span.clone(), "the duration is given in [trial] too: leave out one of them");
     }
     let ends_itself = workload.loops.is_some() || workload.requests.is_some();
-    let length_s = match (search, trial) {
+    let length = match (search, trial) {
         (Some(_), _) if !workload.stages.is_empty() => return,
         (Some(search), _) => {
             if search.trial_duration.is_none() && (workload.duration.is_some() || ends_itself) {
                 return;
             }
-            trial_s(search)
+            Duration::from_secs_f64(trial_s(search))
         }
         (None, Some((duration, span))) => {
             spans.insert("duration", span.clone());
-            duration.as_secs_f64()
+            *duration
         }
         (None, None) => return,
     };
-    workload.duration = Some(format!("{length_s}s"));
+    workload.duration = Some(Typed::set(Time(length)));
 }
 
 /// Sets the time after which programs are stopped, if the study or the search gives a duration.

@@ -161,11 +161,9 @@ impl<'a> Runner<'a> {
     /// Runs the workload once, without observers and hooks.
     fn measure(&mut self, setup: &Setup, planned: PlannedTrial) -> Result<Trial> {
         let unit = self.plan.search_of(planned.setting).map(|search| &search.unit);
-        let begins = Event::TrialBegins {
-            name: &self.plan.settings[planned.setting].name,
-            purpose: planned.purpose,
-            load: planned.load.zip(unit).map(|(load, unit)| unit.show(load)),
-        };
+        let load = planned.load.zip(unit).map(|(load, unit)| unit.show(load));
+        let name = &self.plan.settings[planned.setting].name;
+        let purpose = planned.purpose;
         match &setup.workload {
             Workload::Http(workload) => {
                 let testbed = self.testbed.as_ref().expect("it was brought up just before");
@@ -181,7 +179,7 @@ impl<'a> Runner<'a> {
                         self.reported_adjustments.push(adjustment);
                     }
                 }
-                (self.on_event)(begins);
+                (self.on_event)(Event::TrialBegins { name, purpose, load, plan: Some(&plan) });
                 if let Err(why) = fitted {
                     return Ok(Testbed::not_run(plan, &self.options.command, why));
                 }
@@ -201,7 +199,7 @@ impl<'a> Runner<'a> {
                 trial.map_err(|error| self.stopped_or_failed(error))
             }
             Workload::Command(workload) => {
-                (self.on_event)(begins);
+                (self.on_event)(Event::TrialBegins { name, purpose, load, plan: None });
                 let kept = self.kept_output();
                 let testbed = self.testbed.as_mut().expect("it was brought up just before");
                 let trial = testbed.run_programs(

@@ -221,7 +221,7 @@ impl CurlLine {
             let values: Vec<String> = values.collect();
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             if !values.is_empty() {
-                // Cannot fail, because values are stored as text.
+                // Storing cannot fail: a text without a meaning is a mistake of the plan.
                 let _ = (option.spec.apply)(workload, &values);
             }
         }
