@@ -14,39 +14,39 @@ use crate::{
     proofload::{binary, parse_trial, patient},
 };
 
-/// The address that is balanced.
+/// The virtual address (VIP) that the balancer serves.
 pub const VIP: &str = "10.1.99.1";
-/// Addresses of the client that requests come from, so that there are ports enough.
+/// Addresses from which the client sends. There are several because each has a limited number of ports.
 pub const SOURCES: [&str; 8] =
     ["10.1.98.1", "10.1.98.2", "10.1.98.3", "10.1.98.4", "10.1.98.5", "10.1.98.6", "10.1.98.7", "10.1.98.8"];
-/// The device of every host.
+/// The name of the network device on every host.
 const DEVICE: &str = "eth0";
 
-/// A lab that is up, with the configuration of its balancer.
+/// A running lab, with the configuration of its balancer.
 #[derive(Debug)]
 pub struct Balanced {
-    /// The place of the lab.
+    /// Runs the lab's commands.
     pub labs: Labs,
     lab: Process,
-    /// What there was on the machine, where the lab is the only one.
+    /// The state of the machine before the lab came up; none if other labs may run beside it.
     before: Option<Inventory>,
-    /// The path of proofload.
+    /// The path of the proofload binary.
     pub program: String,
     /// The path of the balancer's configuration.
     pub file: String,
-    /// Words of `proofload http` that say where requests come from.
+    /// Options of `proofload http` for the source addresses.
     source: String,
 }
 
 impl Balanced {
-    /// Brings the lab up with so many web hosts, called web1, web2, …, where nginx has the file `/file` of so many bytes. It must be the
-    /// only one on this machine: [`Self::down`] looks for what it leaves.
+    /// Brings up a lab with this many web hosts, called web1, web2, …, whose nginx serves `/file` with this many bytes. No other lab may
+    /// run on this machine, because [`Self::down`] checks that nothing is left.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If the lab does not come up.
     pub fn up(servers: usize, file_bytes: u32) -> Result<Self> {
         let sources = SOURCES.map(|source| format!("\"{source}\"")).join(", ");
-        // Servers answer to the addresses of the client, which are on no segment.
+        // The addresses of the client are on no segment, so servers need routes to them.
         let routes: String =
             SOURCES.map(|source| format!("{{ to = \"{source}/32\", via = \"client\" }}")).join(", ");
         let text = format!(
@@ -65,10 +65,10 @@ impl Balanced {
         Ok(Self { source: format!("--source {}", SOURCES.join(",")), before, ..Self::within(labs, &text)? })
     }
 
-    /// Brings a lab up from the text of its file, with hosts of the same names.
+    /// Brings up a lab from the text of its file. Its hosts must have the same names.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If the lab does not come up.
     pub fn of(text: &str) -> Result<Self> {
         Self::within(Labs::new()?, text)
     }
@@ -79,20 +79,20 @@ impl Balanced {
         Ok(Self { labs, lab, before: None, program, file, source: String::new() })
     }
 
-    /// The name of a web host, from 1.
+    /// The name of the web host with this number, counted from 1.
     pub fn web(number: usize) -> String {
         format!("web{number}")
     }
 
-    /// The address of a web host, from 1.
+    /// The address of the web host with this number, counted from 1.
     pub fn address(number: usize) -> String {
         format!("10.1.0.{}", number + 2)
     }
 
-    /// Writes the configuration: keys of the balancer, keys of its VIP, and the web hosts up to this number.
+    /// Writes the configuration: keys of the balancer, keys of its VIP, and the first `servers` web hosts.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn configure(&self, of_balancer: &str, of_vip: &str, servers: usize) -> Result<()> {
         let servers: Vec<(String, String)> =
             (1..=servers).map(|n| (Self::web(n), Self::address(n))).collect();
@@ -102,24 +102,24 @@ impl Balanced {
     /// Starts the balancer, and waits until it is ready.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If the balancer does not start.
     pub fn start(&self) -> Result<Process> {
         self.start_on("balancer", &self.file)
     }
 
-    /// Starts the balancer where nobody else sees its mounts, as `ip netns exec` does, and waits until it is ready.
+    /// Starts the balancer with private mounts, as `ip netns exec` does, and waits until it is ready.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If the balancer does not start.
     pub fn start_in_own_mounts(&self) -> Result<Process> {
         let script = self.labs.file("own-mounts.sh", "mount -t sysfs sysfs /sys && exec \"$@\"\n")?;
         self.start_by(&format!("unshare --mount --propagation slave sh {script} "), "balancer", &self.file)
     }
 
-    /// Starts a balancer on a host by a file, and waits until it is ready.
+    /// Starts a balancer on a host with a configuration file, and waits until it is ready.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If the balancer does not start.
     pub fn start_on(&self, host: &str, file: &str) -> Result<Process> {
         self.start_by("", host, file)
     }
@@ -131,49 +131,49 @@ impl Balanced {
         Ok(daemon)
     }
 
-    /// Runs a command of `proofload balance` beside it.
+    /// Runs a command of `proofload balance` on the balancer's host, and returns its standard output.
     ///
     /// # Errors
-    /// When it does not end with 0.
+    /// If the exit status is not 0.
     pub fn tell(&self, words: &str) -> Result<String> {
         self.on("balancer", &format!("{} balance {words}", self.program))
     }
 
-    /// Runs a command on a host.
+    /// Runs a command on a host, and returns its standard output.
     ///
     /// # Errors
-    /// When it does not end with 0.
+    /// If the exit status is not 0.
     pub fn on(&self, host: &str, command: &str) -> Result<String> {
         self.labs.done(&format!("lab shell {host} -- {command}"))
     }
 
-    /// What the balancer of a host counts.
+    /// The statistics of the balancer on a host.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If the balancer does not answer.
     pub fn statistics(&self, host: &str) -> Result<Value> {
         Ok(serde_json::from_str(&self.on(host, &format!("{} balance stats --json -", self.program))?)?)
     }
 
-    /// What the balancer counts of each server, in the order of the configuration.
+    /// The statistics of each server, in the order of the configuration.
     ///
     /// # Errors
-    /// When the balancer does not answer.
+    /// If the balancer does not answer.
     pub fn servers(&self) -> Result<Vec<Value>> {
         let statistics = self.statistics("balancer")?;
         statistics["vips"][0]["servers"].as_array().cloned().context("no servers")
     }
 
-    /// A number of each server, in the order of the configuration.
+    /// One number from the statistics of each server, in the order of the configuration.
     ///
     /// # Errors
-    /// When the balancer does not answer, or a server lacks it.
+    /// If the balancer does not answer, or a server does not have this number.
     pub fn of_servers(&self, name: &str) -> Result<Vec<f64>> {
         let number = |server: &Value| server[name].as_f64().with_context(|| format!("no {name}"));
         self.servers()?.iter().map(number).collect()
     }
 
-    /// Waits until a server is in this state, or is gone.
+    /// Waits until a server is in this state, or for `None` until it is gone.
     pub fn await_state<'s>(&self, server: &str, state: impl Into<Option<&'s str>>) {
         let state = state.into();
         until(&format!("{server} is {state:?}"), || {
@@ -184,20 +184,20 @@ impl Balanced {
         });
     }
 
-    /// Kills the process of the balancer with SIGKILL.
+    /// Kills the balancer's process with SIGKILL, and waits for its end.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If the balancer is not running.
     pub fn kill(&self, daemon: Process) -> Result<()> {
         let process = self.statistics("balancer")?["process"].as_u64().context("no process")?;
         self.on("balancer", &format!("kill -9 {process}"))?;
         daemon.finish(PATIENCE).map(drop)
     }
 
-    /// Starts a load of the client, from all its addresses, with these words of `proofload http`.
+    /// Starts a load from all addresses of the client, with these options of `proofload http`.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn load(&self, words: &str) -> Result<Process> {
         let line = format!(
             "lab shell client -- {} http http://{VIP}/file {} {} -q --json -",
@@ -211,7 +211,7 @@ impl Balanced {
     /// Waits for the end of a load, and reads its trial.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no trial.
     pub fn trial(load: Process, duration: Duration) -> Result<Trial> {
         let finished = load.finish(duration + PATIENCE)?;
         parse_trial(&finished.stdout).with_context(|| format!("{finished:?}"))
@@ -220,9 +220,9 @@ impl Balanced {
     /// Ends a load as Ctrl-C does, and reads its trial.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no trial.
     pub fn ended(load: Process) -> Result<Trial> {
-        // The shell leaves that signal to what runs in it.
+        // The shell does not pass the signal on, so send it to the shell's children.
         for child in children_of(load.pid()) {
             let pid = Pid::from_raw(child.cast_signed()).context("a process id")?;
             kill_process(pid, Signal::INT)?;
@@ -230,10 +230,10 @@ impl Balanced {
         Self::trial(load, Duration::ZERO)
     }
 
-    /// Packets and bytes that the device of a host has received, and those that it has sent.
+    /// Received and sent packets and bytes of a host's device.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If the counters cannot be read.
     pub fn traffic(&self, host: &str) -> Result<[[u64; 2]; 2]> {
         let text = self.on(host, "cat /proc/net/dev")?;
         let line = text.lines().find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
@@ -242,10 +242,10 @@ impl Balanced {
         Ok([[numbers[1], numbers[0]], [numbers[9], numbers[8]]])
     }
 
-    /// Takes the lab down; where it was the only one, nothing is left.
+    /// Takes the lab down. If no other lab ran beside it, also checks that nothing is left.
     ///
     /// # Errors
-    /// When it does not go down well, or something is left or changed.
+    /// If the lab does not go down properly, or something is left or changed.
     pub fn down(self) -> Result<()> {
         self.labs.down(self.lab)?;
         let Some(before) = &self.before else { return Ok(()) };
@@ -256,7 +256,7 @@ impl Balanced {
     }
 }
 
-/// The text of a configuration: keys of the balancer, keys of its VIP, and servers, each with its name and its address.
+/// The text of a configuration: keys of the balancer, keys of its VIP, and servers, each as name and address.
 pub fn configuration(of_balancer: &str, of_vip: &str, servers: &[(String, String)]) -> String {
     let of = |(name, address): &(String, String)| {
         format!("[[vips.servers]]\nname = \"{name}\"\naddress = \"{address}\"\n")

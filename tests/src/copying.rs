@@ -1,4 +1,4 @@
-//! Copies over the paths of labs: by `proofload copy`, and by the programs that are there already.
+//! Copies over the paths of labs, by `proofload copy` and by existing programs.
 
 use std::{
     fs::{self, File},
@@ -20,14 +20,14 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// Share of a link's rate that TCP can use: 1448 of the 1538 bytes that a packet takes on the wire.
+/// Share of a link's rate that TCP can use: 1448 of the 1538 bytes of a packet on the wire.
 const GOODPUT: f64 = 1_448.0 / 1_538.0;
 /// The server's address.
 const SERVER: &str = "10.1.0.2";
-/// Longest copy.
+/// Maximum time of a copy.
 const PATIENCE: Duration = Duration::from_secs(1_200);
 
-/// A client, and a server with Debian's sshd, and folders in memory that both see.
+/// A client, a server with Debian's sshd, and folders in memory that both can access.
 #[derive(Debug)]
 pub struct CopyPath {
     running: Process,
@@ -37,26 +37,27 @@ pub struct CopyPath {
     usage: Usage,
     client: &'static str,
     _sshd: SshdFolder,
-    /// What a TCP flow can carry, in bytes per second.
+    /// The rate that a TCP flow can reach, in bytes per second.
     pub goodput: f64,
 }
 
-/// A program that has copied.
+/// The results of a copy.
 #[derive(Debug)]
 pub struct Copied {
-    /// From its start to its end, in seconds.
+    /// Time from its start to its end, in seconds.
     pub wall_s: f64,
-    /// Processor time of all that took part, in seconds.
+    /// Processor time of all processes that took part, in seconds.
     pub cpu_s: f64,
-    /// What `proofload copy` reported.
+    /// The report of `proofload copy`.
     pub report: Value,
 }
 
 impl CopyPath {
-    /// A path. `host` and `link` are settings of a lab file for both hosts and for the link. Without a rate, both are one host.
+    /// Starts a path. `host` and `link` are settings of a lab file for both hosts and for the link. Without a rate, client and server are
+    /// the same host.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the path cannot be made.
     pub fn up(rate_mbit: Option<u32>, host: &str, link: &str, room_bytes: u64) -> Result<Self> {
         let sshd = SshdFolder::made()?;
         let (labs, folder, usage) = (Labs::new()?, TemporaryFolder::in_memory(room_bytes)?, Usage::new()?);
@@ -68,7 +69,7 @@ impl CopyPath {
             ),
             None => format!("server = {{ loopback = [\"{SERVER}\"] }}\n"),
         };
-        // Root's own start files have no part in it.
+        // Keeps root's shell start files out of the test.
         let file = format!(
             "[hosts]\n{hosts}[[processes]]\non = \"server\"\nrun = \"sshd\"\nconfig = \"debian\"\n\
              args = [\"-o\", \"SetEnv=HOME=/nonexistent\"]\n"
@@ -84,15 +85,15 @@ impl CopyPath {
         Ok(Self { client, running, labs, ssh_config, folder, usage, _sshd: sshd, goodput })
     }
 
-    /// Where a file lies, for both.
+    /// The path of a file on both hosts.
     pub fn file(&self, name: &str) -> String {
         self.folder.file(name)
     }
 
-    /// Makes a file of random bytes, whose beginning tells it from others.
+    /// Makes a file of random bytes. It begins with its name, to distinguish it from others.
     ///
     /// # Errors
-    /// When there is no room.
+    /// If there is not enough space.
     pub fn make(&self, name: &str, bytes: u64) -> Result<String> {
         let path = self.folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
@@ -111,28 +112,28 @@ impl CopyPath {
         Ok(path.display().to_string())
     }
 
-    /// Runs a program on the client, in whose words `{config}` is ssh's configuration. It must end well.
+    /// Runs a program on the client. `{config}` in its arguments stands for the ssh configuration.
     ///
     /// # Errors
-    /// When it does not.
+    /// If its exit status is not 0.
     pub fn run(&self, words: &[&str]) -> Result<Copied> {
         let words = words.iter().map(|word| word.replace("{config}", &self.ssh_config));
         let launch = self.labs.command(&format!("lab shell {} --", self.client))?.args(words);
-        // What is known of earlier logins is this path's own.
+        // Data about earlier logins must come from this path only.
         let launch = launch.env("XDG_STATE_HOME", &self.labs.path("state"));
         let before_s = self.usage.seconds()?;
         let finished = self.usage.counts(launch).run(PATIENCE)?;
         ensure!(finished.code == Some(0), "{}{}", finished.stdout, finished.stderr);
-        // What serves it on the other side ends a little later.
+        // The processes on the other side end a little later, and their time counts, too.
         std::thread::sleep(Duration::from_millis(100));
         let report = serde_json::from_str(&finished.stdout).unwrap_or_default();
         Ok(Copied { wall_s: finished.wall.as_secs_f64(), cpu_s: self.usage.seconds()? - before_s, report })
     }
 
-    /// Copies by `proofload copy` with these options. The target goes before.
+    /// Copies with `proofload copy` and these options. Removes the target first.
     ///
     /// # Errors
-    /// When it fails.
+    /// If the copy fails.
     pub fn copy(&self, options: &str, way: Way, from: &str, to: &str) -> Result<Copied> {
         let program = binary()?.display().to_string();
         let mut words =
@@ -143,10 +144,10 @@ impl CopyPath {
         self.run(&words)
     }
 
-    /// Copies by `scp`.
+    /// Copies with `scp`.
     ///
     /// # Errors
-    /// When it fails.
+    /// If the copy fails.
     pub fn scp(&self, options: &str, way: Way, from: &str, to: &str) -> Result<Copied> {
         let [from, to] = self.places(way, from, to)?;
         let mut words = vec!["scp", "-q", "-F", "{config}"];
@@ -155,10 +156,10 @@ impl CopyPath {
         self.run(&words)
     }
 
-    /// Source and target as scp and its like name them. What was at the target is removed.
+    /// Source and target in the notation of scp. Removes what exists at the target.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If it cannot be removed.
     pub fn places(&self, way: Way, from: &str, to: &str) -> Result<[String; 2]> {
         let (from, to) = (self.file(from), self.folder.path().join(to));
         let _ = fs::remove_dir_all(&to);
@@ -170,20 +171,20 @@ impl CopyPath {
         })
     }
 
-    /// What ssh's configuration says of the server.
+    /// The value of a setting in the ssh configuration of the server.
     ///
     /// # Errors
-    /// When it does not say.
+    /// If the configuration does not have this setting.
     pub fn ssh_setting(&self, name: &str) -> Result<String> {
         let text = fs::read_to_string(&self.ssh_config)?;
         let value = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(' '));
         Ok(value.with_context(|| format!("ssh's configuration has no {name}"))?.trim_matches('"').to_owned())
     }
 
-    /// Rate of so many flows of iperf3 at once, in bytes per second, after their first 8 s.
+    /// The total rate of this many concurrent flows of iperf3, in bytes per second, after their first 8 s.
     ///
     /// # Errors
-    /// When iperf3 fails.
+    /// If iperf3 fails.
     pub fn iperf3(&self, flows: u64, seconds: u32) -> Result<f64> {
         let words = format!("iperf3 --client {SERVER} --json --omit 8 --time {seconds} --parallel {flows}");
         let report = self.run(&words.split(' ').collect::<Vec<_>>())?.report;
@@ -191,10 +192,10 @@ impl CopyPath {
         rate.map(|rate| rate / 8.0).with_context(|| format!("iperf3 said: {report}"))
     }
 
-    /// Starts a flow of iperf3, which tells of each second at its end.
+    /// Starts a flow of iperf3, which reports each of its seconds when it ends.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If it does not start.
     pub fn flow(&self, seconds: u32) -> Result<Process> {
         let words = format!("lab shell {} -- iperf3 --client {SERVER} --json --time {seconds}", self.client);
         self.labs.command(&words)?.start()
@@ -203,13 +204,13 @@ impl CopyPath {
     /// Takes the lab down.
     ///
     /// # Errors
-    /// When it does not go down well.
+    /// If it does not go down properly.
     pub fn down(self) -> Result<()> {
         self.labs.down(self.running).map(drop)
     }
 }
 
-/// Which way files go, seen from the client.
+/// The direction of a copy, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// To the server.
@@ -218,25 +219,26 @@ pub enum Way {
     Down,
 }
 
-/// What the full seconds of a copy say after its begin: shares of what the path can carry.
+/// The rates of a copy in full seconds after its start, as shares of the rate that the path can carry.
 #[derive(Debug, Clone)]
 pub struct Steady {
-    /// Seconds until the rate first was 0.9 of that.
+    /// Seconds until the rate first reached 0.9 of it.
     pub ramp_s: usize,
-    /// The median.
+    /// The median of the rates.
     pub median: f64,
-    /// The mean. At a low rate what arrives is told in pieces that are large beside a second.
+    /// The mean. At a low rate, the report counts arrived data in pieces that are large compared with a second, so the mean is more exact
+    /// than the median.
     pub mean: f64,
-    /// Share of the seconds that lie within a tenth of the median.
+    /// Share of the seconds whose rate is within a tenth of the median.
     pub even: f64,
     /// The slowest second, as a share of the median.
     pub least: f64,
-    /// How many seconds.
+    /// Number of seconds.
     pub seconds: usize,
 }
 
 impl Copied {
-    /// The seconds after the ramp. The last one is left out: the copy ended in it or shortly after.
+    /// The seconds after the ramp-up, without the last one, in which the copy may have ended.
     pub fn steady(&self, goodput: f64) -> Steady {
         let empty = Vec::new();
         let rates = self.report["rate_bytes_per_s"].as_array().unwrap_or(&empty);
@@ -251,13 +253,13 @@ impl Copied {
         Steady { ramp_s, median: middle, mean, even, least, seconds: steady.len() }
     }
 
-    /// A number of the report.
+    /// A number in the report; 0 if it is missing.
     pub fn number(&self, name: &str) -> f64 {
         self.report[name].as_f64().unwrap_or(0.0)
     }
 }
 
-/// A control group that counts the processor time of what was started in it, and of all that this started.
+/// A control group that counts the processor time of the processes started in it and of all their descendants.
 #[derive(Debug)]
 struct Usage(PathBuf);
 
@@ -290,7 +292,7 @@ impl Usage {
 
 impl Drop for Usage {
     fn drop(&mut self) {
-        // Refused as long as a process is in it.
+        // The kernel refuses while a process is in the group.
         let _ = testing::find(testing::PATIENCE, || fs::remove_dir(&self.0).ok());
     }
 }

@@ -1,4 +1,4 @@
-//! What takes the processor from a generator: stops, quotas, neighbours. And who watches that nothing else does.
+//! Disturbances that take the processor from a generator (stops, quotas, neighbours), and witnesses that notice others.
 
 use std::{
     fmt, fs,
@@ -26,7 +26,7 @@ use crate::{
     process::{Launch, Process},
 };
 
-/// A quota of processor time for a process: a control group of its own, which goes with this.
+/// A quota of processor time for a process, in a separate control group. Dropping it removes the group.
 #[derive(Debug)]
 pub struct Quota(PathBuf);
 
@@ -34,7 +34,7 @@ impl Quota {
     /// Lets a process run for 50 ms of every 100 ms.
     ///
     /// # Errors
-    /// When this machine has no control group of processors that may be used.
+    /// If this machine has no usable control groups for processors.
     pub fn half(pid: u32) -> Result<Self> {
         Self::of(pid, [Duration::from_millis(50), Duration::from_millis(100)])
     }
@@ -42,7 +42,7 @@ impl Quota {
     /// Lets a process run for the first of these times in every period of the second.
     ///
     /// # Errors
-    /// When this machine has no control group of processors that may be used.
+    /// If this machine has no usable control groups for processors.
     pub fn of(pid: u32, times: [Duration; 2]) -> Result<Self> {
         let name = format!("proofload-test-{}-{pid}", std::process::id());
         let v1 = PathBuf::from("/sys/fs/cgroup/cpu");
@@ -61,23 +61,23 @@ impl Quota {
         Ok(quota)
     }
 
-    /// How long the process was kept from its processors so far.
+    /// The time for which the process has been throttled so far.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn throttled(&self) -> Result<Duration> {
         let stat = fs::read_to_string(self.0.join("cpu.stat"))?;
-        // The older version counts nanoseconds, the newer one microseconds.
+        // Version 1 of control groups counts nanoseconds, version 2 microseconds.
         let field =
             |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
         let ns = field("throttled_time ").or_else(|| field("throttled_usec ").map(|us| us * 1_000));
         ns.map(Duration::from_nanos).context("cpu.stat does not tell what was throttled")
     }
 
-    /// Lets the process run again as it wants.
+    /// Removes the limit, so that the process can run freely.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn lift(&self) -> Result<()> {
         match self.0.join("cpu.max").exists() {
             true => self.write("cpu.max", "max"),
@@ -92,20 +92,20 @@ impl Quota {
 
 impl Drop for Quota {
     fn drop(&mut self) {
-        // Refused as long as the process is in it: it has ended by then, but may not be gone yet.
+        // The kernel refuses while the process is in the group. It has ended by now, but may not have disappeared yet.
         let _ = testing::find(PATIENCE, || fs::remove_dir(&self.0).ok());
     }
 }
 
-/// A program that wants a processor all the time.
+/// A program that keeps a processor busy.
 ///
 /// # Errors
-/// When it cannot be started.
+/// If it cannot be started.
 pub fn neighbour(core: u32) -> Result<Process> {
     Launch::new("sh").args(["-c", "while :; do :; done"]).on_core(core).start()
 }
 
-/// Stops a process for so long.
+/// Stops a process for this time.
 pub fn stop_for(process: &mut Process, time: Duration) {
     process.signal(Signal::STOP);
     thread::sleep(time);
@@ -125,10 +125,10 @@ pub(crate) fn become_on(core: u32, [class, priority]: [&str; 2]) -> Result<()> {
     Ok(())
 }
 
-/// Processors that have something to do whenever nothing else wants them.
+/// Keeps processors busy with idle-priority threads while nothing else runs on them.
 ///
-/// A virtual processor that sleeps is given away by its host, and one that wakes up on a crowded host waits for
-/// milliseconds until it runs. What is measured on one that never sleeps is measured as on real hardware.
+/// The host takes a sleeping virtual processor away, and on a crowded host the processor takes milliseconds to wake up. A processor that
+/// never sleeps gives the same measurements as real hardware.
 #[derive(Debug)]
 pub struct Awake {
     stop: Arc<AtomicBool>,
@@ -170,33 +170,33 @@ impl Drop for Awake {
     }
 }
 
-/// A thread of real-time priority on a processor, which looks at the clock every millisecond.
+/// A real-time thread on a processor that looks at the clock every millisecond, to notice when the processor is gone.
 #[derive(Debug)]
 pub struct Witness {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<Gaps>>,
 }
 
-/// When even real-time priority did not get a processor.
+/// The times when even a real-time thread had no processor.
 #[derive(Debug, Clone, Default)]
 pub struct Gaps {
-    /// The longest time.
+    /// The longest gap.
     pub longest: Duration,
-    /// Those of 200 µs and more: from when to when.
+    /// Start and end of each gap of at least [`SHORTEST_GAP`].
     pub spans: Vec<(Instant, Instant)>,
-    /// Those of [`SHORTEST_GAP`] and more together, as a share of the time watched (0 to 1).
+    /// The sum of these gaps as a share of the watched time (0 to 1).
     pub share: f64,
-    /// For how long the witness itself had the processor.
+    /// Time for which the witness itself used the processor.
     watching: Duration,
 }
 
 impl Gaps {
-    /// Whether a time measured meanwhile may be wrong for want of a processor.
+    /// Whether a lack of processor time may have spoiled times that were measured meanwhile.
     pub fn disturb(&self) -> bool {
         self.share > DISTURBING_SHARE || self.longest > DISTURBING_GAP
     }
 
-    /// The share of a trial (0 to 1) for which its generator waited for the processor, the witness's turns left out.
+    /// The share of a trial (0 to 1) for which its generator waited for the processor, without the time that the witness used.
     pub fn waited_share(&self, trial: &Trial) -> f64 {
         let waited_s = trial.cpu.runqueue_wait_s.unwrap_or(0.0) - self.watching.as_secs_f64();
         waited_s.max(0.0) / trial.elapsed_s
@@ -210,23 +210,23 @@ impl fmt::Display for Gaps {
     }
 }
 
-/// Gaps of more than this share of the time (0 to 1), or one that is longer, disturb what is measured.
+/// Gaps disturb a measurement if they are more than this share of the time (0 to 1), or if one of them is longer than this time.
 const DISTURBING_SHARE: f64 = 0.005;
 const DISTURBING_GAP: Duration = Duration::from_millis(10);
-/// Shorter gaps are those of any timer.
+/// Shorter gaps occur with any timer.
 const SHORTEST_GAP: Duration = Duration::from_micros(200);
 
 impl Witness {
-    /// Watches a processor.
+    /// Starts to watch a processor.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If the thread cannot be started.
     pub fn on(core: u32) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         let thread = thread::Builder::new().name("witness".to_owned()).spawn(move || {
             if let Err(error) = become_on(core, ["--fifo", "50"]) {
-                // Who is no better than others sees nothing: everything counts as disturbed.
+                // Without real-time priority, a witness sees nothing, so report everything as disturbed.
                 eprintln!("no witness: {error}");
                 return Ok(Gaps { longest: Duration::MAX, share: 1.0, ..Gaps::default() });
             }
@@ -250,10 +250,11 @@ impl Witness {
         Ok(Self { stop, thread })
     }
 
-    /// Does something while every processor of this process is watched. Also the longest gap and the largest share of all of them.
+    /// Calls `work` while witnesses watch all processors of this process. Also returns the longest gap and the largest share of any
+    /// processor.
     ///
     /// # Errors
-    /// Those of what is done, and when a witness cannot watch.
+    /// The errors of `work`, and if a witness cannot watch.
     pub fn of_all<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Gaps)> {
         let witnesses: Vec<Self> =
             kernel::noise::allowed_cpus()?.into_iter().map(Self::on).collect::<Result<_>>()?;
@@ -267,10 +268,10 @@ impl Witness {
         Ok((done?, worst))
     }
 
-    /// Ends it; gives by how much it woke late.
+    /// Ends the witness, and returns the gaps that it saw.
     ///
     /// # Errors
-    /// When it could not watch.
+    /// If it could not watch.
     pub fn end(self) -> Result<Gaps> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the witness panicked"))?

@@ -1,9 +1,7 @@
-//! A disk that can be told to be slow, to stand still, or to refuse: a file system in user space (FUSE)
-//! before a folder.
+//! A disk that can be slow, stall, or refuse requests: a file system in user space (FUSE) in front of a folder.
 //!
-//! What is written through the mount lies in the folder, where anybody can read it whatever the disk's
-//! mood is. The mount itself is seen by the programs that [`FaultyDisk::start`] starts, and by nobody
-//! else; do not touch it in this process, which serves it.
+//! Data written through the mount is stored in the folder, where it can be read whatever the disk's mood. Only programs started with
+//! [`FaultyDisk::start`] see the mount. This process must not touch it, because it serves the requests itself.
 
 use std::{
     fs,
@@ -24,37 +22,37 @@ use crate::{
 mod files;
 mod nodes;
 
-/// Requests that are served at once; further ones wait, as on a disk.
+/// Number of requests that are served concurrently. Further ones wait, as on a real disk.
 const THREADS: usize = 4;
 
-/// What the disk does with writes.
+/// The disk's reaction to writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mood {
-    /// How long each write takes.
+    /// Time that each write takes.
     pub write: Duration,
-    /// How long each sync takes.
+    /// Time that each sync takes.
     pub sync: Duration,
-    /// What every write, sync, creation and truncation is refused with.
+    /// Error number with which writes, syncs and changes of files fail, if any.
     pub refusal: Option<i32>,
-    /// Writes and syncs are not answered until this is over.
+    /// Whether writes and syncs stay unanswered until this is unset.
     pub stands_still: bool,
 }
 
-/// How often the disk was used.
+/// Numbers of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Use {
-    /// Writes begun.
+    /// Writes that have begun.
     pub writes: u64,
-    /// Syncs begun.
+    /// Syncs that have begun.
     pub syncs: u64,
-    /// Requests refused.
+    /// Requests that were refused.
     pub refused: u64,
 }
 
-/// A disk of moods. Only root can have one.
+/// A disk with a changeable mood. Only root can make one.
 #[derive(Debug)]
 pub struct FaultyDisk {
-    // Dropped in this order: the mount goes while its thread is still there.
+    // Dropped in this order: the unmount needs the mount's thread.
     session: Option<BackgroundSession>,
     state: Arc<State>,
     mounts: Arc<PrivateMounts>,
@@ -68,10 +66,10 @@ struct State {
 }
 
 impl FaultyDisk {
-    /// A disk that works.
+    /// Makes a disk that works normally.
     ///
     /// # Errors
-    /// When the kernel has no FUSE or refuses the mount.
+    /// If the kernel has no FUSE or refuses the mount.
     pub fn new() -> Result<Self> {
         let (mounts, folder) = (Arc::new(PrivateMounts::new()?), TemporaryFolder::new()?);
         let (mount, store) = (folder.path().join("disk"), folder.path().join("store"));
@@ -88,23 +86,23 @@ impl FaultyDisk {
         Ok(Self { session: Some(session), state, mounts, folder })
     }
 
-    /// Where programs started by [`FaultyDisk::start`] find it.
+    /// The path of the disk for programs started with [`FaultyDisk::start`].
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("disk")
     }
 
-    /// The folder that holds what was written.
+    /// The folder that holds the written data.
     pub fn store(&self) -> PathBuf {
         self.folder.path().join("store")
     }
 
-    /// Changes what it does, at once and for requests that wait too.
+    /// Changes the mood at once, also for requests that are waiting.
     pub fn set(&self, mood: Mood) {
         self.state.lock().0 = mood;
         self.state.changed.notify_all();
     }
 
-    /// How often it was used so far.
+    /// The numbers of requests so far.
     pub fn used(&self) -> Use {
         self.state.lock().1
     }
@@ -112,7 +110,7 @@ impl FaultyDisk {
     /// Starts a program that sees the disk.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(&self, launch: Launch) -> Result<Process> {
         self.mounts.run(move || launch.start())
     }
@@ -128,12 +126,12 @@ impl Drop for FaultyDisk {
     }
 }
 
-/// What is asked of the disk.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Write,
     Sync,
-    /// Making, removing, renaming, cutting.
+    /// Create, remove, rename or truncate a file.
     Change,
 }
 
@@ -142,7 +140,7 @@ impl State {
         self.inner.lock().expect("no thread panics while it holds this")
     }
 
-    /// Takes the time that a request takes, and says what it is refused with.
+    /// Waits as long as the request takes; fails with the error number if it is refused.
     fn undergo(&self, request: Request) -> Result<(), fuser::Errno> {
         let begun = Instant::now();
         let mut inner = self.lock();
@@ -174,10 +172,10 @@ impl State {
     }
 }
 
-/// All files below a folder, by their paths.
+/// The paths of all files below a folder, sorted.
 ///
 /// # Errors
-/// When a folder cannot be read.
+/// If a folder cannot be read.
 pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {

@@ -1,7 +1,7 @@
-//! A hog: it takes processors in bursts, with real-time priority.
+//! A hog: a program that takes processors in bursts, with real-time priority.
 //!
-//! It stands for what a user cannot see: other guests of the host, and what the machine itself does. Of real-time priority, so
-//! that it takes the same time from every program that is measured beside it, however many threads that has.
+//! It represents what a user cannot see: other guests of the host, and the machine's own work. With real-time priority, it takes the same
+//! time from every program beside it, however many threads that program has.
 
 use std::{
     hint,
@@ -18,11 +18,11 @@ use anyhow::{Context, Result, anyhow};
 
 use crate::{disturbance::become_on, random::Random};
 
-/// How often the wish to stop is looked for in a pause.
+/// Interval at which a pause checks for the request to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Pauses and bursts in turn, drawn from a seed: a burst's length is log-uniform, and the pause before it is 0.5 to 1.5 times
-/// as long as the share asks for.
+/// Alternating pauses and bursts, drawn from a seed. A burst's length is log-uniform. The pause before it is 0.5 to 1.5 times as long as
+/// the share requires on average.
 #[derive(Debug, Clone)]
 pub struct Bursts {
     random: Random,
@@ -45,31 +45,31 @@ impl Iterator for Bursts {
     fn next(&mut self) -> Option<[Duration; 2]> {
         let burst_ms = self.random.log_uniform(self.lengths_ms[0], self.lengths_ms[1]);
         let pause_ms = burst_ms * (1.0 - self.share) / self.share * (0.5 + self.random.ratio());
-        // Who comes by at any moment meets a pause that has begun already.
+        // The first pause is shortened by a random share, as if it had begun before the start.
         let elapsed_ratio = if std::mem::take(&mut self.is_first) { self.random.ratio() } else { 0.0 };
         let times_ms = [pause_ms * (1.0 - elapsed_ratio), burst_ms];
         Some(times_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)))
     }
 }
 
-/// What a hog took of a processor.
+/// The time that a hog took from a processor.
 #[derive(Debug, Clone)]
 pub struct Taken {
-    /// The bursts: from when to when.
+    /// Start and end of each burst.
     pub spans: Vec<(Instant, Instant)>,
-    /// From its start to its end.
+    /// Time from the hog's start to its end.
     pub elapsed: Duration,
 }
 
 impl Taken {
-    /// The share of the time that it took (0 to 1).
+    /// The share of the time that the hog took (0 to 1).
     pub fn share(&self) -> f64 {
         let total: Duration = self.spans.iter().map(|&(from, to)| to - from).sum();
         total.as_secs_f64() / self.elapsed.as_secs_f64()
     }
 }
 
-/// A running hog: a thread on each of its processors. Ended when dropped.
+/// A running hog: one thread on each of its processors. It ends when dropped.
 #[derive(Debug)]
 pub struct Hog {
     stop: Arc<AtomicBool>,
@@ -80,7 +80,7 @@ impl Hog {
     /// Starts to take these processors, each in its own bursts.
     ///
     /// # Errors
-    /// When it may not have real-time priority there.
+    /// If a thread cannot get real-time priority there.
     pub fn start(on: impl IntoIterator<Item = (u32, Bursts)>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut hog = Self { stop, threads: Vec::new() };
@@ -89,7 +89,7 @@ impl Hog {
             let thread = thread::Builder::new().name("hog".to_owned()).spawn(move || {
                 let has_priority = become_on(core, ["--fifo", "20"]);
                 let may_take = has_priority.is_ok();
-                // Received, or the one who started it is gone.
+                // Sending only fails if the starting thread has gone.
                 let _ = told.send(has_priority);
                 take(may_take.then_some(bursts).into_iter().flatten(), &stop)
             })?;
@@ -99,10 +99,10 @@ impl Hog {
         Ok(hog)
     }
 
-    /// Ends it; gives what it took of each processor.
+    /// Ends the hog, and returns the time that it took from each processor.
     ///
     /// # Errors
-    /// When it broke down.
+    /// If a thread panicked.
     pub fn end(mut self) -> Result<Vec<Taken>> {
         self.stop.store(true, Ordering::Relaxed);
         let threads = self.threads.drain(..);

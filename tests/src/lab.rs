@@ -1,4 +1,4 @@
-//! Labs that the binary brings up, and what must be left of them: nothing.
+//! Labs that the binary brings up, and the check that nothing is left of them.
 
 use std::{
     collections::BTreeMap,
@@ -19,33 +19,33 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The number of the user and of the group that own nothing: Debian's `nobody` and `nogroup`.
+/// User and group id of Debian's `nobody` and `nogroup`, which own nothing.
 const NOBODY: u32 = 65_534;
 
-/// A place for labs of their own: lab files, journals.
+/// A folder for separate labs: their files and journals.
 #[derive(Debug)]
 pub struct Labs {
     folder: TemporaryFolder,
-    /// What its commands begin with.
+    /// The first words of its commands.
     words: Vec<String>,
 }
 
 impl Labs {
-    /// A new place.
+    /// Makes a new folder.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn new() -> Result<Self> {
         Ok(Self { folder: TemporaryFolder::new()?, words: vec![binary()?.display().to_string()] })
     }
 
-    /// A place of a user who may do nothing in particular. Only root can make it.
+    /// Makes a folder for labs of the unprivileged user nobody. Only root can do this.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn of_nobody() -> Result<Self> {
         let folder = TemporaryFolder::new()?;
-        // Wherever the binary lies, nobody may not get there.
+        // Copy the binary, because nobody may not have access to its folder.
         let program = folder.path().join("proofload");
         fs::copy(binary()?, &program)?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
@@ -55,10 +55,10 @@ impl Labs {
         Ok(Self { words: words.collect(), folder })
     }
 
-    /// Why the kernel would not let that user have labs; none if it would.
+    /// Why the kernel does not let nobody have labs; none if it does.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If the attempt cannot be made.
     pub fn refusal_for_nobody() -> Result<Option<String>> {
         let words = as_nobody();
         let tried =
@@ -66,7 +66,7 @@ impl Labs {
         Ok((tried.code != Some(0)).then(|| tried.stderr.trim().to_owned()))
     }
 
-    /// Where journals and the files of labs lie.
+    /// The folder for journals and the files of labs.
     pub fn state(&self) -> PathBuf {
         self.folder.path().join("state")
     }
@@ -74,30 +74,30 @@ impl Labs {
     /// Writes a lab file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn file(&self, name: &str, text: &str) -> Result<String> {
         fs::write(self.folder.path().join(name), text)?;
         Ok(self.folder.file(name))
     }
 
-    /// Where a file of this place lies.
+    /// The path of a file in this folder.
     pub fn path(&self, name: &str) -> String {
         self.folder.file(name)
     }
 
-    /// `proofload` with these words, for labs of this place.
+    /// `proofload` with these arguments, for the labs of this folder.
     ///
     /// # Errors
-    /// None with a place that was made well.
+    /// Only if the folder was not made properly.
     pub fn command(&self, words: &str) -> Result<Launch> {
         let proofload = self.words.last().context("there is no command")?;
         Ok(self.program(proofload)?.words(words))
     }
 
-    /// Another program of this place's user, which finds the binary in `PROOFLOAD`.
+    /// Another program, run as this folder's user. The environment variable `PROOFLOAD` has the path of the binary.
     ///
     /// # Errors
-    /// None with a place that was made well.
+    /// Only if the folder was not made properly.
     pub fn program(&self, program: &str) -> Result<Launch> {
         let (proofload, user) = self.words.split_last().context("there is no command")?;
         let home = self.folder.path().display().to_string();
@@ -108,10 +108,10 @@ impl Labs {
         Ok(launch.env("HOME", &home))
     }
 
-    /// Puts a script for `sh` in the place of `ssh`. Returns the search path with which it is found.
+    /// Installs a shell script as `ssh`. Returns the search path that finds it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn with_ssh(&self, script: &str) -> Result<String> {
         let folder = self.folder.path().join("ssh");
         fs::create_dir_all(&folder)?;
@@ -120,10 +120,10 @@ impl Labs {
         Ok(format!("{}:{}", folder.display(), std::env::var("PATH")?))
     }
 
-    /// Runs such a command to its end.
+    /// Runs such a command until it ends.
     ///
     /// # Errors
-    /// When it does not end or panics.
+    /// If it does not end, or panics.
     pub fn run(&self, words: &str) -> Result<Finished> {
         let finished = self.command(words)?.run(PATIENCE)?;
         if finished.stderr.contains("panicked at") {
@@ -132,10 +132,10 @@ impl Labs {
         Ok(finished)
     }
 
-    /// Runs such a command, which must end with status 0; what it wrote to standard output.
+    /// Runs such a command, and returns its standard output.
     ///
     /// # Errors
-    /// When it does not; with what it said.
+    /// If its exit status is not 0. The error has its output.
     pub fn done(&self, words: &str) -> Result<String> {
         let finished = self.run(words)?;
         if finished.code != Some(0) {
@@ -149,18 +149,18 @@ impl Labs {
         Ok(finished.stdout)
     }
 
-    /// Starts `lab up` and waits until the lab is ready. Returns how long that took.
+    /// Starts `lab up` and waits until the lab is ready. Also returns the time that this took.
     ///
     /// # Errors
-    /// When it does not get ready; with what it said.
+    /// If the lab does not become ready. The error has its output.
     pub fn up(&self, file: &str) -> Result<(Process, Duration)> {
         self.up_in_group(file, None)
     }
 
-    /// The same, with all that the lab starts in a control group, whose folder is given.
+    /// The same, with everything that the lab starts in the control group with this folder.
     ///
     /// # Errors
-    /// As those of [`up`](Self::up).
+    /// As [`up`](Self::up).
     pub fn up_in_group(&self, file: &str, group: Option<&str>) -> Result<(Process, Duration)> {
         let begun = Instant::now();
         let launch = self.command(&format!("lab up {file}"))?;
@@ -174,10 +174,10 @@ impl Labs {
         Ok((process, begun.elapsed()))
     }
 
-    /// Takes a lab down by SIGTERM. Returns how long that took.
+    /// Takes a lab down with SIGTERM. Returns the time that this took.
     ///
     /// # Errors
-    /// When it does not go down well.
+    /// If it does not go down properly.
     pub fn down(&self, mut process: Process) -> Result<Duration> {
         let begun = Instant::now();
         process.signal(Signal::TERM);
@@ -189,13 +189,13 @@ impl Labs {
         Ok(took)
     }
 
-    /// What there is on this machine that a lab could have made or changed.
+    /// Everything on this machine that a lab may make or change.
     ///
     /// # Errors
-    /// When it cannot be looked at.
+    /// If it cannot be listed.
     pub fn inventory(&self) -> Result<Inventory> {
         let mut taken = Inventory::take(&self.state())?;
-        // What ends while it is looked at is in one of two, at most.
+        // Repeat until two inventories agree, because something may end while it is being listed.
         for _ in 0..100 {
             let again = Inventory::take(&self.state())?;
             if again == taken {
@@ -206,10 +206,11 @@ impl Labs {
         Ok(taken)
     }
 
-    /// Waits until the inventory is as it was, since the kernel takes namespaces down when it has time; otherwise the difference.
+    /// Waits until the inventory is as it was before, because the kernel removes namespaces with a delay. Returns the difference that
+    /// remains.
     ///
     /// # Errors
-    /// When it cannot be taken.
+    /// If the inventory cannot be taken.
     pub fn difference(&self, before: &Inventory) -> Result<Vec<String>> {
         let begun = Instant::now();
         loop {
@@ -227,10 +228,10 @@ fn as_nobody() -> Vec<String> {
     ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"].map(str::to_owned).into()
 }
 
-/// In the environment of the unit tests that `make test` runs beside the tests from outside.
+/// Marks the environment of unit tests, which `make test` runs beside the end-to-end tests.
 const OF_UNIT_TESTS: &str = "PROOFLOAD_UNIT_TESTS=1";
 
-/// Things by kind and name, with what is to be compared of each.
+/// Things by kind and name, with a value of each to compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inventory(BTreeMap<String, String>);
 
@@ -239,10 +240,10 @@ impl Inventory {
         let mut things = BTreeMap::new();
         let mark = format!("PROOFLOAD_STATE_DIR={}", state.display());
         let own = fs::read_link("/proc/self/ns/net")?;
-        // All that `make test` starts has it.
+        // The environment of everything that `make test` starts has this variable.
         let run =
             std::env::var("PROOFLOAD_TEST_NOTES").ok().map(|notes| format!("PROOFLOAD_TEST_NOTES={notes}"));
-        // Whoever has it here would hide all that these tests start.
+        // With this variable set, the inventory would skip everything that these tests start.
         ensure!(
             std::env::var("PROOFLOAD_UNIT_TESTS").is_err(),
             "unset PROOFLOAD_UNIT_TESTS: it is for unit tests"
@@ -253,7 +254,7 @@ impl Inventory {
                 continue;
             }
             let path = entry.path();
-            // A process that ends while it is looked at is none; one that waits to be collected has neither.
+            // The environment of a process that has just ended is empty. A zombie has neither environment nor namespace.
             let environment = fs::read(path.join("environ")).unwrap_or_default();
             let has = |wanted: &str| {
                 environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
@@ -262,7 +263,7 @@ impl Inventory {
                 continue;
             }
             let network = fs::read_link(path.join("ns/net")).ok();
-            // What others of this machine do in other namespaces is no matter of these tests.
+            // Ignore what other programs of this machine do in other namespaces.
             let is_ours = has(&mark) || run.as_ref().is_some_and(|run| has(run));
             let elsewhere = network.as_ref().is_some_and(|network| *network != own);
             if has(&mark) || (is_ours && elsewhere) {
@@ -283,13 +284,13 @@ impl Inventory {
         let qdiscs = Launch::new("tc").words("qdisc show").run(PATIENCE)?.stdout;
         things.insert("qdiscs".to_owned(), qdiscs);
         walk(Path::new("/sys/fs/cgroup"), &mut |path, is_folder| {
-            // Others' sessions and services make groups at any time. The name of a lab's is in `lab::quota`.
+            // Other sessions and services make groups at any time, so use only groups of labs, whose names `lab::quota` defines.
             if is_folder && path.to_string_lossy().contains("/proofload-") {
                 things.insert(format!("cgroup {}", path.display()), String::new());
             }
         });
         walk(Path::new("/proc/sys/net"), &mut |path, is_folder| {
-            // Connections of other tests count here.
+            // Skip this file, because connections of other tests change its value.
             let is_count = path.ends_with("nf_conntrack_count");
             if !is_folder
                 && !is_count
@@ -302,7 +303,7 @@ impl Inventory {
         for folder in ["/run", "/tmp", "/dev/shm"] {
             let entries = fs::read_dir(folder).into_iter().flatten().flatten();
             for name in entries.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
-                // Tests beside this one have folders of their own.
+                // Tests that run beside this one have their own folders.
                 if name.contains("proofload") && !name.starts_with("proofload-tests-") {
                     things.insert(format!("file {folder}/{name}"), String::new());
                 }
@@ -327,7 +328,7 @@ impl Inventory {
     }
 }
 
-/// Calls `look` with everything below a folder.
+/// Calls `look` with every file and folder below a folder.
 fn walk(folder: &Path, look: &mut impl FnMut(&Path, bool)) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
@@ -338,20 +339,20 @@ fn walk(folder: &Path, look: &mut impl FnMut(&Path, bool)) {
     }
 }
 
-/// The folder that Debian's sshd wants, and that its service would make. Tests that run beside each other share it.
+/// The folder that Debian's sshd needs, and that its service would make. Tests that run concurrently share it.
 #[derive(Debug)]
 pub struct SshdFolder(());
 
-/// How many values of [`SshdFolder`] there are, and whether the first one has made the folder.
+/// Number of [`SshdFolder`] values, and whether the first of them made the folder.
 static SSHD_FOLDER: Mutex<(usize, bool)> = Mutex::new((0, false));
 
 impl SshdFolder {
     const PATH: &str = "/run/sshd";
 
-    /// Makes it, unless it is there.
+    /// Makes the folder if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn made() -> Result<Self> {
         let (users, is_ours) = &mut *SSHD_FOLDER.lock().unwrap_or_else(PoisonError::into_inner);
         if *users == 0 {

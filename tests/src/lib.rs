@@ -1,8 +1,7 @@
-//! Drives the `proofload` binary from outside, against targets whose behaviour is known, and holds
-//! what it says against that truth.
+//! Runs the `proofload` binary from outside, against targets with known behaviour, and compares its reports with that truth.
 //!
-//! Everything runs on loopback addresses, ends within a bounded time, and dies with the process that
-//! started it. Nothing here links the code under test: only the command line and the JSON are known.
+//! Everything runs on loopback addresses, ends within a bounded time, and dies with the process that started it. Nothing here links the
+//! code under test; the tests use only the command line and the JSON.
 
 pub mod balanced;
 pub mod bars;
@@ -40,10 +39,10 @@ pub use proofload::{Output, Proofload, Trial};
 pub use serve::{Serve, ServeReport};
 pub use vm::Vm;
 
-/// The files of Rust below a folder, without what was built.
+/// The Rust files below a folder, without build output.
 ///
 /// # Panics
-/// When a folder cannot be read.
+/// If a folder cannot be read.
 pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let (mut files, mut paths) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(path) = paths.pop() {

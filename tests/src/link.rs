@@ -1,4 +1,4 @@
-//! Two hosts joined by `proofload link`, and what goes over it.
+//! Two hosts connected by `proofload link`, and the traffic between them.
 
 use std::{
     fs::{self, File},
@@ -29,10 +29,10 @@ mod one_way;
 
 pub use one_way::distance_from_uniform;
 
-/// Why a machine was too busy for the links of a study, if none of its trials is valid.
+/// Why this machine was too busy for the links of a study. None if at least one of its trials is valid.
 ///
 /// # Errors
-/// When a trial is void for any other reason.
+/// If a trial is void for another reason.
 pub fn uncertified(trials: &[TrialEntry]) -> Result<Option<String>> {
     if trials.iter().any(|entry| !entry.trial.validity.is_void()) {
         return Ok(None);
@@ -43,13 +43,13 @@ pub fn uncertified(trials: &[TrialEntry]) -> Result<Option<String>> {
     Ok(Some(reasons.first().context("a void trial has a reason")?.evidence.clone()))
 }
 
-/// Addresses of the two ends, as `proofload link` gives them unless told otherwise.
+/// Default addresses of the two ends of `proofload link`.
 const ADDRESSES: [&str; 2] = ["10.255.255.1", "10.255.255.2"];
 
-/// A running link between two hosts of its own. All of it goes when this is dropped.
+/// A running link between two new hosts. All of it ends when dropped.
 #[derive(Debug)]
 pub struct LinkedHosts {
-    // Before the hosts: it has interfaces in them.
+    // Dropped before the hosts, because it has interfaces in them.
     link: Process,
     hosts: [Process; 2],
     folder: TemporaryFolder,
@@ -59,7 +59,7 @@ impl LinkedHosts {
     /// Starts `proofload link` with these options between two new hosts, and waits until it is ready.
     ///
     /// # Errors
-    /// When it does not get ready; with what it said.
+    /// If it does not become ready. The error has its output.
     pub fn start(options: &str) -> Result<Self> {
         Self::start_with_orders(options, "")
     }
@@ -67,7 +67,7 @@ impl LinkedHosts {
     /// The same, with orders on its standard input.
     ///
     /// # Errors
-    /// When it does not get ready; with what it said.
+    /// If it does not become ready. The error has its output.
     pub fn start_with_orders(options: &str, orders: &str) -> Result<Self> {
         let (hosts, folder) = ([host()?, host()?], TemporaryFolder::new()?);
         let launch = Launch::new(binary()?.display().to_string())
@@ -77,16 +77,16 @@ impl LinkedHosts {
             .input(orders)
             .args(["--json".to_owned(), folder.file("link.json")]);
         let mut linked = Self { link: launch.start()?, hosts, folder };
-        // A certificate of a million packets is among the things that take their time.
+        // This may take long, for example for a certificate of a million packets.
         linked.link.says("link ready", PATIENCE)?;
         Ok(linked)
     }
 
-    /// Gives TCP buffers for 1 Gbit/s over 228 ms (28.5 MB) and a queue of twice that: the sender's is the
-    /// bound, fills the link even when a third of it is empty, and cannot overflow the queue.
+    /// Gives TCP buffers for 1 Gbit/s over 228 ms (28.5 MB) with a queue of twice that. The sender's buffer is the limit: it can fill the
+    /// link even when a third of it is empty, and cannot overflow the queue.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn tune(&self) -> Result<()> {
         let script = "cd /proc/sys/net/ipv4 && echo 4096 131072 268435456 > tcp_rmem && \
                       echo 4096 131072 67108864 > tcp_wmem";
@@ -97,10 +97,10 @@ impl LinkedHosts {
         Ok(())
     }
 
-    /// Runs iperf3 from the first host to the second with these options; its result.
+    /// Runs iperf3 from the first host to the second with these options, and returns its result.
     ///
     /// # Errors
-    /// When it fails, or takes longer than `most`.
+    /// If it fails, or takes longer than `most`.
     pub fn iperf3(&self, options: &str, most: Duration) -> Result<Value> {
         let mut server = self.inside(1, "iperf3").words("-s -1 --forceflush").start()?;
         server.says("listening", PATIENCE)?;
@@ -114,25 +114,25 @@ impl LinkedHosts {
         }
     }
 
-    /// Datagrams that both hosts received and had no room for, since they were made.
+    /// Number of datagrams that the hosts received since their start but dropped for lack of room.
     ///
     /// # Errors
-    /// When a host does not tell.
+    /// If a host does not report it.
     pub fn datagrams_without_room(&self) -> Result<u64> {
         self.datagrams("RcvbufErrors")
     }
 
-    /// Datagrams that a host has sent and the other one has not received, whatever it did with them.
+    /// Number of datagrams that a host has sent and the other one has not received, whether or not it used them.
     ///
     /// # Errors
-    /// When a host does not tell.
+    /// If a host does not report it.
     pub fn datagrams_missing(&self) -> Result<u64> {
         let received = ["InDatagrams", "InErrors", "NoPorts"].map(|name| self.datagrams(name));
         let received: u64 = received.into_iter().sum::<Result<u64>>()?;
         Ok(self.datagrams("OutDatagrams")?.saturating_sub(received))
     }
 
-    /// A counter of UDP, of both hosts together.
+    /// The sum of a UDP counter over both hosts.
     fn datagrams(&self, name: &str) -> Result<u64> {
         let mut sum = 0;
         for index in 0..2 {
@@ -150,16 +150,16 @@ impl LinkedHosts {
     /// Round-trip times of small datagrams, one after each interval.
     ///
     /// # Errors
-    /// When a host cannot be entered.
+    /// If a host cannot be entered.
     pub fn round_trips(&self, count: u32, interval: Duration) -> Result<RoundTrips> {
         let near = self.socket(0)?;
         let far = self.socket(1)?;
         near.connect(far.local_addr()?)?;
-        // Polled, not slept on: a sleeping receiver wakes tens of microseconds late, which is not the link's.
+        // Poll the sockets, because a sleeping receiver wakes up tens of microseconds late, which would count for the link.
         for socket in [&near, &far] {
             socket.set_nonblocking(true)?;
         }
-        // The link's threads sleep between packets, on whichever processor: all are kept awake, and all are watched.
+        // The link's threads sleep between packets and may run on any processor, so keep all of them awake and watch them all.
         let cores = kernel::noise::allowed_cpus()?;
         let _awake = Awake::keep_all(&cores);
         let is_over = AtomicBool::new(false);
@@ -184,7 +184,7 @@ impl LinkedHosts {
                 }
             });
             let (mut watch, mut answer, mut last_ns) = (Watch::new(started), [0; 64], 0);
-            // One that is lost is missed once the others have come.
+            // A lost packet shows once all others have arrived.
             while answers.len() < count as usize && watch.look() < last_ns + PATIENCE_NS {
                 if let Ok(8) = near.recv(&mut answer) {
                     last_ns = elapsed_ns(started);
@@ -204,32 +204,32 @@ impl LinkedHosts {
         Ok(RoundTrips::sorted(&answers, &gaps))
     }
 
-    /// The interfaces that a host has, loopback included.
+    /// The names of a host's interfaces, including loopback.
     ///
     /// # Errors
-    /// When the host is gone.
+    /// If the host is gone.
     pub fn interfaces(&self, index: usize) -> Result<Vec<String>> {
         let text = fs::read_to_string(format!("/proc/{}/net/dev", self.hosts[index].pid()))?;
         Ok(text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect())
     }
 
-    /// The program that runs the link.
+    /// The process of `proofload link`.
     pub fn program(&mut self) -> &mut Process {
         &mut self.link
     }
 
-    /// Ends the link; its report.
+    /// Ends the link, and returns its report.
     ///
     /// # Errors
-    /// When it does not end well.
+    /// If it does not end properly.
     pub fn stop(self) -> Result<Value> {
         self.end_by(Signal::INT)
     }
 
-    /// Ends the link by a signal; its report.
+    /// Ends the link with a signal, and returns its report.
     ///
     /// # Errors
-    /// When it does not end well.
+    /// If it does not end properly.
     pub fn end_by(mut self, signal: Signal) -> Result<Value> {
         self.link.signal(signal);
         self.link.wait(PATIENCE)?.context("the link does not end")?;
@@ -238,23 +238,23 @@ impl LinkedHosts {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// A program to be run in a host.
+    /// A program to run on a host.
     pub fn inside(&self, index: usize, program: &str) -> Launch {
         let pid = self.hosts[index].pid().to_string();
         Launch::new("nsenter").args(["-t", &pid, "-n", program])
     }
 
-    /// Does something on a thread in a host; what it starts is there too.
+    /// Calls `work` on a thread that is on a host. Programs that it starts are there, too.
     ///
     /// # Errors
-    /// When the host is gone.
+    /// If the host is gone.
     pub fn within<T: Send + 'static>(
         &self,
         index: usize,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<JoinHandle<Result<T>>> {
         let namespace = File::open(format!("/proc/{}/ns/net", self.hosts[index].pid()))?;
-        // A thread that enters does not come back: a new one each time.
+        // A thread cannot leave the namespace again, so use a new one each time.
         Ok(thread::spawn(move || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
             work()
@@ -270,21 +270,20 @@ impl LinkedHosts {
 /// Round-trip times in nanoseconds, each list in ascending order.
 #[derive(Debug, Default)]
 pub struct RoundTrips {
-    /// Those that had a processor whenever they needed one.
+    /// Trips that had a processor whenever they needed one.
     pub quiet_ns: Vec<u64>,
-    /// The others: a processor was gone (the hypervisor had taken it, or another program) when they were to be sent,
-    /// to leave the link, or to be answered.
+    /// Trips for which the hypervisor or another program had taken a processor when the datagram was sent, left the link, or was answered.
     pub stolen_ns: Vec<u64>,
 }
 
-/// How long an answer may take, in nanoseconds.
+/// Longest wait for an answer, in nanoseconds.
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// A polling thread that was away for longer than this had lost its processor, in nanoseconds.
+/// If a polling thread was away for longer than this, it had lost its processor, in nanoseconds.
 const GAP_NS: u64 = 300_000;
-/// A gap that ends this shortly before a moment may still have a queue behind it, in nanoseconds.
+/// After a gap, packets may still queue for this time, in nanoseconds.
 const AFTER_GAP_NS: u64 = 1_000_000;
 
-/// Notices when the thread that looks has lost its processor: from when to when.
+/// Notices when the polling thread has lost its processor. `gaps` has the start and end of each such time.
 struct Watch {
     started: Instant,
     last_ns: u64,
@@ -296,7 +295,7 @@ impl Watch {
         Self { started, last_ns: elapsed_ns(started), gaps: Vec::new() }
     }
 
-    /// To be called without pause; gives the time.
+    /// Must be called without pause. Returns the time.
     fn look(&mut self) -> u64 {
         let now_ns = elapsed_ns(self.started);
         if now_ns - self.last_ns > GAP_NS {
@@ -316,8 +315,8 @@ fn elapsed_until(since: Instant, moment: Instant) -> u64 {
 }
 
 impl RoundTrips {
-    /// Tells the trips (sent and answered, in nanoseconds) apart by the gaps. A trip needs a processor when it is
-    /// sent, half-way, and when it comes back, later than the link alone would have it included.
+    /// Sorts trips (times of sending and answer, in nanoseconds) by whether a gap hit them. A trip needs a processor when it is sent,
+    /// half-way, and when it returns, including the time by which it is later than the link alone would make it.
     fn sorted(trips: &[(u64, u64)], gaps: &[(u64, u64)]) -> Self {
         let shortest_ns = trips.iter().map(|(sent, back)| back - sent).min().unwrap_or(0);
         let mut sorted = Self::default();
@@ -334,13 +333,13 @@ impl RoundTrips {
         sorted
     }
 
-    /// A percentile of the quiet ones in milliseconds; 0 if there are none.
+    /// A percentile of the quiet trips in milliseconds; 0 if there are none.
     pub fn percentile_ms(&self, quantile: f64) -> f64 {
         nearest_rank(&self.quiet_ns, quantile).map_or(0.0, |ns| ns as f64 / 1e6)
     }
 }
 
-/// What an iperf3 result with `--bidir` says of both directions after its first seconds, in Mbit/s.
+/// The rates of both directions after the first seconds, in Mbit/s, from an iperf3 result with `--bidir`.
 pub fn steady_mbit_per_s(result: &Value, after_s: f64) -> [f64; 2] {
     let empty = Vec::new();
     let intervals = result["intervals"].as_array().unwrap_or(&empty);
@@ -355,16 +354,16 @@ pub fn steady_mbit_per_s(result: &Value, after_s: f64) -> [f64; 2] {
     })
 }
 
-/// Of one direction: the share of a processor that the emulator took for each Gbit/s it delivered.
+/// The share of a processor that the emulator used for each Gbit/s that it delivered in one direction.
 pub fn cores_per_gbit(counters: &Value) -> f64 {
     let field = |name: &str| counters[name].as_f64().unwrap_or(0.0);
     field("cpu_ns") / (field("delivered_bytes") * 8.0).max(1.0)
 }
 
-/// A network namespace of its own, for as long as the process lives.
+/// Makes a network namespace that exists as long as the process.
 ///
 /// # Errors
-/// When none can be made.
+/// If it cannot be made.
 pub fn host() -> Result<Process> {
     let mut host = Launch::new("unshare").args(["-n", "sleep", "infinity"]).start()?;
     let own = fs::read_link("/proc/self/ns/net")?;

@@ -1,4 +1,4 @@
-//! proofload's data listener, what it says it did, and the audit of what it stored.
+//! Proofload's data listener, its reports, and the audit of the stored data.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// One call of the listener, which can be repeated on the same address and folder.
+/// A call of the listener, which can be repeated with the same address and folder.
 #[derive(Debug, Clone)]
 pub struct ListenCall {
     address: SocketAddr,
@@ -38,12 +38,11 @@ pub struct ListenCall {
 pub struct Listen {
     process: Process,
     address: SocketAddr,
-    // Dropped after the process, which writes its report into it.
+    // Dropped after the process, which writes its report into this folder.
     report: TemporaryFolder,
 }
 
-/// What the harness reads of the report. A name that is missing is an error: the names are a
-/// contract.
+/// The fields of the report that the tests read. A missing field is an error, because the names are part of a contract.
 #[derive(Debug, Clone, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of the report, which documents them")]
 pub struct ListenReport {
@@ -53,7 +52,7 @@ pub struct ListenReport {
     pub statistics: ListenStatistics,
 }
 
-/// Its counters.
+/// The counters in the report.
 #[derive(Debug, Clone, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of the report, which documents them")]
 pub struct ListenStatistics {
@@ -70,49 +69,49 @@ impl ListenCall {
     /// A listener on a free port of 127.0.0.1 that stores below a folder, with further arguments.
     ///
     /// # Errors
-    /// When there is no free port.
+    /// If there is no free port.
     pub fn new(folder: &Path, words: &str) -> Result<Self> {
         Ok(Self { address: free_address()?, folder: folder.to_owned(), words: words.to_owned(), core: None })
     }
 
-    /// Runs on this processor only.
+    /// Limits the listener to this processor.
     pub fn on_core(mut self, core: u32) -> Self {
         self.core = Some(core);
         self
     }
 
-    /// Where it will listen.
+    /// The address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A URL on it.
+    /// The URL of a path on the listener.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the listener and waits until it answers.
     ///
     /// # Errors
-    /// When it does not.
+    /// If it does not answer in time.
     pub fn start(&self) -> Result<Listen> {
         self.start_by(|launch| launch.start())
     }
 
-    /// The same, started by somebody else.
+    /// Like [`start`](Self::start), but `start` launches the process.
     ///
     /// # Errors
-    /// When it cannot be started or does not answer.
+    /// If it cannot be started or does not answer.
     pub fn start_by(&self, start: impl FnOnce(Launch) -> Result<Process>) -> Result<Listen> {
         let mut listen = self.begin_by(start)?;
         listen.wait_until_ready()?;
         Ok(listen)
     }
 
-    /// Starts it and does not wait.
+    /// Starts the listener without waiting for it.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn begin(&self) -> Result<Listen> {
         self.begin_by(|launch| launch.start())
     }
@@ -133,22 +132,22 @@ impl ListenCall {
 }
 
 impl Listen {
-    /// Where it listens.
+    /// The address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A URL on it.
+    /// The URL of a path on the listener.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Its process number.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// What it said on standard error so far.
+    /// Its standard error so far.
     pub fn stderr(&self) -> String {
         self.process.stderr()
     }
@@ -156,17 +155,17 @@ impl Listen {
     /// Waits until it answers.
     ///
     /// # Errors
-    /// When it ends instead, or does not answer in time.
+    /// If it ends instead, or does not answer in time.
     pub fn wait_until_ready(&mut self) -> Result<()> {
         let address = self.address;
         let is_ready = || exchange(address, &get("/health")).is_ok_and(|answer| answer.status == 200);
         self.process.find("it answers", PATIENCE, |_| is_ready().then_some(()))
     }
 
-    /// Kills it at once.
+    /// Kills it with SIGKILL.
     ///
     /// # Errors
-    /// When it does not go, or had ended before.
+    /// If it does not end, or had already ended.
     pub fn kill(mut self) -> Result<()> {
         if !self.process.is_running() {
             bail!("the listener ended by itself:\n{}", self.process.stderr());
@@ -176,14 +175,14 @@ impl Listen {
         Ok(())
     }
 
-    /// Asks it to stop and reads what it says it did.
+    /// Stops it with SIGTERM, and returns its report.
     ///
     /// # Errors
-    /// When it does not end in time, fails, or leaves no report.
+    /// If it does not end in time, fails, or leaves no report.
     pub fn stop(mut self) -> Result<ListenReport> {
         self.process.signal(Signal::TERM);
         let Finished { code, signal, stderr, .. } = self.process.finish(PATIENCE)?;
-        // 1: not all that was accepted could be stored. That is the audit's question.
+        // Status 1 means that some accepted data could not be stored. The audit judges that.
         if !matches!(code, Some(0 | 1)) || stderr.contains("panicked at") {
             bail!("the listener ended with status {code:?}, signal {signal:?}:\n{stderr}");
         }
@@ -192,29 +191,29 @@ impl Listen {
         serde_json::from_str(&text).with_context(|| format!("its report is not as agreed:\n{text}"))
     }
 
-    /// What it has counted by this name of its metrics, with labels in which this stands.
+    /// The sum of its metric with this name over the label sets that contain `label`.
     pub fn counted(&self, name: &str, label: &str) -> Option<u64> {
         counted_at(self.address, name, label)
     }
 
-    /// Memory that it has in use, in bytes.
+    /// Its resident memory, in bytes.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn resident_bytes(&self) -> Result<u64> {
         machine::resident_bytes(self.process.pid())
     }
 
-    /// Processor time that it has used, in seconds, to a hundredth.
+    /// Processor time that it has used, in seconds, with a resolution of 10 ms.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn cpu_s(&self) -> Result<f64> {
         machine::process_cpu_s(self.process.pid())
     }
 }
 
-/// What the listener at an address has counted by this name of its metrics, with labels in which this stands.
+/// The sum of a listener's metric with this name over the label sets that contain `label`.
 pub fn counted_at(address: SocketAddr, name: &str, label: &str) -> Option<u64> {
     let text = exchange(address, &get("/metrics")).ok()?.text();
     let is_own =
@@ -222,7 +221,7 @@ pub fn counted_at(address: SocketAddr, name: &str, label: &str) -> Option<u64> {
     text.lines().filter(is_own).map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
 }
 
-/// Numbered events on their way to a listener, with receipts in a folder of their own.
+/// A load of numbered events for a listener, with its own folder of receipts.
 #[derive(Debug)]
 pub struct EventLoad {
     running: Running,
@@ -230,10 +229,10 @@ pub struct EventLoad {
 }
 
 impl EventLoad {
-    /// Starts `proofload http` with these arguments, asking for a level.
+    /// Starts `proofload http` with these arguments, requesting an acknowledgement level.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(url: &str, receipts: &Path, level: AckLevel, words: &str) -> Result<Self> {
         let call = Proofload::http(url, &format!("--ack {level} {words} -q"))?
             .arg("--events")
@@ -242,24 +241,24 @@ impl EventLoad {
         Ok(Self { running: call.start()?, receipts: receipts.to_owned() })
     }
 
-    /// Where its receipts will be.
+    /// The folder of its receipts.
     pub fn receipts(&self) -> &Path {
         &self.receipts
     }
 
-    /// Ends it; what it knows by then is in its receipts.
+    /// Interrupts the load. The receipts then have everything that it knows.
     ///
     /// # Errors
-    /// When it does not end, breaks down or leaves no receipts.
+    /// If it does not end, crashes, or leaves no receipts.
     pub fn interrupt(mut self) -> Result<crate::Output> {
         self.running.process.signal(Signal::INT);
         self.finish()
     }
 
-    /// Waits for its end.
+    /// Waits until the load ends.
     ///
     /// # Errors
-    /// When it does not end, breaks down or leaves no receipts.
+    /// If it does not end, crashes, or leaves no receipts.
     pub fn finish(self) -> Result<crate::Output> {
         let output = self.running.finish()?;
         if files_below(&self.receipts).unwrap_or_default().is_empty() {
@@ -269,10 +268,10 @@ impl EventLoad {
     }
 }
 
-/// Holds receipts against all files below a folder, journals and the like (hidden ones) aside.
+/// Compares receipts with all files below a folder, except hidden ones such as journals.
 ///
 /// # Errors
-/// When the audit cannot be made or concludes nothing.
+/// If the audit cannot be made or is not conclusive.
 pub fn audit(receipts: &[&Path], folder: &Path, level: AckLevel) -> Result<AuditResult> {
     let json = TemporaryFolder::new()?;
     let mut call = Proofload::new("audit")?;
@@ -282,7 +281,7 @@ pub fn audit(receipts: &[&Path], folder: &Path, level: AckLevel) -> Result<Audit
     call = call.arg("--level").arg(level.name()).arg("--json").arg(&json.file("audit.json"));
     let mut files = stored_files(folder)?;
     if files.is_empty() {
-        // Nothing is stored. The audit wants to hear that from a file.
+        // Nothing is stored, but the audit needs at least one file.
         files.push(json.path().join("empty.log"));
         fs::write(&files[0], "")?;
     }
@@ -302,7 +301,7 @@ pub fn audit(receipts: &[&Path], folder: &Path, level: AckLevel) -> Result<Audit
 /// The listener's files below a folder, without hidden files and folders.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// If the folder cannot be read.
 pub fn stored_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let is_hidden = |path: &PathBuf| {
         path.strip_prefix(folder)

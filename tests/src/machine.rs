@@ -1,4 +1,4 @@
-//! What this machine has, and how busy its processors are.
+//! The resources of this machine, and how busy its processors are.
 
 use std::{
     fs,
@@ -13,23 +13,23 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
-/// Processors that this process may use: one for the server, one for the generator, one for what is beside them. The
-/// last one again where there are fewer.
+/// Processors that this process may use: one for the server, one for the generator, one for other programs. If there are fewer, the last
+/// one serves several purposes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cores {
     /// The server's processor.
     pub server: u32,
     /// The generator's processor.
     pub generator: u32,
-    /// Beside them.
+    /// The processor for other programs.
     pub other: u32,
 }
 
 impl Cores {
-    /// The first three that this process is allowed to run on.
+    /// The first three processors that this process may use.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// If the kernel does not report them.
     pub fn of_this_process() -> Result<Self> {
         let mut cores = allowed_cpus()?.into_iter();
         let server = cores.next().context("no processor is allowed")?;
@@ -38,7 +38,7 @@ impl Cores {
     }
 }
 
-/// Keeps the calling thread, and every program that it starts meanwhile, on some processors until this is dropped.
+/// Keeps the calling thread, and every program that it starts meanwhile, on certain processors until dropped.
 #[derive(Debug)]
 pub struct Confined {
     before: CpuSet,
@@ -48,7 +48,7 @@ impl Confined {
     /// Moves the thread to these processors.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn to(cores: &[u32]) -> Result<Self> {
         let before = sched_getaffinity(None).context("cannot read the allowed processors")?;
         let mut set = CpuSet::new();
@@ -60,28 +60,28 @@ impl Confined {
 
 impl Drop for Confined {
     fn drop(&mut self) {
-        // Allowed before, so refused only if the processor is gone.
+        // These were allowed before, so this fails only if a processor has disappeared.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
 
-/// Time that one processor was busy and time that passed on it, in ticks of `/proc/stat`.
+/// Busy time of one processor and elapsed time, in ticks of `/proc/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoreTime {
-    /// User, nice, system and interrupts; what the hypervisor took is left out.
+    /// User, nice, system and interrupt time, without the time that the hypervisor took.
     pub busy: u64,
-    /// Busy, idle, waiting and stolen.
+    /// Busy, idle, waiting and stolen time.
     pub passed: u64,
 }
 
-/// Ticks of `/proc/stat` per second: `USER_HZ`, 100 on every Linux that Debian ships.
+/// Ticks of `/proc/stat` per second: `USER_HZ`, which is 100 on every Linux that Debian ships.
 pub const TICKS_PER_S: f64 = 100.0;
 
 impl CoreTime {
-    /// Reads one processor's account.
+    /// Reads the counters of one processor.
     ///
     /// # Errors
-    /// When `/proc/stat` does not have it.
+    /// If `/proc/stat` does not have them.
     pub fn of(core: u32) -> Result<Self> {
         let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         Self::parse(&stat, core).with_context(|| format!("/proc/stat has no line 'cpu{core}'"))
@@ -95,13 +95,13 @@ impl CoreTime {
             .split_whitespace()
             .map_while(|field| field.parse().ok())
             .collect();
-        // user nice system idle iowait irq softirq steal guest guest_nice; guest is inside user.
+        // Fields: user nice system idle iowait irq softirq steal guest guest_nice; user includes guest.
         let [user, nice, system, idle, iowait, irq, softirq, steal] = *fields.first_chunk::<8>()?;
         let busy = user + nice + system + irq + softirq;
         Some(Self { busy, passed: busy + idle + iowait + steal })
     }
 
-    /// The difference to an earlier reading.
+    /// The time since an earlier reading.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             busy: self.busy.saturating_sub(earlier.busy),
@@ -109,34 +109,34 @@ impl CoreTime {
         }
     }
 
-    /// Share of the time that it was busy, 0 to 1.
+    /// Share of the time for which it was busy (0 to 1).
     pub fn busy_ratio(self) -> f64 {
         if self.passed == 0 { 0.0 } else { self.busy as f64 / self.passed as f64 }
     }
 
-    /// Busy time in seconds.
+    /// Busy time, in seconds.
     pub fn busy_s(self) -> f64 {
         self.busy as f64 / TICKS_PER_S
     }
 }
 
-/// Processor time that a process has used so far, all its threads together, in seconds, to a hundredth.
+/// Processor time of all threads of a process so far, in seconds, with a resolution of 10 ms.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// If the kernel does not report it.
 pub fn process_cpu_s(pid: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
         .with_context(|| format!("cannot tell the processor time of process {pid}"))?;
-    // The name, in brackets, may hold anything; utime and stime are the 12th and 13th after it.
+    // The name, in brackets, may contain anything, so search for the last bracket; utime and stime are the 12th and 13th field after it.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
     let ticks: u64 = fields.skip(11).take(2).map(|field| field.parse().unwrap_or(0)).sum();
     Ok(ticks as f64 / TICKS_PER_S)
 }
 
-/// Memory that a process has in use, in bytes.
+/// Resident memory of a process, in bytes.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// If the kernel does not report it.
 pub fn resident_bytes(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -144,22 +144,21 @@ pub fn resident_bytes(pid: u32) -> Result<u64> {
     Ok(kib.with_context(|| format!("process {pid} has no memory"))? * 1024)
 }
 
-/// Lifts this process's limit of open files to the hard one, for the children to inherit, and says
-/// what it now is.
+/// Raises this process's limit of open files to the hard limit, which child processes inherit, and returns it.
 pub fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    // Refused only if another thread lowered the hard limit meanwhile; the soft one stays then.
+    // This fails only if another thread has lowered the hard limit meanwhile; the soft limit then stays.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Who has most of this process's descriptors: one test at a time, of those that run beside each other.
+/// A lock for tests that use most of this process's descriptors, so that only one of them runs at a time.
 pub fn most_descriptors() -> MutexGuard<'static, ()> {
     static MOST: Mutex<()> = Mutex::new(());
     MOST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The machine in one line: kernel, processors, memory.
+/// A description of the machine in one line: kernel, processors, memory.
 pub fn description() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
@@ -179,7 +178,7 @@ pub fn description() -> String {
     )
 }
 
-/// Looks a program up as a shell would, and in the folders that only root's search path has.
+/// Finds a program as a shell would, and also in folders that are only in root's search path.
 pub fn program(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -188,7 +187,7 @@ pub fn program(name: &str) -> Option<std::path::PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// First line that a program prints about itself when called so.
+/// The first line that a program prints with this argument, such as its version.
 pub fn version(program: &std::path::Path, argument: &str) -> String {
     match Command::new(program).arg(argument).output() {
         Ok(output) => {

@@ -1,4 +1,4 @@
-//! Mounts of our own: seen by one thread and by the programs that it starts, and gone with them.
+//! Private mounts: only one thread and the programs that it starts see them, and they disappear with these.
 
 use std::{
     path::Path,
@@ -13,7 +13,7 @@ use nix::{
     sched::{CloneFlags, unshare},
 };
 
-/// A thread with its own view of what is mounted. Only root can make one.
+/// A thread with a private view of mounts. Only root can make one.
 #[derive(Debug)]
 pub struct PrivateMounts {
     jobs: Option<Sender<Job>>,
@@ -22,14 +22,14 @@ pub struct PrivateMounts {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How long a job in the thread may take.
+/// Maximum time of a job in the thread.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 impl PrivateMounts {
-    /// A view that is at first the machine's, and from which nothing gets out.
+    /// Makes a view that equals the machine's at first. Mounts in it stay invisible to others.
     ///
     /// # Errors
-    /// When the kernel refuses, as it does to all but root.
+    /// If the kernel refuses, as it does for all users but root.
     pub fn new() -> Result<Self> {
         let (jobs, todo) = channel::<Job>();
         let thread = std::thread::Builder::new().name("mounts".to_owned()).spawn(move || {
@@ -44,10 +44,10 @@ impl PrivateMounts {
         Ok(own)
     }
 
-    /// Does something where the mounts are seen. A program started there sees them too.
+    /// Runs a job in the thread, where the mounts are visible. Programs that it starts see them, too.
     ///
     /// # Errors
-    /// Those of what is done; and when it takes more than ten minutes.
+    /// The errors of the job, and if it takes more than ten minutes.
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let (result, wait) = channel();
         let jobs = self.jobs.as_ref().context("the thread has ended")?;
@@ -61,7 +61,7 @@ impl PrivateMounts {
     /// Mounts an empty file system in memory.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn memory(&self, folder: &Path, size_bytes: u64) -> Result<()> {
         let (folder, options) = (folder.to_owned(), format!("size={size_bytes}"));
         self.run(move || {

@@ -1,11 +1,9 @@
-//! A disk that forgets: what was written and not flushed is lost, in part, when its power is cut.
+//! A disk that forgets: when its power is cut, it loses some of the data that was written but not flushed.
 //!
-//! It is served to QEMU over the Network Block Device protocol
-//! (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>: fixed newstyle handshake,
-//! simple replies) on a Unix socket, and behaves as a disk with a volatile cache: a write is answered
-//! when it is in the cache, a flush when everything is on the medium. At a cut each sector keeps any
-//! of the versions it has had since the last flush, drawn from a seed: sectors get to the medium in no
-//! order, and a write of several sectors may get there in part.
+//! It serves QEMU over the Network Block Device protocol (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>: fixed
+//! newstyle handshake, simple replies) on a Unix socket. It behaves like a disk with a volatile cache: it answers a write when the data is
+//! in the cache, and a flush when everything is on the medium. At a cut, each sector keeps one of the versions that it has had since the
+//! last flush, drawn from a seed: sectors reach the medium in any order, and a write of several sectors may reach it in part.
 
 use std::{
     fs,
@@ -24,9 +22,9 @@ mod cells;
 pub use cells::Cut;
 use cells::{Cells, SECTOR_BYTES};
 
-/// How long a flush takes: a good part of the time, so that cuts fall into it.
+/// Duration of a flush. It is long, so that many cuts fall into one.
 const FLUSH_TIME: Duration = Duration::from_millis(4);
-/// The longest request that is served; QEMU's own limit is the same.
+/// Maximum length of a request, the same as QEMU's own limit.
 const REQUEST_MOST_BYTES: usize = 32 << 20;
 
 const INIT_MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
@@ -35,11 +33,11 @@ const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
 
-/// Fixed newstyle, and no zeroes after the export's description.
+/// Fixed newstyle handshake, and no zero bytes after the export's description.
 const HANDSHAKE_FLAGS: u16 = 0b11;
-/// Has flags, takes flushes, takes writes that are on the medium when they are answered.
+/// The export has flags, supports flushes, and supports writes that are on the medium when they are answered (FUA).
 const EXPORT_FLAGS: u16 = 0b1101;
-/// The flag of such a write.
+/// The flag of a write that must be on the medium when it is answered.
 const FUA: u16 = 1;
 
 const OPTION_ABORT: u32 = 2;
@@ -60,10 +58,10 @@ const EINVAL: u32 = 22;
 pub struct ForgetfulDisk(Arc<Mutex<Cells>>);
 
 impl ForgetfulDisk {
-    /// A disk that holds what a file holds.
+    /// A disk with the contents of a file.
     ///
     /// # Errors
-    /// When the file cannot be read or is no whole number of sectors.
+    /// If the file cannot be read, or its length is not a multiple of the sector size.
     pub fn of_image(path: &Path) -> Result<Self> {
         let medium = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         if medium.is_empty() || !medium.len().is_multiple_of(SECTOR_BYTES) {
@@ -72,11 +70,10 @@ impl ForgetfulDisk {
         Ok(Self(Arc::new(Mutex::new(Cells::new(medium)))))
     }
 
-    /// Gives it power, and serves it on a new socket of this path to one client after another, until the
-    /// handle is dropped.
+    /// Turns the disk on, and serves it on a new socket with this path, to one client after another, until the handle is dropped.
     ///
     /// # Errors
-    /// When the socket cannot be made.
+    /// If the socket cannot be made.
     pub fn serve(&self, socket: &Path) -> Result<Served> {
         let _ = fs::remove_file(socket);
         let listener = UnixListener::bind(socket)
@@ -88,21 +85,21 @@ impl ForgetfulDisk {
         Ok(Served { socket: socket.to_owned(), stop, thread: Some(thread) })
     }
 
-    /// Cuts its power: from now on it answers nothing. What the medium then holds is drawn from the seed.
+    /// Cuts the power: the disk answers nothing from now on. The seed decides which data is on the medium.
     pub fn cut(&self, seed: u64) -> Cut {
         locked(&self.0).cut(seed)
     }
 
-    /// Writes what the medium holds to a file.
+    /// Writes the contents of the medium to a file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn write_image(&self, path: &Path) -> Result<()> {
         fs::write(path, locked(&self.0).medium()).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
-/// A disk that is served; no more when dropped.
+/// A disk that is being served. Dropping this ends the service.
 #[derive(Debug)]
 pub struct Served {
     socket: PathBuf,
@@ -117,7 +114,7 @@ struct Stop {
 }
 
 impl Served {
-    /// The socket.
+    /// The path of the socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -131,7 +128,7 @@ impl Drop for Served {
             let _ = client.shutdown(std::net::Shutdown::Both);
         }
         drop(stop);
-        // Wakes the thread if it waits for a client.
+        // Wake the thread if it waits for a client.
         let _ = UnixStream::connect(&self.socket);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -149,7 +146,7 @@ fn serve(listener: &UnixListener, cells: &Mutex<Cells>, stop: &Mutex<Stop>) {
             }
             stop.client = client.try_clone().ok();
         }
-        // A client that goes in the middle of a request is a machine that was killed.
+        // If a client disappears within a request, its machine was killed.
         let _ = converse(client, cells);
         locked(stop).client = None;
     }
@@ -186,7 +183,7 @@ fn converse(client: UnixStream, cells: &Mutex<Cells>) -> Result<()> {
                 result.map_or(EINVAL, |()| 0)
             }
             FLUSH => {
-                // Whoever cuts the power meanwhile finds nothing of it on the medium yet.
+                // If the power is cut during this time, nothing of the flush is on the medium yet.
                 std::thread::sleep(FLUSH_TIME);
                 powered(cells)?.flush();
                 0
@@ -203,7 +200,7 @@ fn converse(client: UnixStream, cells: &Mutex<Cells>) -> Result<()> {
     }
 }
 
-/// Answers options until the client wants the disk; false if it wants none.
+/// Negotiates options until the client wants the disk. Returns false if it does not want it.
 fn agree(client: &mut Wire, cells: &Mutex<Cells>) -> Result<bool> {
     loop {
         if client.u64()? != OPTION_MAGIC {
@@ -214,7 +211,7 @@ fn agree(client: &mut Wire, cells: &Mutex<Cells>) -> Result<bool> {
         match option {
             OPTION_GO => {
                 let size_bytes = locked(cells).medium().len() as u64;
-                // NBD_INFO_EXPORT, which is number 0.
+                // Begins with the number of NBD_INFO_EXPORT, which is 0.
                 let mut info = vec![0, 0];
                 info.extend_from_slice(&size_bytes.to_be_bytes());
                 info.extend_from_slice(&EXPORT_FLAGS.to_be_bytes());
@@ -231,7 +228,7 @@ fn agree(client: &mut Wire, cells: &Mutex<Cells>) -> Result<bool> {
     }
 }
 
-/// Numbers of the protocol, which are big-endian.
+/// A connection that reads and writes the protocol's big-endian numbers.
 struct Wire(UnixStream);
 
 impl Wire {
@@ -273,7 +270,7 @@ impl Wire {
     }
 }
 
-/// The disk, if it has power.
+/// The disk; an error if it has no power.
 fn powered(cells: &Mutex<Cells>) -> Result<MutexGuard<'_, Cells>> {
     let cells = locked(cells);
     if !cells.is_powered() {

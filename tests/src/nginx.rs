@@ -1,4 +1,4 @@
-//! A real nginx: one worker on one processor, with nothing in its way.
+//! A real nginx with one worker on one processor, configured to be as fast as possible.
 
 use std::{
     fmt::Write as _,
@@ -17,16 +17,16 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// What differs between one use of nginx and another.
+/// Settings of an nginx.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The processor it runs on; any if not said.
+    /// The processor to run on; none for any.
     pub core: Option<u32>,
-    /// Requests that a connection carries before nginx closes it.
+    /// Requests on a connection before nginx closes it.
     pub keepalive_requests: u64,
-    /// Connections it holds at the most; bounded by the hard limit of open files.
+    /// Maximum number of connections. The hard limit of open files may lower it.
     pub connections: u64,
-    /// Whether and how it also answers over TLS, at an address of its own.
+    /// Whether and how nginx also answers over TLS, at a separate address.
     pub secure: Option<Secure>,
 }
 
@@ -36,7 +36,7 @@ impl Default for Options {
     }
 }
 
-/// How nginx answers over TLS.
+/// The TLS settings of nginx.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secure {
     /// TLS 1.2 and 1.3; sessions can be resumed.
@@ -45,12 +45,11 @@ pub enum Secure {
     Fixed,
 }
 
-/// A running nginx with its own configuration in a folder of its own. It answers
-/// `/` with 13 bytes from memory, `/64k` with a file of 64 KiB, `/length` with the request's
-/// `Content-Length`, and `/204` with nothing, whatever is posted to it.
+/// A running nginx with its configuration in a separate folder. It answers `/` with 13 bytes from memory, `/64k` with a file of 64 KiB,
+/// `/length` with the request's `Content-Length`, and `/204` with nothing, whatever the request's body.
 #[derive(Debug)]
 pub struct Nginx {
-    // Dropped in this order: nginx ends before its folder goes.
+    // Dropped in this order: nginx ends before its folder is removed.
     process: Process,
     folder: TemporaryFolder,
     address: SocketAddr,
@@ -58,14 +57,14 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it on a free port and waits until it answers.
+    /// Starts nginx on a free port and waits until it answers.
     ///
     /// # Errors
-    /// When nginx is not installed or does not answer; its error log is in the error.
+    /// If nginx is not installed or does not answer. The error has nginx's error log.
     pub fn start(options: &Options) -> Result<Self> {
         let program = machine::program("nginx").context("nginx is missing: apt-get install nginx-light")?;
         let program = program.display().to_string();
-        // Between our choice of a port and its bind, somebody else may take the port.
+        // Another process may take the port before nginx binds it, so try several times.
         let mut last = None;
         for _attempt in 0..5 {
             match Self::start_once(&program, options) {
@@ -77,38 +76,38 @@ impl Nginx {
         Err(last.expect("only a lost port leads here")).context("five ports in turn were taken by others")
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A URL on it.
+    /// The URL of a path on this server.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// A URL on it over TLS. Its certificate, for 127.0.0.1 and localhost, has a P-256 key.
+    /// The URL of a path on this server over TLS. The certificate, for 127.0.0.1 and localhost, has a P-256 key.
     ///
     /// # Panics
-    /// If it was started without TLS.
+    /// If nginx was started without TLS.
     pub fn secure_url(&self, path: &str) -> String {
         format!("https://{}{path}", self.secure_address.expect("nginx was started with TLS"))
     }
 
-    /// The file with the authority that issued its certificate.
+    /// The file with the certificate of the authority that issued nginx's certificate.
     pub fn authority_file(&self) -> String {
         self.folder.file("ca.pem")
     }
 
-    /// What nginx wrote to its error log.
+    /// The contents of its error log.
     pub fn error_log(&self) -> String {
         error_log(&self.folder, &self.process)
     }
 
-    /// Processor time that its worker has used so far, in seconds, to a hundredth.
+    /// Processor time that its worker has used so far, in seconds, with a resolution of 10 ms.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn cpu_s(&self) -> Result<f64> {
         let workers = children_of(self.process.pid());
         ensure!(!workers.is_empty(), "nginx has no worker");
@@ -145,16 +144,16 @@ fn error_log(folder: &TemporaryFolder, process: &Process) -> String {
     fs::read_to_string(folder.path().join("error.log")).unwrap_or_default() + &process.stderr()
 }
 
-/// An address of 127.0.0.1 whose port nobody listens on at the moment.
+/// An address of 127.0.0.1 with a port that is free at the moment.
 ///
 /// # Errors
-/// When the kernel has none left.
+/// If no port is free.
 pub fn free_address() -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on 127.0.0.1")?;
     Ok(listener.local_addr()?)
 }
 
-/// Writes an authority's certificate, and a certificate that it issued with its key.
+/// Writes the certificate of an authority, and a certificate that it issued with its key.
 fn write_certificate(folder: &TemporaryFolder) -> Result<()> {
     let authority = tls::Authority::new("the authority of tests")?;
     let identity = authority.certify(&["localhost", "127.0.0.1"], tls::Validity::default())?;
@@ -164,14 +163,14 @@ fn write_certificate(folder: &TemporaryFolder) -> Result<()> {
     Ok(())
 }
 
-/// A PEM section.
+/// A section of a PEM file.
 pub fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64.encode(der))
 }
 
 fn configuration(options: &Options, address: SocketAddr, secure_address: Option<SocketAddr>) -> String {
     let limit = machine::raise_descriptor_limit();
-    // Listener, logs, epoll and the served file need a few themselves.
+    // The listener, logs, epoll and the served file need some descriptors, too.
     let connections = options.connections.min(limit.saturating_sub(32)).max(64);
     let mut text = String::new();
     let offer = match options.secure {
@@ -189,7 +188,7 @@ fn configuration(options: &Options, address: SocketAddr, secure_address: Option<
         {offer}"
         )
     });
-    // A worker of root's nginx would become nobody, who may not enter our folder.
+    // A worker of root's nginx would become the user nobody, who has no access to the folder.
     if rustix::process::geteuid().is_root() {
         text += "user root;\n";
     }

@@ -1,5 +1,4 @@
-//! Services as a user writes them in an afternoon: a page of 1,024 bytes from the library that comes with the language, with its
-//! defaults.
+//! Simple services as a user would write them: a page of 1,024 bytes, served by the standard library of a language with its defaults.
 
 use std::fs;
 
@@ -12,7 +11,7 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// What a service is written in.
+/// The language of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     /// `http.createServer` of Node.
@@ -24,7 +23,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// Its name, in lower case.
+    /// The name of the language, in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -33,7 +32,7 @@ impl Language {
         }
     }
 
-    /// The program that it needs, and the package of Debian that has it.
+    /// The program that it needs, and the Debian package of that program.
     pub fn needs(self) -> [&'static str; 2] {
         match self {
             Self::Node => ["node", "nodejs"],
@@ -46,17 +45,17 @@ impl Language {
 /// A running service.
 #[derive(Debug)]
 pub struct PlainServer {
-    // Dropped in this order: the service ends before its folder goes.
+    // Dropped in this order: the service ends before its folder is removed.
     _process: Process,
     _folder: TemporaryFolder,
     port: u16,
 }
 
 impl PlainServer {
-    /// Starts it on any free port of 127.0.0.1 and waits until it listens.
+    /// Starts the service on any free port of 127.0.0.1 and waits until it listens.
     ///
     /// # Errors
-    /// When its language is not installed, it cannot be compiled, or it does not listen.
+    /// If its language is not installed, or it cannot be compiled, or it does not listen.
     pub fn start(language: Language) -> Result<Self> {
         let [program, package] = language.needs();
         let path = machine::program(program)
@@ -76,18 +75,18 @@ impl PlainServer {
         Ok(Self { _process: process, _folder: folder, port })
     }
 
-    /// A URL on it.
+    /// The URL of the service.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}/", self.port)
     }
 }
 
-/// Compiles the service; gives the program's path.
+/// Compiles the service, and returns the program's path.
 fn compiled(go: &str, folder: &TemporaryFolder) -> Result<String> {
     let (source, program) = (folder.file("main.go"), folder.file("server"));
     fs::write(&source, GO)?;
     let build = Launch::new(go).args(["build", "-o", &program, &source]);
-    // It needs nothing but what is installed.
+    // Use only what is installed; download nothing.
     let finished = build.env("GOTOOLCHAIN", "local").env("GOPROXY", "off").run(PATIENCE)?;
     ensure!(finished.code == Some(0), "go build failed:\n{}", finished.stderr);
     Ok(program)
@@ -124,9 +123,9 @@ func main() {
 }
 "#;
 
-// The library writes head and body by themselves: with Nagle's algorithm each answer would wait 40 ms for the client's
-// acknowledgement, and the limit would be the number of connections. It prints a page for each client that is gone, in the time of
-// the next trial. Its accept queue of 5 is left as it is.
+// The library writes head and body separately. With Nagle's algorithm, each answer would wait 40 ms for the client's acknowledgement, and
+// the number of connections would be the limit. The library also prints a page of text for each client that disappears, which would disturb
+// the next trial. Its accept queue of 5 stays unchanged.
 const PYTHON: &str = "
 import http.server
 
@@ -158,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    // That in Node is for `make prove NAME=first-contact`, which installs it.
+    // `make prove NAME=first-contact` tests the service in Node, because it installs Node.
     #[test]
     fn python_answers_with_the_page() {
         let server = PlainServer::start(Language::Python).unwrap();

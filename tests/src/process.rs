@@ -1,4 +1,4 @@
-//! Programs that are started, awaited for a bounded time, and never left behind.
+//! Starts programs, waits for them for a bounded time, and never leaves them behind.
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ use rustix::{
 };
 use testing::PATIENCE;
 
-/// What to start, and how.
+/// A program to start, with its arguments and environment.
 #[derive(Debug, Clone, Default)]
 pub struct Launch {
     words: Vec<String>,
@@ -28,76 +28,76 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// A program, by its path or a name on the search path.
+    /// Starts with a program, given by its path or by a name on the search path.
     pub fn new(program: impl Into<String>) -> Self {
         Self { words: vec![program.into()], ..Self::default() }
     }
 
-    /// Another program in its place, with the same arguments.
+    /// Replaces the program, but keeps the arguments.
     pub fn program(mut self, program: impl Into<String>) -> Self {
         self.words[0] = program.into();
         self
     }
 
-    /// One more argument.
+    /// Adds an argument.
     pub fn arg(mut self, argument: impl Into<String>) -> Self {
         self.words.push(argument.into());
         self
     }
 
-    /// More arguments.
+    /// Adds arguments.
     pub fn args<T: Into<String>>(mut self, arguments: impl IntoIterator<Item = T>) -> Self {
         self.words.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// Arguments parted by blanks.
+    /// Adds arguments from a text, separated by white space.
     pub fn words(self, text: &str) -> Self {
         self.args(text.split_whitespace())
     }
 
-    /// Runs it by another program, whose words these are and which becomes it.
+    /// Starts the program through another command with these words, which must replace itself by the program (exec).
     pub fn under<'a>(mut self, words: impl IntoIterator<Item = &'a str>) -> Self {
         self.words.splice(0..0, words.into_iter().map(str::to_owned));
         self
     }
 
-    /// A variable of the environment.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), Some(value.to_owned())));
         self
     }
 
-    /// Keeps a variable of our environment from it.
+    /// Removes an environment variable that this process has.
     pub fn without_env(mut self, name: &str) -> Self {
         self.environment.push((name.to_owned(), None));
         self
     }
 
-    /// Runs on this processor only.
+    /// Limits the program to this processor.
     pub fn on_core(mut self, core: u32) -> Self {
         self.core = Some(core);
         self
     }
 
-    /// Soft and hard limit of open files.
+    /// Sets the soft and the hard limit of open files.
     pub fn descriptors(mut self, limit: u64) -> Self {
         self.descriptors = Some(limit);
         self
     }
 
-    /// What it reads on standard input; nothing unless said.
+    /// Sets the standard input, which is empty by default.
     pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.input = Some(bytes.into());
         self
     }
 
-    /// Whether an argument is among those given.
+    /// Whether this argument is among the words.
     pub fn has(&self, argument: &str) -> bool {
         self.words.iter().any(|word| word == argument)
     }
 
-    /// The command line as one would type it.
+    /// The command line as a user would type it.
     pub fn shown(&self) -> String {
         let mut line = match self.core {
             Some(core) => format!("taskset -c {core} "),
@@ -111,10 +111,10 @@ impl Launch {
         line
     }
 
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(&self) -> Result<Process> {
         let (stdout, stderr) = (memory_file("stdout")?, memory_file("stderr")?);
         let mut stdin = Stdio::null();
@@ -142,16 +142,16 @@ impl Launch {
         Ok(Process { line: self.shown(), child, status: None, stdout, stderr, started: Instant::now() })
     }
 
-    /// Runs it to its end.
+    /// Runs the program until it ends.
     ///
     /// # Errors
-    /// When it cannot be started, or has not ended within `timeout`; it is ended then.
+    /// If it cannot be started, or does not end within `timeout`. In the latter case, this kills it.
     pub fn run(&self, timeout: Duration) -> Result<Finished> {
         self.start()?.finish(timeout)
     }
 
-    /// The same under util-linux's helpers, which replace themselves by the program: it dies with
-    /// us, runs where it was told to, and has the limit it was told to have.
+    /// The words with util-linux's helpers in front, which replace themselves by the program. The program then dies with this process, runs
+    /// on the requested processor, and has the requested limit.
     fn wrapped(&self) -> Vec<String> {
         let mut words: Vec<String> = ["setpriv", "--pdeathsig", "TERM"].map(str::to_owned).into();
         if let Some(limit) = self.descriptors {
@@ -165,7 +165,7 @@ impl Launch {
     }
 }
 
-/// A started program. Ended when dropped: asked first, killed if it does not obey.
+/// A started program. Dropping it ends the program: with SIGTERM first, then with SIGKILL.
 #[derive(Debug)]
 pub struct Process {
     line: String,
@@ -179,48 +179,48 @@ pub struct Process {
 /// A program that has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// Its exit status; none when a signal ended it.
+    /// Its exit status; none if a signal ended it.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended it; none if it exited by itself.
     pub signal: Option<i32>,
-    /// All it wrote to standard output.
+    /// Everything that it wrote to standard output.
     pub stdout: String,
-    /// All it wrote to standard error.
+    /// Everything that it wrote to standard error.
     pub stderr: String,
-    /// From its start until its end was seen.
+    /// Time from its start until this process noticed its end.
     pub wall: Duration,
 }
 
 impl Process {
-    /// Its process number.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     pub fn is_running(&mut self) -> bool {
         self.wait(Duration::ZERO).is_ok_and(|status| status.is_none())
     }
 
-    /// What it wrote to standard output so far.
+    /// Its standard output so far.
     pub fn stdout(&self) -> String {
         contents(&self.stdout)
     }
 
-    /// What it wrote to standard error so far.
+    /// Its standard error so far.
     pub fn stderr(&self) -> String {
         contents(&self.stderr)
     }
 
-    /// What it wrote so far, for a message.
+    /// Its output so far, for a message.
     pub fn said(&self) -> String {
         format!("standard output:\n{}\nstandard error:\n{}", self.stdout(), self.stderr())
     }
 
-    /// Waits until a look at it, or at what it does, finds something.
+    /// Calls `look` until it finds something.
     ///
     /// # Errors
-    /// When it ends before, or the time does; with what it wrote.
+    /// If the program ends first, or the time runs out. The error has the program's output.
     pub fn find<T>(
         &mut self,
         what: &str,
@@ -228,7 +228,7 @@ impl Process {
         mut look: impl FnMut(&Self) -> Option<T>,
     ) -> Result<T> {
         let found = testing::find(within, || {
-            // What it did just before its end counts.
+            // Check for the end first, so that `look` still sees what the program did just before it.
             let has_ended = !self.is_running();
             look(self).map(Some).or(has_ended.then_some(None))
         });
@@ -236,7 +236,7 @@ impl Process {
         found.flatten().with_context(described)
     }
 
-    /// Waits until this is to be found in what it wrote.
+    /// Waits until its output contains a text.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -245,9 +245,9 @@ impl Process {
         self.find(&format!("it says '{text}'"), within, |process| says(process).then_some(()))
     }
 
-    /// Sends it a signal; nothing if it has ended.
+    /// Sends a signal, unless the program has ended.
     pub fn signal(&mut self, signal: Signal) {
-        // Not reaped yet, so the number cannot belong to anybody else.
+        // The process has not been waited for yet, so no other process can have its id.
         if self.status.is_none()
             && let Some(pid) = Pid::from_raw(self.child.id() as i32)
         {
@@ -255,10 +255,10 @@ impl Process {
         }
     }
 
-    /// Waits for its end; none if it still runs after `timeout`.
+    /// Waits until the program ends; none if it is still running after `timeout`.
     ///
     /// # Errors
-    /// When the kernel refuses to watch it.
+    /// If the kernel refuses to watch it.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<ExitStatus>> {
         if self.status.is_none() && self.ends_within(timeout)? {
             self.status = self.child.try_wait()?;
@@ -266,10 +266,10 @@ impl Process {
         Ok(self.status)
     }
 
-    /// Waits for its end and hands out what it left.
+    /// Waits until the program ends, and returns its results.
     ///
     /// # Errors
-    /// When it has not ended within `timeout`: it is ended then, and what it wrote is in the error.
+    /// If it does not end within `timeout`. This then kills it, and the error has its output.
     pub fn finish(mut self, timeout: Duration) -> Result<Finished> {
         let status = self.wait(timeout)?;
         let wall = self.started.elapsed();
@@ -319,7 +319,7 @@ impl Drop for Process {
     }
 }
 
-/// The children of a process, whichever of its threads started them; none of a process that has ended.
+/// The children of a process, whichever of its threads started them. Empty if the process has ended.
 pub fn children_of(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of_thread =
@@ -328,7 +328,7 @@ pub fn children_of(pid: u32) -> Vec<u32> {
     threads.map(of_thread).flat_map(numbers).collect()
 }
 
-/// The first child of a process that has this word on its command line.
+/// The first child of a process whose command line has this word.
 pub fn child_with(word: &str, pid: u32) -> Option<u32> {
     let has_word = |child: &u32| {
         fs::read(format!("/proc/{child}/cmdline"))
@@ -337,26 +337,25 @@ pub fn child_with(word: &str, pid: u32) -> Option<u32> {
     children_of(pid).into_iter().find(has_word)
 }
 
-/// Processor time, user and system, of all children that have been waited for, in seconds. The
-/// difference around one child's life is what that child used, with its own children.
+/// Processor time, user and system, of all children that have been waited for, in seconds. The difference around one child's life is the
+/// time of this child and of its own children.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// If the kernel does not report it.
 pub fn cpu_of_ended_children_s() -> Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("cannot read the children's processor time")?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// Output goes to memory, not to pipes: nobody has to read it, and a grandchild that keeps it open
-/// makes nobody wait.
+/// A file in memory for output. Unlike a pipe, nobody has to read it, and a grandchild that keeps it open delays nobody.
 fn memory_file(name: &str) -> Result<File> {
     let file: OwnedFd = memfd_create(name, MemfdFlags::CLOEXEC).context("cannot make a file in memory")?;
     Ok(file.into())
 }
 
 fn contents(file: &File) -> String {
-    // Read by position: the offset belongs to the child, which shares it.
+    // Read at a position, because the child shares the file's offset.
     let mut bytes = vec![0; file.metadata().map_or(0, |metadata| metadata.len() as usize)];
     let length = file.read_at(&mut bytes, 0).unwrap_or(0);
     bytes.truncate(length);

@@ -1,4 +1,4 @@
-//! The binary under test.
+//! Calls of the binary under test, and their results.
 
 use std::{
     fs,
@@ -16,10 +16,10 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The binary: `PROOFLOAD_BIN`, or the one built beside this test, a release before a debug build.
+/// The path of the binary: `PROOFLOAD_BIN`, or else the one built beside this test, preferring a release build.
 ///
 /// # Errors
-/// When there is none; says how to build it.
+/// If there is no binary. The error says how to build it.
 pub fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("PROOFLOAD_BIN") {
         let path = PathBuf::from(path);
@@ -37,8 +37,8 @@ pub fn binary() -> Result<PathBuf> {
         .with_context(|| format!("no proofload binary near {}: run `make build`", own.display()))
 }
 
-/// Arguments of a load that waits for every answer, however slow the machine is, unless they say how long: it ends as soon as
-/// nothing is under way.
+/// Adds timeouts to a load's arguments, unless they have some, so that it waits for every answer even on a slow machine. The load still
+/// ends as soon as no request is in progress.
 pub fn patient(words: &str) -> String {
     let missing = ["--drain", "--timeout"]
         .into_iter()
@@ -46,7 +46,7 @@ pub fn patient(words: &str) -> String {
     missing.map(|option| format!("{option} {}s ", PATIENCE.as_secs())).collect::<String>() + words
 }
 
-/// One call of the binary.
+/// A call of the binary.
 #[derive(Debug)]
 pub struct Proofload {
     launch: Launch,
@@ -54,44 +54,44 @@ pub struct Proofload {
 }
 
 impl Proofload {
-    /// `proofload` with these arguments, parted by blanks.
+    /// `proofload` with these arguments, separated by white space.
     ///
     /// # Errors
-    /// When there is no binary.
+    /// If there is no binary.
     pub fn new(words: &str) -> Result<Self> {
         let launch = Launch::new(binary()?.display().to_string()).words(words);
         Ok(Self { launch, timeout: PATIENCE })
     }
 
-    /// `proofload http URL` with these arguments, parted by blanks, made [`patient`].
+    /// `proofload http URL` with these arguments, separated by white space, after [`patient`].
     ///
     /// # Errors
-    /// When there is no binary.
+    /// If there is no binary.
     pub fn http(url: &str, words: &str) -> Result<Self> {
         Ok(Self::new("http")?.with(|launch| launch.arg(url).words(&patient(words))))
     }
 
-    /// Changes how it is started.
+    /// Changes the launch of the binary.
     pub fn with(mut self, change: impl FnOnce(Launch) -> Launch) -> Self {
         self.launch = change(self.launch);
         self
     }
 
-    /// One more argument, which may hold blanks.
+    /// Adds an argument, which may contain blanks.
     pub fn arg(self, argument: &str) -> Self {
         self.with(|launch| launch.arg(argument))
     }
 
-    /// Ends it after this time, [`PATIENCE`] unless said.
+    /// Sets the time limit, which is [`PATIENCE`] by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Starts it and leaves it running; its trial, if it is to leave one, goes to a file of its own.
+    /// Starts the call and leaves it running. A load's trial goes to a separate file.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(self) -> Result<Running> {
         let folder = TemporaryFolder::new()?;
         let mut launch = self.launch;
@@ -102,16 +102,16 @@ impl Proofload {
         Ok(Running { process: launch.start()?, line: launch.shown(), folder, timeout: self.timeout })
     }
 
-    /// Runs it to its end.
+    /// Runs the call until it ends.
     ///
     /// # Errors
-    /// When it cannot be started, hangs, panics, or leaves JSON that is no trial.
+    /// If it cannot be started, hangs, panics, or leaves JSON that is not a trial.
     pub fn run(self) -> Result<Output> {
         self.start()?.finish()
     }
 }
 
-/// A call that runs.
+/// A running call.
 #[derive(Debug)]
 pub struct Running {
     /// The process.
@@ -122,10 +122,10 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits for its end.
+    /// Waits until the call ends.
     ///
     /// # Errors
-    /// When it hangs, panics, or leaves JSON that is no trial.
+    /// If it hangs, panics, or leaves JSON that is not a trial.
     pub fn finish(self) -> Result<Output> {
         let Finished { code, signal, stdout, stderr, wall } = self.process.finish(self.timeout)?;
         let line = self.line;
@@ -138,20 +138,20 @@ impl Running {
     }
 }
 
-/// What a call left.
+/// The results of a call.
 #[derive(Debug)]
 pub struct Output {
-    /// The command line.
+    /// The command line of the call.
     pub line: String,
-    /// Exit status.
+    /// The exit status; none if a signal ended the call.
     pub code: Option<i32>,
-    /// The trial, when one was written to the file that the harness asked for.
+    /// The trial, if the harness requested a file for it and the call wrote one.
     pub trial: Option<Trial>,
     /// Standard output.
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
-    /// How long it took.
+    /// Time from the start to the end of the call.
     pub wall: Duration,
 }
 
@@ -159,15 +159,15 @@ impl Output {
     /// The trial.
     ///
     /// # Errors
-    /// When there is none; with all that was said instead.
+    /// If there is none. The error has all output of the call.
     pub fn trial(&self) -> Result<&Trial> {
         self.trial.as_ref().with_context(|| format!("no trial was written by {}", self.described()))
     }
 
-    /// The trial of a run that ended with this exit status.
+    /// The trial of a call with this exit status.
     ///
     /// # Errors
-    /// When it ended otherwise or left no trial.
+    /// If the status differs, or there is no trial.
     pub fn trial_with_code(&self, code: i32) -> Result<&Trial> {
         if self.code != Some(code) {
             bail!("expected exit status {code} from {}", self.described());
@@ -175,23 +175,23 @@ impl Output {
         self.trial()
     }
 
-    /// The trial of a run that ended with this exit status, or one that is void for nothing but want of time: for checks of what
-    /// was counted, which a slow machine does not touch.
+    /// The trial of a call with this exit status, or a trial that is void only for lack of processor time. For checks of counts, which a
+    /// slow machine does not change.
     ///
     /// # Errors
-    /// When it ended otherwise or left no trial.
+    /// If the call ended differently, or there is no trial.
     pub fn counted(&self, code: i32) -> Result<&Trial> {
         let is_void = self.trial.as_ref().is_some_and(|trial| accepts_void(&self.line, &trial.validity));
         self.trial_with_code(if is_void { 3 } else { code })
     }
 
-    /// The trial of a run that nothing answered: that is all it says.
+    /// The trial of a call whose requests all stayed unanswered. The call must report only that.
     ///
     /// # Errors
-    /// When something answered, or it left no trial.
+    /// If something was answered or explained, or there is no trial.
     pub fn unanswered(&self) -> Result<&Trial> {
         let trial = self.trial_with_code(2)?;
-        // A slow machine also shows its progress: `5 s  0.00/s …`.
+        // On a slow machine, the call also shows its progress: `5 s  0.00/s …`.
         let is_progress =
             |line: &str| line.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with(" s  ");
         let said = self.stderr.lines().filter(|line| !line.starts_with("proofload: using "));
@@ -203,7 +203,7 @@ impl Output {
         Ok(trial)
     }
 
-    /// Call, status, verdict, counts and both outputs, for a failure's message.
+    /// Command line, status, verdict, counts and both outputs, for the message of a failed test.
     pub fn described(&self) -> String {
         let trial = self.trial.as_ref().map_or_else(String::new, |trial| {
             format!(
@@ -218,18 +218,18 @@ impl Output {
     }
 }
 
-/// A trial of HTTP requests: its envelope, and what the requests measured as if these were fields of its own.
+/// A trial of HTTP requests. The measurements of the requests can be used like its own fields.
 #[derive(Debug, Clone)]
 pub struct Trial {
-    /// From the start to the last answer awaited, in seconds.
+    /// Time from the start to the last answer that was awaited, in seconds.
     pub elapsed_s: f64,
-    /// All figures are of the part that ran.
+    /// Whether it was interrupted. All figures are then those of the completed part.
     pub interrupted: bool,
-    /// Whether it may be believed.
+    /// Whether its figures can be trusted.
     pub validity: Validity,
-    /// What a careful reader should know.
+    /// Warnings for the user.
     pub warnings: Vec<Warning>,
-    /// What bounded it; none if nothing may be concluded.
+    /// The cause that bounded it; none if nothing can be concluded.
     pub verdict: Option<Verdict>,
     http: HttpTrial,
 }
@@ -249,7 +249,7 @@ pub fn adds_up(trial: &Trial) -> bool {
         && counts.failed == trial.errors.total()
 }
 
-/// Whether a trial is void, but only because the generator did not get the processor time it wanted.
+/// Whether a trial is void only because the generator got too little processor time.
 pub fn is_crowded(validity: &Validity) -> bool {
     use VoidRule::{CpuExhausted, Late, ProcessorShared, RateNotReached};
     let of_time =
@@ -257,7 +257,7 @@ pub fn is_crowded(validity: &Validity) -> bool {
     validity.is_void() && validity.reasons().iter().all(of_time)
 }
 
-/// The same. Who asks takes what the trial counted all the same, and this is noted.
+/// Like [`is_crowded`]; also records that a test accepts this void trial, because its counts are still right.
 pub fn accepts_void(trial: &str, validity: &Validity) -> bool {
     if is_crowded(validity) {
         let reasons: Vec<_> = validity.reasons().iter().map(|reason| reason.rule.words()).collect();
@@ -266,24 +266,24 @@ pub fn accepts_void(trial: &str, validity: &Validity) -> bool {
     is_crowded(validity)
 }
 
-/// Failures of some classes together, of requests and of connections.
+/// Number of failures of these classes, of requests and of connections.
 pub fn failures(trial: &Trial, classes: &[ErrorClass]) -> u64 {
     classes.iter().map(|&class| trial.errors.of(class) + trial.connection_errors.of(class)).sum()
 }
 
-/// Reads a trial as the binary writes it; none if the file does not exist.
+/// Reads a trial from a file that the binary wrote; none if the file does not exist.
 ///
 /// # Errors
-/// When it is not a trial of the form that `record` describes.
+/// If it is not a trial in the form that `record` defines.
 pub fn read_trial(path: &Path) -> Result<Option<Trial>> {
     let Ok(text) = fs::read_to_string(path) else { return Ok(None) };
     parse_trial(&text).map(Some)
 }
 
-/// Reads a trial's JSON.
+/// Parses a trial's JSON.
 ///
 /// # Errors
-/// When it is not a trial of the form that `record` describes.
+/// If it is not a trial in the form that `record` defines.
 pub fn parse_trial(text: &str) -> Result<Trial> {
     let trial: record::Trial = serde_json::from_str(text).context("the JSON is not a trial")?;
     let http = trial.http().context("it is no trial of HTTP requests")?.clone();

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same in every run.
+//! Pseudorandom numbers that are the same in every run.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use std::time::Duration;
 pub struct Random(u64);
 
 impl Random {
-    /// Begins the sequence of this seed.
+    /// Starts the sequence with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
+    /// Any 64-bit number.
     pub fn any(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -21,22 +21,22 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below a bound, which is not 0.
+    /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.any() % bound
     }
 
-    /// A number from 0 to 1, without 1.
+    /// A number from 0 to below 1.
     pub fn ratio(&mut self) -> f64 {
         (self.any() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number from `least` to `most`: each ratio of two numbers is as likely wherever it lies.
+    /// A number from `least` to `most` whose logarithm is uniformly distributed.
     pub fn log_uniform(&mut self, least: f64, most: f64) -> f64 {
         least * (most / least).powf(self.ratio())
     }
 
-    /// A time from `least` to `most`.
+    /// A time from `least` to `most`, uniformly distributed.
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
         let span_ns = most.saturating_sub(least).as_nanos() as u64;
         least + Duration::from_nanos(self.below(span_ns + 1))

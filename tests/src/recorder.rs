@@ -1,4 +1,4 @@
-//! A target that keeps every request as it came, and answers each with 200. It shares no code with what is tested.
+//! A target that keeps every request as it arrived, and answers each with 200. It shares no code with the code under test.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use testing::{foreign_lines::SentRequest, until};
 
-/// Longest body that is read, in bytes.
+/// Maximum length of a body, in bytes.
 const MAX_BODY_BYTES: u64 = 1 << 20;
 
 /// A running target. Its threads end with the process.
@@ -20,14 +20,14 @@ pub struct Recorder {
     requests: Arc<Mutex<Vec<SentRequest>>>,
 }
 
-/// Those who hold the requests while no connection is open: the recorder, and the thread that accepts.
+/// Number of references to the requests while no connection is open: those of the recorder and of the accepting thread.
 const IDLE_HOLDERS: usize = 2;
 
 impl Recorder {
-    /// Starts it on a free port of 127.0.0.1.
+    /// Starts the recorder on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// When it cannot listen.
+    /// If it cannot listen.
     pub fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("the recorder cannot listen")?;
         let (address, requests) = (listener.local_addr()?, Arc::new(Mutex::new(Vec::new())));
@@ -35,21 +35,21 @@ impl Recorder {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let kept = Arc::clone(&kept);
-                // A connection that breaks has sent no whole request.
+                // Ignore errors: a connection that breaks has not sent a complete request.
                 thread::spawn(move || answer(&stream, &kept));
             }
         });
         Ok(Self { address, requests })
     }
 
-    /// Its address and port.
+    /// The address and port of the recorder.
     pub fn host(&self) -> String {
         self.address.to_string()
     }
 
-    /// The requests of programs that have ended since it was last asked, in the form that requests are compared in.
+    /// The requests of programs that have ended since the last call, in a normal form for comparisons.
     pub fn take(&self) -> Vec<SentRequest> {
-        // Connections are accepted in their order: theirs are there once this one is.
+        // Connections are accepted in order, so all earlier ones are accepted once this one is.
         let mut last = TcpStream::connect(self.address).expect("the recorder listens");
         let ended = last.shutdown(Shutdown::Write).and_then(|()| last.read(&mut [0]));
         ended.expect("the recorder closes what ends");

@@ -1,4 +1,4 @@
-//! proofload's own target, and what it says it really did.
+//! Proofload's own target, and its report of what it really did.
 
 use std::{collections::BTreeMap, fs};
 
@@ -17,14 +17,13 @@ use crate::{
 /// A running `proofload serve`.
 #[derive(Debug)]
 pub struct Serve {
-    // Dropped in this order: the server ends before its folder goes.
+    // Dropped in this order: the server ends before its folder is removed.
     process: Process,
     folder: TemporaryFolder,
     addresses: Vec<String>,
 }
 
-/// What the harness reads of the report. A name that is missing is an error: the names are a
-/// contract.
+/// The fields of the report that the tests read. A missing field is an error, because the names are part of a contract.
 #[derive(Debug, Clone, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of the report, which documents them")]
 pub struct ServeReport {
@@ -44,7 +43,7 @@ pub struct ServeReport {
 }
 
 impl ServeReport {
-    /// How often it misbehaved in one way, by its name on the command line.
+    /// How often it misbehaved in this way, which has the name of its command-line option.
     pub fn misbehaved(&self, kind: &str) -> u64 {
         let same = |name: &str| name.replace('_', "-") == kind;
         self.misbehaved.iter().filter(|(name, _)| same(name)).map(|(_, &count)| count).sum()
@@ -52,50 +51,50 @@ impl ServeReport {
 }
 
 impl Serve {
-    /// Starts it on any free port of 127.0.0.1 (unless the arguments, parted by blanks, say where to
-    /// listen) and waits until it listens.
+    /// Starts the server and waits until it listens. The arguments are separated by white space; unless they give an address, it listens on
+    /// any free port of 127.0.0.1.
     ///
     /// # Errors
-    /// When it does not listen within 20 s.
+    /// If it does not listen within 20 s.
     pub fn start(words: &str) -> Result<Self> {
         Self::launch(words, None, &[])
     }
 
-    /// The same on one processor.
+    /// The same, limited to one processor.
     ///
     /// # Errors
-    /// When it does not listen within 20 s.
+    /// If it does not listen within 20 s.
     pub fn start_on(words: &str, core: u32) -> Result<Self> {
         Self::launch(words, Some(core), &[])
     }
 
-    /// The same by another program, whose words these are and which becomes it.
+    /// The same, started through another command with these words, which must replace itself by the server (exec).
     ///
     /// # Errors
-    /// When it does not listen within 20 s.
+    /// If it does not listen within 20 s.
     pub fn start_under(words: &str, under: &[String]) -> Result<Self> {
         Self::launch(words, None, under)
     }
 
-    /// The addresses it listens on.
+    /// The addresses that the server listens on.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// A URL on it.
+    /// The URL of the first address.
     pub fn url(&self) -> String {
         format!("http://{}/", self.addresses[0])
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the server.
     pub fn signal(&mut self, signal: Signal) {
         self.process.signal(signal);
     }
 
-    /// Interrupts it and reads what it says it did.
+    /// Interrupts the server, and reads its report.
     ///
     /// # Errors
-    /// When it does not end within 30 s, fails, or leaves no report.
+    /// If it does not end within 30 s, fails, or leaves no report.
     pub fn stop(mut self) -> Result<ServeReport> {
         self.process.signal(Signal::INT);
         let finished = self.process.finish(PATIENCE)?;

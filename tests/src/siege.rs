@@ -1,4 +1,4 @@
-//! Clients that a server must bear: too many, too slow, too long, too large, and not speaking HTTP.
+//! Hostile clients that a server must withstand: too many, too slow, too long, too large, and not speaking HTTP.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -17,20 +17,19 @@ use testing::PATIENCE;
 
 use crate::{process::Launch, random::Random};
 
-/// Connections that say nothing.
+/// Number of connections that send nothing.
 const IDLE: usize = 10_000;
-/// Connections whose head never ends, and as many whose body never does; each sends a byte a second.
+/// Number of connections whose head never ends, and also of those whose body never ends. Each sends one byte a second.
 const SLOW: usize = 200;
-/// Connections that send one chunk after another.
+/// Number of connections that endlessly send chunks.
 const ENDLESS: usize = 4;
-/// Garbage and compressed bombs, in a second.
+/// Number of connections with garbage, and of compressed bombs, per second.
 const GARBAGE_PER_S: u32 = 50;
 const BOMBS_PER_S: u32 = 2;
-/// What a bomb inflates to, in MiB.
+/// Size of an inflated bomb, in MiB.
 const BOMB_MIB: u64 = 256;
 
-/// Hostile clients, until dropped. All of them together have one thread, so that they take little from the
-/// processor that the good clients have.
+/// Hostile clients, which run until dropped. They share one thread, to take little processor time from the good clients.
 #[derive(Debug)]
 pub struct Siege {
     shared: Arc<Shared>,
@@ -47,7 +46,7 @@ struct Shared {
     reopened: AtomicU64,
 }
 
-/// What they did.
+/// The numbers of hostile actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deeds {
     /// Compressed bombs sent.
@@ -56,15 +55,15 @@ pub struct Deeds {
     pub garbage: u64,
     /// Chunks of bodies that never end.
     pub chunks: u64,
-    /// Connections that the server had closed and that were opened again.
+    /// Connections that the server had closed and the clients opened again.
     pub reopened: u64,
 }
 
 impl Siege {
-    /// Opens the connections and begins.
+    /// Opens the connections, and starts the hostile actions.
     ///
     /// # Errors
-    /// When the connections are not taken, or the bomb cannot be made.
+    /// If the server does not accept the connections, or the bomb cannot be made.
     pub fn begin(address: SocketAddr, core: u32) -> Result<Self> {
         let (shared, bomb) = (Arc::new(Shared::default()), bomb()?);
         let own = Arc::clone(&shared);
@@ -81,10 +80,10 @@ impl Siege {
         Ok(siege)
     }
 
-    /// Ends it, and says what was done.
+    /// Ends the siege, and returns the numbers of its actions.
     ///
     /// # Errors
-    /// When it ended by itself.
+    /// If it had ended by itself.
     pub fn end(mut self) -> Result<Deeds> {
         let thread = self.thread.take().context("it has ended")?;
         ensure!(!thread.is_finished(), "the hostile clients gave up");
@@ -122,18 +121,18 @@ fn bomb() -> Result<Vec<u8>> {
     Ok(request)
 }
 
-/// Keeps this thread on a processor.
+/// Pins this thread to a processor.
 pub fn stay_on(core: u32) {
     let mut only = CpuSet::new();
     only.set(core as usize);
-    // Where it is not allowed, it runs where it may.
+    // If this processor is not allowed, the thread stays where it is.
     let _ = sched_setaffinity(None, &only);
 }
 
-/// What a line of shell writes, packed by gzip.
+/// The output of a shell line, compressed with gzip.
 ///
 /// # Errors
-/// When gzip is not there.
+/// If gzip is not installed.
 pub fn gzipped(line: &str) -> Result<Vec<u8>> {
     let line = format!("({line}) | gzip -9 | base64 -w 0");
     let made = Launch::new("sh").args(["-c", &line]).run(PATIENCE)?;
@@ -142,7 +141,7 @@ pub fn gzipped(line: &str) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// RFC 4648, of what base64 wrote.
+/// Decodes base64 (RFC 4648).
 fn unbase64(text: &[u8]) -> Vec<u8> {
     let value = |byte: u8| match byte {
         b'A'..=b'Z' => u32::from(byte - b'A'),
@@ -185,7 +184,7 @@ fn besiege(address: SocketAddr, shared: &Shared, bomb: &[u8]) -> Result<()> {
 
     let mut random = Random::new(0x7369_6567);
     let (mut recent, mut bombs): (Vec<TcpStream>, Vec<(TcpStream, usize)>) = (Vec::new(), Vec::new());
-    // A hundred steps a second.
+    // A loop of 100 steps per second.
     for step in 0_u32.. {
         if shared.stop.load(Ordering::Acquire) {
             break;
@@ -232,7 +231,7 @@ fn besiege(address: SocketAddr, shared: &Shared, bomb: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Sends some more; whether the server has closed the connection, or answered and so will not take more.
+/// Sends more bytes. Returns whether the server has closed the connection, or has answered and so will not read more.
 fn is_gone(stream: &mut TcpStream, more: &[u8]) -> bool {
     let failed = |error: &std::io::Error| error.kind() != ErrorKind::WouldBlock;
     is_answered(stream) || stream.write(more).is_err_and(|error| failed(&error))

@@ -1,6 +1,6 @@
-//! The little statistics that the bars need.
+//! The statistics that the bars need.
 
-/// The median; of an even number of values the mean of the middle two. 0 of none.
+/// The median; for an even number of values, the mean of the middle two; 0 without values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -11,18 +11,18 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Least and largest value; `(0, 0)` of none.
+/// The smallest and the largest value; `(0, 0)` without values.
 pub fn spread(values: &[f64]) -> (f64, f64) {
     let (low, high) =
         values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &v| (low.min(v), high.max(v)));
     if values.is_empty() { (0.0, 0.0) } else { (low, high) }
 }
 
-/// The ranks (1 to `n`) between which the true quantile lies with at least the given confidence,
-/// whatever the distribution: the number of samples below it is binomial with `n` and `quantile`.
+/// The ranks (1 to `n`) between which the true quantile lies with at least this confidence, for any distribution: the number of samples
+/// below the quantile is binomial with `n` and `quantile`.
 ///
-/// The order-statistic interval of H. A. David and H. N. Nagaraja, *Order Statistics*, 3rd ed., 7.1,
-/// with equal tails. Where no sample is large (or small) enough the bound is the last (first) rank.
+/// The order-statistic interval of H. A. David and H. N. Nagaraja, *Order Statistics*, 3rd ed., 7.1, with equal tails. If no sample is
+/// large (or small) enough, the bound is the last (first) rank.
 pub fn quantile_ranks(n: u64, quantile: f64, confidence: f64) -> (u64, u64) {
     let tail = (1.0 - confidence) / 2.0;
     let cdf = BinomialCdf::new(n, quantile);
@@ -42,7 +42,7 @@ pub fn quantile_ranks(n: u64, quantile: f64, confidence: f64) -> (u64, u64) {
     (lower.clamp(1, n.max(1)), upper.clamp(1, n.max(1)))
 }
 
-/// P(B <= k) for k = 0, 1, …, n. Terms are kept as logarithms: (1 − p)ⁿ underflows early.
+/// P(B <= k) for k = 0, 1, …, n. Computes with logarithms of the terms, because (1 − p)ⁿ underflows early.
 struct BinomialCdf {
     n: u64,
     next: u64,
@@ -86,9 +86,9 @@ mod tests {
 
     #[test]
     fn ranks_of_the_textbook() {
-        // n = 10, median: ranks 2 and 9 hold it with 97.9 %; 3 and 8 with only 89.1 %.
+        // n = 10, median: the ranks 2 and 9 contain it with 97.9 %, but 3 and 8 with only 89.1 %.
         assert_eq!(quantile_ranks(10, 0.5, 0.95), (2, 9));
-        // n = 100, median: 40 and 61, 95.4 %? The tails P(B<=39) = 0.0176 and P(B<=40) = 0.0284.
+        // n = 100, median: the ranks 40 and 61. The tails are P(B<=39) = 0.0176 and P(B<=40) = 0.0284.
         assert_eq!(quantile_ranks(100, 0.5, 0.95), (40, 61));
     }
 

@@ -1,15 +1,13 @@
-//! Other kernels: boots Debian's kernel in an emulated machine and runs a script there.
+//! Boots Debian's kernel in an emulated machine and runs a script there, to test with another kernel.
 //!
-//! The machine has one processor, memory, a serial port for the console and one for the script's
-//! output. It has no disk and no network unless it is given them. Its whole file system is an archive
-//! made for the run: our static binary, busybox, Debian's tools with their libraries, and the kernel's
-//! modules.
+//! The machine has one processor, memory, a serial port for the console and one for the script's output. It has a disk or a network only on
+//! request. Its file system is an archive made for the run: our static binary, busybox, Debian's tools with their libraries, and the
+//! kernel's modules.
 //!
 //! # Time
-//! The machine's clock counts instructions, one nanosecond each, and leaps over idle time (QEMU's
-//! `-icount`). A busy host makes a run longer, but nothing in it later: delays and rates measured
-//! inside do not depend on what else goes on outside. A machine that has a part outside, a disk or a
-//! network, has the clock out here instead: its own would run away while it waits for that part.
+//! The machine's clock counts instructions, one nanosecond each, and skips idle time (QEMU's `-icount`). A busy host makes a run longer but
+//! delays nothing inside: delays and rates measured in the machine do not depend on other programs outside. A machine with a part outside,
+//! a disk or a network, uses the host's clock instead: its own clock would run ahead while it waits for that part.
 
 use std::{
     fs,
@@ -31,10 +29,10 @@ use archive::Archive;
 pub use kernel::Kernel;
 pub use running::{Ran, RunningVm};
 
-/// Memory of the machine unless said otherwise, in MiB.
+/// Default memory of the machine, in MiB.
 const MEMORY_MIB: u32 = 512;
 
-/// A machine to boot.
+/// A virtual machine to boot.
 #[derive(Debug, Clone)]
 pub struct Vm {
     tools: Vec<String>,
@@ -59,20 +57,20 @@ impl Default for Vm {
 }
 
 impl Vm {
-    /// Adds installed programs by their names, with the libraries they are linked with.
+    /// Adds installed programs by name, with their shared libraries.
     pub fn tools<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.tools.extend(names.into_iter().map(str::to_owned));
         self
     }
 
-    /// Adds modules of the kernel by their names. They and what they need are loaded, in this order,
-    /// before the script starts: nothing in the machine loads a module on demand.
+    /// Adds kernel modules by name. They are loaded in this order, with the modules that they need, before the script starts, because
+    /// nothing in the machine loads a module on demand.
     pub fn modules<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.modules.extend(names.into_iter().map(str::to_owned));
         self
     }
 
-    /// Adds a file at an absolute path, readable and executable for all.
+    /// Adds a file with an absolute path that all users can read and execute.
     pub fn file(mut self, path: &str, contents: impl Into<Vec<u8>>) -> Self {
         self.files.push((path.to_owned(), contents.into()));
         self
@@ -81,48 +79,45 @@ impl Vm {
     /// Adds our binary as `/usr/bin/proofload`.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no binary.
     pub fn proofload(self) -> Result<Self> {
         let path = proofload::binary()?;
         let contents = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(self.file("/usr/bin/proofload", contents))
     }
 
-    /// Memory in MiB, 512 unless said.
+    /// Sets the memory in MiB; the default is 512.
     pub fn memory_mib(mut self, memory_mib: u32) -> Self {
         self.memory_mib = memory_mib;
         self
     }
 
-    /// Gives it a disk, `/dev/vda`, that a server of the Network Block Device protocol has at this
-    /// socket.
+    /// Adds a disk, `/dev/vda`, from a server of the Network Block Device protocol on this socket.
     pub fn disk(mut self, socket: &Path) -> Self {
         self.disk = Some(socket.to_owned());
         self.modules(["virtio_pci", "virtio_blk"])
     }
 
-    /// Gives it a network, `eth0`, that leads nowhere but from an address out here to a port of it. It
-    /// has to take the address 10.0.2.15/24 there.
+    /// Adds a network device, `eth0`, that only forwards connections from an address of the host to a port of the machine. The script must
+    /// give it the address 10.0.2.15/24.
     pub fn forward(mut self, from: SocketAddr, to_port: u16) -> Self {
         self.forward = Some((from, to_port));
         self.modules(["virtio_pci", "virtio_net"])
     }
 
-    /// Boots, runs a script for `sh`, switches off. What the machine needs lies in a temporary folder,
-    /// and the machine dies with this process.
+    /// Boots, runs a script for `sh`, and switches off. The machine's files are in a temporary folder, and it dies with this process.
     ///
     /// # Errors
-    /// When something that it is made of is missing, when it does not switch itself off within
-    /// `timeout` (by the clock out here), and when it breaks down before the script has ended; with
-    /// what it said.
+    /// If a part of the machine is missing, if it does not switch off within `timeout` (by the host's clock), or if it crashes before the
+    /// script has ended. The error has its output.
     pub fn run(&self, script: &str, timeout: Duration) -> Result<Ran> {
         self.start(script)?.finish(timeout)
     }
 
-    /// The same, without waiting for its end.
+    /// The same, without waiting for the end.
     ///
     /// # Errors
-    /// When something that it is made of is missing.
+    /// If a part of the machine is missing.
     pub fn start(&self, script: &str) -> Result<RunningVm> {
         let qemu = installed("qemu-system-x86_64", "qemu-system-x86")?;
         let kernel = Kernel::fetched()?;
@@ -166,7 +161,7 @@ impl Vm {
             bail!("{} is not a static program; install busybox-static", busybox.display());
         }
         archive.host_file("/bin/busybox", &busybox)?;
-        // busybox's own shell would take its applets for `tc` and `ip`, whatever the search path says.
+        // Do not use busybox's shell: it would run its own `tc` and `ip`, whatever the search path says.
         tools::add(&mut archive, "sh")?;
         archive.link("/bin/sh", "../usr/bin/sh");
         for name in &self.tools {

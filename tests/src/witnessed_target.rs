@@ -1,8 +1,7 @@
 //! A target without a queue that keeps its own log: when the kernel received each request, and when its answer left.
 //!
-//! It answers every request a known time after the kernel received it, on a processor of its own. What the log says of a
-//! trial is the truth that the trial's times are held against: nothing of the generator is in it. What disturbs the target
-//! itself is.
+//! It answers every request a known time after the kernel received it, on a separate processor. Its log of a trial is the truth for the
+//! trial's times: it includes disturbances of the target, but none of the generator.
 
 use std::{
     cmp::Reverse,
@@ -33,19 +32,19 @@ use rustix::{
 use crate::random::Random;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\nHello, World\n";
-/// The listener's mark among the events.
+/// The value that marks the listener among the events.
 const LISTENER: u64 = u64::MAX;
-/// How often the wish to stop is looked for.
+/// Interval between checks for the request to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long after a request its answer is due.
+/// Time from a request to its answer.
 #[derive(Debug, Clone)]
 pub enum Delay {
-    /// Always the same.
+    /// Always the same time.
     Fixed(Duration),
-    /// Exponential, with this mean.
+    /// Exponentially distributed, with this mean.
     Exponential(Duration, Random),
-    /// None; but for this share of the requests (0 to 1) it works for so long before it does anything else.
+    /// No delay, but for this share of the requests (0 to 1) the target first works for this time, which blocks everything else.
     Work(Duration, f64, Random),
 }
 
@@ -56,13 +55,13 @@ impl From<Duration> for Delay {
 }
 
 impl Delay {
-    /// Works, if that is what it is, and gives the delay.
+    /// Does the work, if there is some, and returns the delay.
     fn take_ns(&mut self) -> i64 {
         let ns = match self {
             Self::Fixed(delay) => delay.as_nanos() as f64,
             Self::Exponential(mean, random) => -(1.0 - random.ratio()).ln() * mean.as_nanos() as f64,
             Self::Work(time, share, random) => {
-                // On its processor, whoever else wants that meanwhile.
+                // Measures processor time of this thread, so the work takes longer if another program uses the processor.
                 let until = thread_ns() + if random.ratio() < *share { time.as_nanos() as i64 } else { 0 };
                 while thread_ns() < until {
                     std::hint::spin_loop();
@@ -77,15 +76,15 @@ impl Delay {
 /// A request as the target saw it, in nanoseconds of CLOCK_REALTIME.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
-    /// When the kernel received it.
+    /// The time at which the kernel received it.
     pub came_ns: i64,
-    /// Just before and just after its answer was written: if the target lost its processor meanwhile, the answer left at an
-    /// unknown moment between them.
+    /// The times just before and just after its answer was written. If the target lost its processor in between, the answer left at an
+    /// unknown time between them.
     pub left_ns: [i64; 2],
 }
 
 impl Served {
-    /// The least and the most time that it was with the target.
+    /// The shortest and the longest time that it may have spent with the target.
     pub fn times_ns(&self) -> [u64; 2] {
         self.left_ns.map(|left_ns| (left_ns - self.came_ns).max(0) as u64)
     }
@@ -100,28 +99,28 @@ pub struct WitnessedTarget {
 }
 
 impl WitnessedTarget {
-    /// Answers on a port of its own, `delay` after a request came, by a thread on this processor.
+    /// Answers on a new port, `delay` after a request came, in a thread on this processor.
     ///
     /// # Errors
-    /// When it cannot listen.
+    /// If it cannot listen.
     pub fn start(delay: impl Into<Delay>, core: u32) -> Result<Self> {
         Self::launch(delay.into(), Some(core))
     }
 
-    /// The same on any processor that this process may use.
+    /// The same, on any processor that this process may use.
     ///
     /// # Errors
-    /// When it cannot listen.
+    /// If it cannot listen.
     pub fn start_anywhere(delay: impl Into<Delay>) -> Result<Self> {
         Self::launch(delay.into(), None)
     }
 
     fn launch(delay: Delay, core: Option<u32>) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("the target cannot listen")?;
-        // The standard library's queue of 128 is short for pools that are opened at once.
+        // The standard library's queue of 128 is too short for pools that are opened at once.
         rustix::net::listen(&listener, 4_096)?;
         listener.set_nonblocking(true)?;
-        // Connections inherit it, so that their first segments have a stamp, too.
+        // Connections inherit this option, so that their first segments have a time stamp, too.
         setsockopt(&listener, ReceiveTimestampns, &true)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -138,15 +137,15 @@ impl WitnessedTarget {
         Ok(Self { address, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The URL of the target.
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
 
-    /// Ends it; gives its log, in the order of the answers.
+    /// Ends the target, and returns its log in the order of the answers.
     ///
     /// # Errors
-    /// When it broke down.
+    /// If its thread failed.
     pub fn stop(mut self) -> Result<Vec<Served>> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("it was stopped already")?;
@@ -165,7 +164,7 @@ struct Loop {
     epoll: rustix::fd::OwnedFd,
     delay: Delay,
     connections: Vec<Option<TcpStream>>,
-    /// When answers are due and when their requests came, by CLOCK_REALTIME, and on which connection.
+    /// For each answer: when it is due, when its request came (both by CLOCK_REALTIME), and its connection.
     due: BinaryHeap<Reverse<(i64, i64, usize)>>,
     log: Vec<Served>,
     control: Vec<u8>,
@@ -246,9 +245,9 @@ impl Loop {
             self.connections[index] = None;
             return;
         }
-        // The first segments after the kernel was asked have no stamp.
+        // The first segments after the option was set may have no time stamp.
         let came_ns = stamp.unwrap_or_else(real_ns);
-        // The generator sends heads without a body, each in one piece.
+        // The generator sends requests without a body, each in one piece, so count the ends of heads.
         let requests = bytes[..length].windows(4).filter(|window| window == b"\r\n\r\n").count();
         for _ in 0..requests {
             self.due.push(Reverse((came_ns + self.delay.take_ns(), came_ns, index)));

@@ -1,19 +1,19 @@
-//! How often each event of a client is stored.
+//! Counts how often each event of a client is stored.
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// Counts of copies by event number. Takes memory only near stored numbers, however many sent events the receipts
-/// claim.
+/// Counts of copies by event number. Memory is allocated only near stored numbers, regardless of how many events the
+/// receipts claim.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Copies {
     pages: BTreeMap<u32, Box<[u8; PAGE as usize]>>,
 }
 
-/// Number of events whose counts share an allocation.
+/// Number of events whose counts share one allocation.
 const PAGE: u32 = 256;
 
 impl Copies {
-    /// Counts a copy. Returns the number of earlier copies; 255 means 255 or more.
+    /// Counts a copy. Returns how many were counted before; 255 means 255 or more.
     pub(crate) fn count(&mut self, number: u32) -> u8 {
         let page = self.pages.entry(number / PAGE).or_insert_with(|| Box::new([0; PAGE as usize]));
         let copies = &mut page[(number % PAGE) as usize];
@@ -22,7 +22,7 @@ impl Copies {
         before
     }
 
-    /// The numbers in a range without a counted copy, as ranges.
+    /// Those numbers in `range` without any copy, as ranges.
     pub(crate) fn absent(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
         let pages = self.pages.range(range.start / PAGE..=range.end.div_ceil(PAGE));
         let stored = pages.flat_map(|(page, copies)| {

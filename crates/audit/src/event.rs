@@ -1,7 +1,7 @@
 //! Finds the events in a line and checks that they are unchanged.
 //!
-//! If the receiver stores events verbatim, their bytes are compared. If it parses and rewrites events (members reordered, an
-//! enclosing object, JSON inside JSON, nginx's `\x22`), the line is parsed and the members are compared.
+//! If the receiver stores events verbatim, their bytes are compared. If it parses and rewrites them (reordered members,
+//! an enclosing object, JSON inside JSON, nginx's `\x22`), the line is parsed and the members are compared.
 
 mod reading;
 mod same;
@@ -13,21 +13,21 @@ use serde_json::{Map, Value};
 use reading::{Numbers, read_events};
 use same::is_same;
 
-/// Maximum distance from the key to its number, in bytes: quotes, a colon and blanks, possibly escaped several times.
+/// Maximum bytes between the key and its number: quotes, a colon and blanks, which may be escaped several times.
 const MAX_NUMBER_DISTANCE: usize = 24;
-/// Bytes of a run's identifier and the dash after it.
+/// Length of a run's identifier and the dash after it, in bytes.
 const RUN_BYTES: usize = 9;
-/// Bytes of an event's beginning that identify a fragment of it.
+/// Number of bytes at an event's start that identify a fragment of it.
 const FRAGMENT_BYTES: usize = 16;
-/// Quotes around a name, possibly escaped or percent-encoded, and escape characters.
+/// Forms of quotes around a name, including escaped and percent-encoded ones, and of escape characters.
 const QUOTES: [&[u8]; 7] = [b"\"", b"\\", b"x22", b"u0022", b"%22", b"%5C", b"&quot;"];
-/// Colons between the name of a member and its value, possibly percent-encoded.
+/// Forms of the colon between a member's name and its value, including percent-encoded ones.
 const COLONS: [&[u8]; 3] = [b":", b"%3A", b"%3a"];
 
-/// Reason for two lines that were joined.
-const JOINED: &str = "another event is before it in its line, in a different JSON text";
+/// The reason reported for two joined lines.
+const JOINED: &str = "two JSON texts with events share this line: the newline between them is missing";
 
-/// An event found in a line.
+/// An event in a line of the receiver's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FoundEvent {
     /// An unchanged event of a known run.
@@ -36,9 +36,9 @@ pub(crate) enum FoundEvent {
         marker: Marker,
     },
     Foreign,
-    /// An altered event.
+    /// An event that is not as it was sent.
     Altered {
-        /// The event's marker, if readable.
+        /// The event's marker; `None` if it is unreadable.
         marker: Option<Marker>,
         why: &'static str,
     },
@@ -52,19 +52,19 @@ pub(crate) struct Examiner {
     numbers: Numbers,
 }
 
-/// Recognizes the events of a run.
+/// What identifies the events of a run in a line.
 #[derive(Debug)]
 struct RunMatcher {
     numbering: Numbering,
     members: Map<String, Value>,
-    /// The run's identifier and a dash.
+    /// The run's identifier with a dash.
     run_text: memmem::Finder<'static>,
-    /// The beginning of every event.
+    /// The bytes that every event starts with.
     beginning: memmem::Finder<'static>,
 }
 
 impl Examiner {
-    /// An examiner for events of these runs.
+    /// Creates an examiner for events of these runs.
     pub(crate) fn new<'a>(runs: impl Iterator<Item = &'a Numbering>) -> Self {
         let runs: Vec<&Numbering> = runs.collect();
         let values = runs.iter().flat_map(|run| members_of(run, Numbers::Values)).map(|(_, value)| value);
@@ -73,7 +73,7 @@ impl Examiner {
         Self { key: memmem::Finder::new(EVENT_KEY.as_bytes()), runs, numbers }
     }
 
-    /// Reports all intact and altered events in a line.
+    /// Reports all events in a line, intact or altered.
     pub(crate) fn examine(&self, line: &[u8], mut report: impl FnMut(FoundEvent)) {
         let mut found_any = false;
         let mut from = 0;
@@ -86,7 +86,7 @@ impl Examiner {
                 if is_name(&line[after_key..]) {
                     found_any = true;
                     previous_end = after_key;
-                    report(FoundEvent::Altered { marker: None, why: "its number cannot be read" });
+                    report(FoundEvent::Altered { marker: None, why: "the event's number cannot be read" });
                 }
                 continue;
             };
@@ -101,12 +101,15 @@ impl Examiner {
             if known.numbering.marker(marker.id.client, marker.id.number) != marker {
                 report(FoundEvent::Altered {
                     marker: Some(marker),
-                    why: "its fingerprint is of another event",
+                    why: "its fingerprint does not match its number",
                 });
             } else if let Some(start) = known.verbatim_start(line, at) {
                 let between = &line[since.min(start)..start];
                 if known.beginning.find(between).is_some() {
-                    report(FoundEvent::Altered { marker: None, why: "a torn event is before another" });
+                    report(FoundEvent::Altered {
+                        marker: None,
+                        why: "an incomplete event precedes another one on the same line",
+                    });
                 } else if whole_end == Some(since) && is_joined(between) {
                     report(FoundEvent::Altered { marker: None, why: JOINED });
                 }
@@ -125,23 +128,26 @@ impl Examiner {
                 };
                 report(match events.iter().any(same) {
                     true => FoundEvent::Event { run, marker },
-                    false => FoundEvent::Altered { marker: Some(marker), why: "it is not as it was sent" },
+                    false => {
+                        FoundEvent::Altered { marker: Some(marker), why: "it differs from the event sent" }
+                    }
                 });
             }
         }
         if !found_any && self.runs.iter().any(|known| known.run_text.find(line).is_some()) {
-            let why = "the key of its number cannot be read (lines of csv have none, and cannot be audited)";
+            let why =
+                "a run ID has no readable key `proofload` before it (CSV has no keys and cannot be audited)";
             report(FoundEvent::Altered { marker: None, why });
         }
     }
 
-    /// Whether a line without its end is a fragment of an event.
+    /// Whether a line without a line end is a fragment of an event.
     pub(crate) fn is_fragment(&self, line: &[u8]) -> bool {
         self.runs.iter().any(|known| known.beginning.find(line).is_some())
     }
 
-    /// Whether a line ends in the middle of an event, possibly followed by NUL bytes. A complete event without a number does
-    /// not count.
+    /// Whether a line ends in the middle of an event, possibly followed by NUL bytes. An event that lacks only its
+    /// number counts as complete.
     pub(crate) fn ends_early(&self, line: &[u8]) -> bool {
         let end = line.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let line = &line[..end];
@@ -151,7 +157,7 @@ impl Examiner {
         })
     }
 
-    /// Classifies an event of an unknown run. If its fingerprint is of a known run, it is an event with an altered run.
+    /// Classifies an event of an unknown run. If its fingerprint belongs to a known run, its run identifier was altered.
     fn classify_unknown_run(&self, line: &[u8], at: usize, marker: Marker) -> FoundEvent {
         let ours = self.runs.iter().any(|known| {
             let expected = known.numbering.marker(marker.id.client, marker.id.number);
@@ -159,14 +165,14 @@ impl Examiner {
         });
         match ours {
             true => {
-                FoundEvent::Altered { marker: Some(marker), why: "its run is not the one it was sent in" }
+                FoundEvent::Altered { marker: Some(marker), why: "its run ID was changed after it was sent" }
             }
             false => FoundEvent::Foreign,
         }
     }
 }
 
-/// Whether two events with this text between them were on two lines originally. Within one JSON text, a comma separates
+/// Whether two events with this text between them were originally on two lines. Within one JSON text, a comma separates
 /// events.
 fn is_joined(between: &[u8]) -> bool {
     let rest = between.strip_prefix(b"\"}").unwrap_or(between);
@@ -186,7 +192,7 @@ impl RunMatcher {
         }
     }
 
-    /// Start of the event whose marker is at `at`, if its bytes are unchanged.
+    /// The start of the event whose marker is at `at`; `None` if its bytes have changed.
     #[inline]
     fn verbatim_start(&self, line: &[u8], at: usize) -> Option<usize> {
         let front = self.numbering.front();
@@ -195,13 +201,14 @@ impl RunMatcher {
         (&line[start..at] == front && line[at + Marker::BYTES..].starts_with(b"\"}")).then_some(start)
     }
 
-    /// Whether an event has all members of the template. A receiver may add members.
+    /// Whether an event has all members of the template. Additional members are allowed, because a receiver may add
+    /// them.
     fn has_members(&self, members: &Map<String, Value>) -> bool {
         self.members.iter().all(|(name, value)| members.get(name).is_some_and(|other| is_same(value, other)))
     }
 }
 
-/// The members of every event of a run, without its number.
+/// The members that all events of a run have in common: all but the number.
 fn members_of(numbering: &Numbering, numbers: Numbers) -> Map<String, Value> {
     let whole = [numbering.front(), b"\"}"].concat();
     let Some(Value::Object(mut members)) = numbers.read(&whole) else {
@@ -211,14 +218,14 @@ fn members_of(numbering: &Numbering, numbers: Numbers) -> Map<String, Value> {
     members
 }
 
-/// The position and value of the marker shortly after the key.
+/// The position and value of the marker that follows the key.
 #[inline]
 fn marker_after(line: &[u8], after_key: usize) -> Option<(usize, Marker)> {
     let positions = after_key + 1..after_key + MAX_NUMBER_DISTANCE;
     positions.into_iter().find_map(|at| Some((at, Marker::parse(line.get(at..)?)?)))
 }
 
-/// Whether the word before `rest` is the name of a member: a quote and a colon follow.
+/// Whether the word before `rest` is a member's name: a quote and a colon must follow.
 fn is_name(mut rest: &[u8]) -> bool {
     let mut is_quoted = false;
     while let Some(length) = QUOTES.iter().find(|quote| rest.starts_with(quote)).map(|quote| quote.len()) {

@@ -1,4 +1,4 @@
-//! Reads the receiver's files line by line, plain or compressed.
+//! Reads the receiver's files line by line. They may be compressed.
 
 use std::{
     fs::File,
@@ -10,31 +10,31 @@ use flate2::bufread::GzDecoder;
 use memchr::memchr;
 
 const CHUNK_BYTES: usize = 1 << 20;
-/// Maximum line, in bytes. A longer line means a broken file.
+/// Maximum length of a line in bytes. A longer line means that the file is damaged.
 const MAX_LINE_BYTES: usize = 256 << 20;
 
-/// One line of a file.
+/// A line of a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Line<'a> {
     /// The line without its end.
     pub bytes: &'a [u8],
-    /// Line number, from 1.
+    /// Line number, starting at 1.
     pub number: u64,
-    /// Offset in the plain file, in bytes.
+    /// Offset of the line in the decompressed file, in bytes.
     pub offset: u64,
-    /// Whether the line has an end. Only the last line of a file may lack it.
+    /// Whether the line has a line end. Only the last line of a file may lack it.
     pub is_ended: bool,
 }
 
-/// The end of reading a file.
+/// What is known after a file was read.
 #[derive(Debug)]
 pub(crate) struct FileEnd {
     pub bytes: u64,
-    /// Why the rest of the file cannot be read; None if all was read.
+    /// Why the rest of the file cannot be read; `None` if there is no rest.
     pub broken: Option<String>,
 }
 
-/// The path of a file without the suffix of its compression, and the compression.
+/// Splits off the suffix of a compressed file's path. Returns the plain path and the compression.
 pub(crate) fn plain_name(path: &Path) -> (PathBuf, Compression) {
     let compression = match path.extension().and_then(|extension| extension.to_str()) {
         Some("gz") => Compression::Gzip,
@@ -48,24 +48,24 @@ pub(crate) fn plain_name(path: &Path) -> (PathBuf, Compression) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compression {
     None,
-    /// RFC 1952, any number of members.
+    /// gzip (RFC 1952) with any number of members.
     Gzip,
-    /// RFC 8878, any number of frames.
+    /// Zstandard (RFC 8878) with any number of frames.
     Zstd,
 }
 
-/// Reports every line of a file.
+/// Passes every line of a file to `report`.
 ///
 /// # Errors
-/// When the file cannot be read. A truncated compressed file is no error: see [`FileEnd::broken`].
+/// If the file cannot be read. A truncated compressed file is not an error: see [`FileEnd::broken`].
 pub(crate) fn lines(path: &Path, report: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
     lines_of(open(path)?, plain_name(path).1 != Compression::None, report)
 }
 
-/// Opens a file and decompresses its bytes.
+/// Opens a file. Reading it yields decompressed bytes.
 ///
 /// # Errors
-/// When the file cannot be opened.
+/// If the file cannot be opened.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let file = File::open(path)?;
     ::files::reads(path)?;
@@ -76,9 +76,9 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// Decompresses gzip members. Zeros after the last member are padding, as for `gzip -t`.
+/// Decompresses gzip members. Ignores zeros after the last member as padding, like `gzip -t`.
 struct Gzip<R> {
-    /// None after the last member.
+    /// The current member; `None` after the last one.
     member: Option<GzDecoder<R>>,
 }
 
@@ -127,7 +127,7 @@ fn lines_of(mut input: impl Read, compressed: bool, mut report: impl FnMut(Line<
             }
             Err(error) => return Err(error),
         };
-        // The buffered bytes contain no line end, because complete lines have been reported.
+        // Only new bytes are searched, because the buffered ones contain no line end.
         let mut searched = buffered;
         buffered += received;
         let mut start = 0;

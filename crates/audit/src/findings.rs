@@ -2,7 +2,7 @@
 
 use record::{AuditExample, AuditFinding, audit::MAX_EXAMPLES, receipt::EventId};
 
-/// Keeps the first findings of each kind, up to [`MAX_EXAMPLES`].
+/// Keeps up to [`MAX_EXAMPLES`] findings of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     kept: Vec<AuditExample>,
@@ -10,8 +10,8 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Adds a finding. `example` returns the event, the file, the line and the detail; it is called only for findings
-    /// that are kept.
+    /// Adds a finding. `example` returns the event, the file, the line and the detail. It is called only if the finding
+    /// is kept.
     pub(crate) fn add(
         &mut self,
         finding: AuditFinding,

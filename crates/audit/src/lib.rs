@@ -1,5 +1,5 @@
 //! Compares a sender's receipts with a receiver's files. Finds acknowledged events that are not stored, events that are
-//! stored more often than sent, altered events and events at wrong positions.
+//! stored more often than sent, altered events, and events at wrong positions.
 //!
 //! * [`receipts`] reads the receipts of the sender.
 //! * [`paths`] finds the files of the receiver.
@@ -7,8 +7,8 @@
 //! * [`event`] finds the events in a line and checks that they are as they were sent.
 //! * [`tally`] compares stored and sent events.
 //!
-//! Files are read once, whatever their size. The audit needs about one byte of memory for each stored event, and memory
-//! for the lines of the receipts. Large numbers in receipts reserve no memory.
+//! Files are read once, so their size does not matter. The audit needs about one byte of memory for each stored event,
+//! and memory for the lines of the receipts. Memory is not reserved according to numbers that receipts claim.
 
 mod copies;
 mod event;
@@ -36,12 +36,12 @@ use tally::Tally;
 /// The input of an audit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditOptions {
-    /// Folders of receipts.
+    /// Folders that contain receipts.
     pub receipts: Vec<PathBuf>,
-    /// Files of the receiver: paths, folders (with all files in them except hidden ones), or patterns with `*`, `?`, `[…]`
-    /// and `**`.
+    /// Files of the receiver: paths, folders (all their files except hidden ones), or patterns with `*`, `?`, `[…]` and
+    /// `**`.
     pub files: Vec<String>,
-    /// Minimum level of the acknowledgements that are checked; all if none.
+    /// Minimum level of acknowledgements to check; `None` checks all.
     pub level: Option<AckLevel>,
 }
 
@@ -51,25 +51,25 @@ pub enum AuditError {
     /// A file or folder could not be read.
     #[error("cannot read {path}: {cause}")]
     Read {
-        /// The file or folder.
+        /// The unreadable file or folder.
         path: PathBuf,
-        /// The system's error.
+        /// Why it could not be read.
         cause: io::Error,
     },
     /// A file is not a receipt file of this version.
     #[error("{path}, line {line}: {cause}; give the folder with the receipts of a load (--receipts)")]
     Receipts {
-        /// The file.
+        /// The invalid file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The invalid line, from 1.
         line: usize,
-        /// The mistake in the line.
+        /// The mistake in that line.
         cause: String,
     },
-    /// A pattern is not valid.
+    /// A pattern is invalid.
     #[error("'{pattern}' is not a file pattern: {cause}")]
     Pattern {
-        /// The pattern.
+        /// The invalid pattern.
         pattern: String,
         /// The mistake in the pattern.
         cause: glob::PatternError,
@@ -79,7 +79,7 @@ pub enum AuditError {
 /// Compares the files with the receipts.
 ///
 /// # Errors
-/// When a given folder or file cannot be read, or a receipt file is not valid. Incomplete receipts and truncated compressed
+/// If a given folder or file cannot be read, or a receipt file is invalid. Incomplete receipts and truncated compressed
 /// files are findings, not errors.
 pub fn audit(options: &AuditOptions) -> Result<AuditResult, AuditError> {
     let started = Instant::now();

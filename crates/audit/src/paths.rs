@@ -1,4 +1,4 @@
-//! Finds the files of paths, folders and patterns.
+//! Finds the files that paths, folders and patterns name.
 
 use std::{
     collections::BTreeSet,
@@ -16,16 +16,16 @@ use crate::{
     files::{Compression, open, plain_name},
 };
 
-/// Characters that make a path a pattern.
+/// Characters that make a name a pattern.
 const WILDCARDS: [char; 3] = ['*', '?', '['];
-/// Bytes that are compared at once.
+/// Number of bytes that are compared at a time.
 const CHUNK_BYTES: usize = 1 << 16;
 
-/// Finds the files of paths, folders and patterns, each once, in a stable order. Hidden files, pipes and devices
-/// (`<(xz -dc …)`, `/dev/stdin`) are included only if named explicitly. A compressed copy beside its plain file is left out.
+/// Finds the files that `names` denote, each once and in a stable order. Hidden files, pipes and devices (`<(xz -dc …)`,
+/// `/dev/stdin`) must be named explicitly. Leaves out a compressed copy beside its plain file.
 ///
 /// # Errors
-/// When a path does not exist, or a folder cannot be read.
+/// If a path does not exist, or a folder cannot be read.
 pub(crate) fn find(names: &[String]) -> Result<Vec<PathBuf>, AuditError> {
     let mut found = Vec::new();
     for name in names {
@@ -43,7 +43,7 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<PathBuf>, AuditError> {
     Ok(without_copies(distinct(found)?))
 }
 
-/// One component of a pattern.
+/// A component of a pattern.
 #[derive(Debug)]
 enum Part<'a> {
     Name(&'a str),
@@ -56,7 +56,7 @@ fn parts_of<'p>(pattern: &'p str) -> Result<Vec<Part<'p>>, AuditError> {
     let parse = |text: &str| {
         Pattern::new(text).map_err(|cause| AuditError::Pattern { pattern: pattern.to_owned(), cause })
     };
-    // Parsed as a whole first, so that an error has the right position.
+    // Parses the whole pattern first, so that an error has the position in it.
     parse(pattern)?;
     let part = |text: &'p str| match text {
         "**" => Ok(Part::Folders),
@@ -66,8 +66,8 @@ fn parts_of<'p>(pattern: &'p str) -> Result<Vec<Part<'p>>, AuditError> {
     pattern.split('/').filter(|text| !text.is_empty()).map(part).collect()
 }
 
-/// Matches a pattern from a folder on. `glob`'s own walk is not used, because it skips names that are not UTF-8 and the audit
-/// would report their events as lost.
+/// Matches the rest of a pattern below a folder. Does not use `glob`'s own walk, which skips names that are not UTF-8,
+/// so that the audit would report their events as lost.
 fn walk(folder: &Path, parts: &[Part<'_>], found: &mut Vec<PathBuf>) -> Result<(), AuditError> {
     let Some((part, rest)) = parts.split_first() else { return collect_files(folder, found) };
     match part {
@@ -81,7 +81,7 @@ fn walk(folder: &Path, parts: &[Part<'_>], found: &mut Vec<PathBuf>) -> Result<(
             let takes_hidden = pattern.as_str().starts_with('.');
             for (name, path) in entries(folder)? {
                 let hidden = is_hidden(&name) && !takes_hidden;
-                // Bytes that are not UTF-8 become a character that only `*`, `?` and `[!…]` match.
+                // Bytes that are not UTF-8 are replaced by a character that only `*`, `?` and `[!…]` match.
                 if !hidden && pattern.matches(&name.to_string_lossy()) && exists(&path)? {
                     walk(&path, rest, found)?;
                 }
@@ -91,7 +91,7 @@ fn walk(folder: &Path, parts: &[Part<'_>], found: &mut Vec<PathBuf>) -> Result<(
         Part::Folders => {
             walk(folder, rest, found)?;
             for (name, path) in entries(folder)? {
-                // A link to a folder may lead back up.
+                // Does not follow links: with a link to a parent folder, the walk would never end.
                 let is_folder = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir());
                 if is_folder && !is_hidden(&name) {
                     walk(&path, parts, found)?;
@@ -102,7 +102,7 @@ fn walk(folder: &Path, parts: &[Part<'_>], found: &mut Vec<PathBuf>) -> Result<(
     Ok(())
 }
 
-/// Whether a path exists; a dangling link does not count.
+/// Whether a path exists. Dangling links do not count.
 fn exists(path: &Path) -> Result<bool, AuditError> {
     match fs::metadata(path) {
         Ok(_) => Ok(true),
@@ -113,7 +113,7 @@ fn exists(path: &Path) -> Result<bool, AuditError> {
     }
 }
 
-/// The entries of a folder; none if the path is not a folder.
+/// The entries of a folder; empty if the path is not a folder.
 fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf)>, AuditError> {
     let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let failed = |cause| AuditError::Read { path: here.to_owned(), cause };
@@ -139,7 +139,7 @@ fn collect_files(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), AuditError
         return Ok(());
     }
     for (name, path) in entries(path)? {
-        // A link to a folder may lead back up, and a dangling link is not a file.
+        // Skips links to folders, which may be parents, and dangling links, which are not files.
         let is_link = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
         if is_hidden(&name) || (is_link && !fs::metadata(&path).is_ok_and(|metadata| metadata.is_file())) {
             continue;
@@ -149,7 +149,7 @@ fn collect_files(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), AuditError
     Ok(())
 }
 
-/// Each file once. A file's own path is preferred to links, because receipts contain only that.
+/// Keeps each file once. Prefers a file's own path to links, because receipts contain only that path.
 fn distinct(found: Vec<PathBuf>) -> Result<Vec<PathBuf>, AuditError> {
     let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
     let mut named: Vec<(bool, PathBuf)> = found.into_iter().map(|path| (is_link(&path), path)).collect();
@@ -166,11 +166,11 @@ fn distinct(found: Vec<PathBuf>) -> Result<Vec<PathBuf>, AuditError> {
     Ok(distinct)
 }
 
-/// Leaves out compressed files with the content of the plain file beside them: packing was interrupted before the plain file
-/// was removed.
+/// Leaves out compressed files whose content equals that of the plain file beside them. They remain if packing was
+/// interrupted before the plain file was removed.
 fn without_copies(files: Vec<PathBuf>) -> Vec<PathBuf> {
     let names: BTreeSet<PathBuf> = files.iter().cloned().collect();
-    // A pipe can be read only once.
+    // Pipes are not compared, because they can be read only once.
     let is_file = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.is_file());
     let is_copy = |path: &PathBuf| {
         let (plain, compression) = plain_name(path);
@@ -180,7 +180,8 @@ fn without_copies(files: Vec<PathBuf>) -> Vec<PathBuf> {
     files.into_iter().filter(|path| !is_copy(path)).collect()
 }
 
-/// Whether two files have the same decompressed content. False if one cannot be read, which the audit reports later.
+/// Whether the decompressed contents of two files are equal. False if either cannot be read, which the audit reports
+/// later.
 fn have_same_content(one: &Path, other: &Path) -> bool {
     let compare = || -> io::Result<bool> {
         let (mut one, mut other) = (open(one)?, open(other)?);
@@ -250,7 +251,7 @@ mod tests {
         };
         folder.write("files/a.log", "");
         pipe("files/b.log").unwrap();
-        // Comparing this pipe with the file beside it would block.
+        // Comparing this pipe with the plain file would block.
         pipe("files/a.log.gz").unwrap();
         assert_eq!(found(&folder, &["files"]), ["files/a.log"]);
         assert_eq!(found(&folder, &["files/*"]), ["files/a.log"]);

@@ -1,4 +1,4 @@
-//! Compares the positions at which the receiver claims to have stored events with the files.
+//! Checks the positions that the receiver's answers claim for stored events against the files.
 
 use std::{
     collections::BTreeMap,
@@ -12,11 +12,11 @@ use record::{
     receipt::{EventId, RunId, StoredAt},
 };
 
-/// The claims by segment.
+/// The claimed positions, by segment.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimedPositions {
     segments: BTreeMap<PathBuf, Segment>,
-    /// Claims about the current file that lie ahead of the current line, by offset in descending order.
+    /// Claims about the rest of the current file, by offset in descending order.
     pending: Vec<(u64, PathBuf, usize)>,
 }
 
@@ -34,7 +34,7 @@ struct Claim {
 }
 
 impl ClaimedPositions {
-    /// Adds the claims of a run.
+    /// Adds the positions that a run's receipts claim.
     pub(crate) fn claim(&mut self, run: RunId, positions: Vec<StoredAt>) {
         for StoredAt { client, number, segment, offset, .. } in positions {
             let segment = Path::new(&segment).components().as_path().to_owned();
@@ -43,7 +43,7 @@ impl ClaimedPositions {
         }
     }
 
-    /// Begins a file, given by its path without the suffix of its compression.
+    /// Starts a file. `plain` is its path without the suffix of its compression.
     pub(crate) fn begin_file(&mut self, plain: &Path) {
         self.pending.clear();
         if self.segments.is_empty() {
@@ -58,7 +58,7 @@ impl ClaimedPositions {
         self.pending.sort_by_key(|&(offset, ..)| std::cmp::Reverse(offset));
     }
 
-    /// Advances to the line at `offset`. Returns whether there is a claim about it. Lines must come in order.
+    /// Advances to the line at `offset`. Returns whether a claim names it. Lines must come in order.
     #[inline]
     pub(crate) fn advance_to(&mut self, offset: u64) -> bool {
         while self.pending.last().is_some_and(|&(claimed, ..)| claimed < offset) {
@@ -67,7 +67,7 @@ impl ClaimedPositions {
         self.pending.last().is_some_and(|&(claimed, ..)| claimed == offset)
     }
 
-    /// Confirms the claims that the line at `offset` contains this event.
+    /// Confirms the claims that this event is at `offset`.
     pub(crate) fn confirm(&mut self, offset: u64, id: EventId) {
         let here = self.pending.iter().rev().take_while(|&&(claimed, ..)| claimed == offset);
         for (_, name, index) in here {
@@ -78,7 +78,7 @@ impl ClaimedPositions {
         }
     }
 
-    /// Counts the claims. Reports wrong ones to `wrong` with their segment and offset.
+    /// Counts the claims. Passes wrong ones to `wrong` with their segment and offset.
     pub(crate) fn count(&self, mut wrong: impl FnMut(EventId, &Path, u64)) -> PlaceCounts {
         let mut counts = PlaceCounts::default();
         for (name, segment) in &self.segments {
@@ -97,8 +97,8 @@ impl ClaimedPositions {
     }
 }
 
-/// All segment names that this file may have in receipts. A receipt may contain any number of parent folders, and rotation
-/// adds a suffix after a dot or a hyphen (`x.log.1`, `x.log-20261121`).
+/// All segment names that this file may have in receipts. A receipt may name any number of its parent folders, and
+/// rotation may have added a suffix after a dot or a hyphen (`x.log.1`, `x.log-20261121`).
 fn segments_of(plain: &Path) -> impl Iterator<Item = PathBuf> {
     let name = plain.file_name().unwrap_or_default().as_bytes();
     let folders: Vec<Component<'_>> = plain.parent().unwrap_or(Path::new("")).components().collect();

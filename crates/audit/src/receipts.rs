@@ -1,4 +1,4 @@
-//! Reads the receipts of the sender.
+//! Reads the sender's receipts.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -15,56 +15,56 @@ use record::{
 
 use crate::{AuditError, copies::Copies};
 
-/// The receipts of all runs.
+/// The receipts of all runs in the given folders.
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
     pub runs: Vec<Run>,
-    /// Descriptions of missing receipts.
+    /// Messages about missing receipts.
     pub incomplete: Vec<String>,
 }
 
-/// One run of a load.
+/// One run of a load, from its receipts.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// The events of the run, as sent.
+    /// Creates the run's events as they were sent.
     pub numbering: Numbering,
-    /// The clients with receipts, by number. The counts claimed in a header reserve no memory.
+    /// The clients that have receipts, by number. Memory is not reserved for the counts that a header claims.
     pub clients: BTreeMap<u32, Client>,
-    /// Positions of events according to the receiver.
+    /// Positions that the receiver's answers claim for events.
     pub claims: Vec<StoredAt>,
     workers: u64,
     files_by_worker: BTreeMap<u64, WorkerFile>,
 }
 
-/// The file of a worker.
+/// What is known of a worker's receipt file.
 #[derive(Debug)]
 struct WorkerFile {
     path: PathBuf,
-    /// The worker's clients.
+    /// The clients of the worker.
     clients: Range<u32>,
-    /// Whether the file contains all events of these clients.
+    /// Whether the file contains all events of the worker's clients.
     is_complete: bool,
 }
 
-/// The events of one client.
+/// The events of a client: what the receipts say, and what the files contain.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Client {
-    /// Outcomes of the events, in order and without a gap.
+    /// Outcomes of the events, in order and without gaps.
     pub outcomes: Vec<OutcomeRange>,
-    /// How often each event is stored.
+    /// How often each event was found in the files.
     pub copies: Copies,
-    /// The highest event number in the file in which an event was found last.
+    /// The highest event number in the last file that contained an event of the client.
     pub highest: Highest,
 }
 
-/// The highest number in a file.
+/// The highest event number found in a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Highest {
     pub file: u32,
     pub number: u32,
 }
 
-/// A range of events with the same outcome, which begins after the previous range.
+/// Consecutive events with the same outcome. Starts where the previous range ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutcomeRange {
     /// Number of the first event after the range.
@@ -74,8 +74,8 @@ pub(crate) struct OutcomeRange {
 }
 
 impl Run {
-    /// Whether the receipts contain all events of a client. The file of the client's worker must be complete or, if no
-    /// worker has the client, the files of all workers.
+    /// Whether the receipts contain all events of a client. If a worker has the client, its file must be complete;
+    /// otherwise the files of all workers must be.
     pub(crate) fn has_all_of(&self, client: u32) -> bool {
         let mut its = self.files_by_worker.values().filter(|file| file.clients.contains(&client)).peekable();
         if its.peek().is_some() {
@@ -86,7 +86,7 @@ impl Run {
 }
 
 impl Client {
-    /// The outcome of an event; none if the receipts do not contain the event.
+    /// The outcome of an event; `None` if the receipts do not contain it.
     pub(crate) fn outcome_of(&self, number: u32) -> Option<OutcomeRange> {
         self.outcomes.get(self.outcomes.partition_point(|end| end.until <= number)).copied()
     }
@@ -96,7 +96,7 @@ impl Receipts {
     /// Reads folders of receipts.
     ///
     /// # Errors
-    /// When a folder cannot be read, or a file is not valid.
+    /// If a folder cannot be read, or a file is invalid.
     pub(crate) fn read(folders: &[PathBuf]) -> Result<Self, AuditError> {
         let mut runs = BTreeMap::new();
         let mut incomplete = Vec::new();
@@ -161,7 +161,7 @@ fn read_file(
                 reading = Some((header.run, header));
             }
             (None, _) | (Some(_), ReceiptLine::Header(_)) => {
-                return Err(wrong("receipts begin with one header".to_owned()));
+                return Err(wrong("receipts need exactly one header, in the first line".to_owned()));
             }
             (Some((run, header)), ReceiptLine::Range(line)) => {
                 let clients = header.first_client..header.first_client + header.clients;
@@ -172,7 +172,10 @@ fn read_file(
                 let client = run.clients.entry(line.client).or_default();
                 let expected = client.outcomes.last().map_or(0, |end| end.until);
                 if line.from != expected || line.to < line.from || line.to == u32::MAX {
-                    return Err(wrong(format!("the next event of client {} is {expected}", line.client)));
+                    return Err(wrong(format!(
+                        "client {}: expected a range from event {expected} on",
+                        line.client
+                    )));
                 }
                 events += u64::from(line.to - line.from) + 1;
                 client.outcomes.push(OutcomeRange {
@@ -187,7 +190,7 @@ fn read_file(
             (Some((run, header)), ReceiptLine::End(end)) => {
                 if end.events != events {
                     return Err(wrong(format!(
-                        "it counts {} events, the lines above contain {events}",
+                        "this line counts {} events, but the lines above contain {events}",
                         end.events
                     )));
                 }
@@ -200,7 +203,7 @@ fn read_file(
     if !is_whole {
         let path = path.display();
         incomplete.push(format!(
-            "{path} is incomplete: its worker was killed or still runs; its events are unknown"
+            "{path} is incomplete: its worker was killed or still runs; the fate of its events is unknown"
         ));
     }
     Ok(())
@@ -213,7 +216,7 @@ fn add_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Ru
     let numbering = Numbering::new(&header.template, header.run).map_err(|error| error.to_string())?;
     let front = numbering.front().to_vec();
     let until = header.first_client.checked_add(header.clients).filter(|&until| until <= 1 << 24);
-    let clients = header.first_client..until.ok_or("too many clients")?;
+    let clients = header.first_client..until.ok_or("more clients than 24 bits can number")?;
     let run = match runs.entry(header.run) {
         Entry::Occupied(entry) => entry.into_mut(),
         Entry::Vacant(entry) => entry.insert(Run {
@@ -225,7 +228,10 @@ fn add_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Ru
         }),
     };
     if run.numbering.front() != front || run.workers != header.workers {
-        return Err(format!("run {} has another template or number of workers in another file", header.run));
+        return Err(format!(
+            "run {}: another file has a different template or number of workers",
+            header.run
+        ));
     }
     let file = WorkerFile { path: path.to_owned(), clients, is_complete: false };
     if let Some(other) = run.files_by_worker.insert(header.worker, file) {

@@ -1,4 +1,4 @@
-//! Compares stored events with sent ones.
+//! Compares stored events with sent events.
 
 use std::path::{Path, PathBuf};
 
@@ -17,10 +17,10 @@ use crate::{
     receipts::{Highest, OutcomeRange, Receipts, Run},
 };
 
-/// Reason for a line with NUL bytes.
+/// The reason reported for a line with NUL bytes.
 const NUL_BYTES: &str = "there are NUL bytes in the line";
 
-/// The counts of an audit.
+/// Compares stored events with the receipts and keeps the counts.
 #[derive(Debug)]
 pub(crate) struct Tally {
     runs: Vec<Run>,
@@ -29,20 +29,19 @@ pub(crate) struct Tally {
     findings: Findings,
     positions: ClaimedPositions,
     file: PathBuf,
-    /// Number of the current file, from 1.
+    /// Number of the current file, starting at 1.
     file_index: u32,
-    /// Events of known runs in the current file.
+    /// Number of events of known runs in the current file.
     events_in_file: u64,
 }
 
 impl Tally {
-    /// A tally without stored events.
     pub(crate) fn new(receipts: Receipts, level: Option<AckLevel>) -> Self {
         let Receipts { mut runs, incomplete } = receipts;
         let mut positions = ClaimedPositions::default();
         for run in &mut runs {
             let mut claimed = std::mem::take(&mut run.claims);
-            // A claimed position of an event that was not acknowledged at the required level is no
+            // Ignores a claimed position if its event was not acknowledged at the required level, because it is not a
             // promise.
             claimed.retain(|claim| {
                 let client = run.clients.get(&claim.client);
@@ -69,7 +68,7 @@ impl Tally {
         self.positions.begin_file(&plain_name(path).0);
     }
 
-    /// Counts the current file as corrupt, because its rest cannot be read.
+    /// Counts the rest of the current file as corrupt, because it cannot be read.
     pub(crate) fn count_broken_file(&mut self, why: &str) {
         self.result.corrupt += 1;
         let file = &self.file;
@@ -83,7 +82,7 @@ impl Tally {
         });
     }
 
-    /// Counts the events in the next line.
+    /// Compares the events in the next line with the receipts and counts them.
     pub(crate) fn count_line(&mut self, line: &Line<'_>, examiner: &Examiner) {
         let claimed = self.positions.advance_to(line.offset);
         let (mut events, mut altered, mut foreign) = (0, 0, 0);
@@ -114,7 +113,7 @@ impl Tally {
         }
     }
 
-    /// Counts a line without events as foreign, or as corrupt if it contains a fragment of an event.
+    /// Counts a line without events: as corrupt if it contains a fragment of an event, otherwise as foreign.
     fn line_without_events(&mut self, line: &Line<'_>, examiner: &Examiner) {
         if line.bytes.is_empty() {
             return;
@@ -123,9 +122,9 @@ impl Tally {
             self.count_corrupt(None, line.number, NUL_BYTES);
         } else if !line.is_ended && (self.events_in_file > 0 || examiner.is_fragment(line.bytes)) {
             self.result.torn += 1;
-            self.count_corrupt(None, line.number, "the last line ends before its event does");
+            self.count_corrupt(None, line.number, "the last line ends in the middle of an event");
         } else if examiner.ends_early(line.bytes) {
-            self.count_corrupt(None, line.number, "the line ends before its event does");
+            self.count_corrupt(None, line.number, "the line ends in the middle of an event");
         } else {
             self.result.other_lines += 1;
         }
@@ -167,7 +166,7 @@ impl Tally {
         }
     }
 
-    /// Counts the first copy of an event; `highest` is the value of its client before this copy.
+    /// Counts the first copy of an event. `highest` is its client's value before this copy.
     fn count_first_copy(&mut self, id: EventId, end: OutcomeRange, highest: Highest, line: u64) {
         self.result.stored += 1;
         match end.outcome {
@@ -184,12 +183,12 @@ impl Tally {
         if is_behind && end.outcome.is_acknowledged() {
             self.result.out_of_order += 1;
             let before = highest.number;
-            let detail = || format!("event {before:08x} of the same client is before it");
+            let detail = || format!("the later event {before:08x} of the same client precedes it");
             self.add_finding(AuditFinding::OutOfOrder, Some(id), line, detail);
         }
     }
 
-    /// Counts an event that is not in the receipts. Complete receipts contain every sent event.
+    /// Counts an event that is not in the receipts. If these are complete, it was never sent.
     fn count_unknown(&mut self, id: EventId, complete: bool, line: u64) {
         if complete {
             self.result.never_sent += 1;
@@ -211,7 +210,7 @@ impl Tally {
         self.findings.add(finding, || (id, Some(file.display().to_string()), Some(line), detail()));
     }
 
-    /// Counts the missing events and returns the result.
+    /// Counts the missing events and returns the final result.
     pub(crate) fn finish(mut self, read: ReadCounts) -> AuditResult {
         self.result.read = read;
         let (mut sent, mut missing) = (EventCounts::default(), EventCounts::default());
@@ -244,7 +243,7 @@ impl Tally {
         let findings = &mut self.findings;
         self.result.places = self.positions.count(|id, segment, offset| {
             findings.add(AuditFinding::WrongPlace, || {
-                let detail = format!("the receipt claims that it begins at byte {offset}");
+                let detail = format!("the event is not at byte {offset}, where its receipt places it");
                 (Some(id), Some(segment.display().to_string()), None, detail)
             });
         });

@@ -1,11 +1,11 @@
-//! Events and folders for the unit tests of this crate.
+//! Events and folders for this crate's unit tests.
 
 use std::{fs, path::PathBuf};
 
 use record::receipt::Numbering;
 use tempfile::TempDir;
 
-/// An event as it is sent.
+/// An event as it would be sent.
 pub(crate) fn event(numbering: &Numbering, client: u32, number: u32) -> String {
     let mut event = Vec::new();
     numbering.append(&mut event);
@@ -14,11 +14,11 @@ pub(crate) fn event(numbering: &Numbering, client: u32, number: u32) -> String {
     String::from_utf8(event).expect("a template is text")
 }
 
-/// A temporary folder with a folder for receipts and one for files.
+/// A temporary folder that contains a folder for receipts and one for files.
 pub(crate) struct Folder(pub PathBuf, #[expect(dead_code, reason = "removes the folder on drop")] TempDir);
 
 impl Folder {
-    /// Creates the folders.
+    /// Creates the temporary folder and the two folders in it.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();
@@ -27,7 +27,6 @@ impl Folder {
         Self(path, folder)
     }
 
-    /// Writes a file into the folder.
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, bytes).unwrap();

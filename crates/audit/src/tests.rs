@@ -1,4 +1,4 @@
-//! Tests with known damage of files.
+//! Tests of audits on files with known damage.
 
 mod damaged;
 
@@ -54,7 +54,7 @@ fn text(lines: &[ReceiptLine]) -> String {
     lines.iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect()
 }
 
-/// `clients` clients of `events` events, all of one outcome, sent `attempts` times.
+/// Writes receipts of `clients` clients with `events` events each. All events have one outcome and `attempts` attempts.
 fn receipts(folder: &Folder, clients: u32, events: u32, outcome: EventOutcome, attempts: u8) {
     let mut lines = vec![header(1, 0, 0, clients)];
     lines.extend((0..clients).map(|client| run(client, 0, events - 1, outcome, attempts)));
@@ -62,7 +62,7 @@ fn receipts(folder: &Folder, clients: u32, events: u32, outcome: EventOutcome, a
     folder.write("receipts/receipts-0.jsonl", text(&lines));
 }
 
-/// Lines as a listener stores them: each event of all clients in turn.
+/// Lines as a listener stores them. Clients take turns, one event each.
 fn stored(clients: u32, events: u32) -> Vec<Vec<u8>> {
     let numbering = numbering();
     let numbers = (0..events).flat_map(|number| (0..clients).map(move |client| (client, number)));
@@ -114,7 +114,7 @@ fn each_damage_is_found_at_its_position() {
             assert_eq!([lost, duplicated, corrupt, out_of_order], counts, "{result:#?}");
             assert_eq!(finding_of(&result, finding), [(Some(event.to_owned()), line)], "{result:#?}");
         };
-    // Line 7 is event 3 of client 0, line 8 is event 3 of client 1.
+    // Line 7 contains event 3 of client 0, line 8 event 3 of client 1.
     let mut removed = lines.clone();
     removed.remove(6);
     check(removed, [1, 0, 0, 0], AuditFinding::Lost, "0000feed-000000-00000003", None);
@@ -142,7 +142,7 @@ fn each_damage_is_found_at_its_position() {
         receipts(&folder, 2, 20, EventOutcome::Synced, 1);
         folder.write("files/x.log", torn.concat());
         let result = folder.audit();
-        // An event that lacks only its line end is still whole.
+        // An event that lacks only its line end is complete.
         let n = u64::from(cut > 1);
         assert_eq!((result.lost, result.corrupt, result.torn), (n, n, n), "{cut}: {result:#?}");
     }
@@ -196,7 +196,7 @@ fn an_acknowledgement_is_checked_at_its_own_level() {
         assert_eq!((result.lost, result.missing.total()), (lost, 7), "{level:?}");
     }
     folder.write("files/x.log", stored(1, 8).concat());
-    // The last event, and all events of a client that complete receipts do not contain.
+    // Adds the last event, and all events of a client that the complete receipts do not contain.
     folder.write("files/y.log", stored(2, 2)[1].clone());
     let result = folder.audit();
     assert_eq!((result.lost, result.refused_stored, result.unknown_stored, result.never_sent), (0, 1, 1, 3));
@@ -291,12 +291,12 @@ fn rotated_and_half_packed_files_are_clean() {
     folder.write("files/x.log.1", pair(2));
     folder.write("files/x.log-20261121", pair(4));
     folder.write("files/x.log", pair(6));
-    // Packing was interrupted before the plain file was removed.
+    // As if packing was interrupted before the plain file was removed.
     folder.write("files/x.log.zst", zstd::encode_all(&pair(6)[..], 1).unwrap());
     let result = folder.audit();
     assert!(result.is_clean(), "{result:#?}");
     assert_eq!((result.places.right, result.repeated, result.read.files), (8, 0, 4));
-    // A compressed file with other lines is no copy.
+    // A compressed file with different lines is not a copy.
     folder.write("files/x.log.zst", zstd::encode_all(&pair(4)[..], 1).unwrap());
     assert_eq!(folder.audit().duplicated, 2);
 }
@@ -314,7 +314,7 @@ fn foreign_lines_are_no_findings() {
     let result = folder.audit();
     assert!(result.is_clean(), "{result:#?}");
     assert_eq!((result.stored, result.other_lines, result.foreign_events), (2, 3, 1));
-    // A torn event is corrupt at any position, and so is an event with NUL bytes.
+    // A torn event, or an event with NUL bytes, is corrupt at any position.
     let torn = [&first[..70], b"\n", &first[..90], b"\0\0\n"].concat();
     folder.write("files/x.log", [&first[..], &torn, second].concat());
     let result = folder.audit();
@@ -334,15 +334,15 @@ fn wrong_receipts_and_missing_files_are_errors() {
             .to_string()
     };
     let end = ReceiptLine::End(ReceiptEnd { events: 1 });
-    assert!(error_of(std::slice::from_ref(&end)).contains("line 1: receipts begin with one header"));
+    assert!(error_of(std::slice::from_ref(&end)).contains("line 1: receipts need exactly one header"));
     let gap = run(0, 1, 1, EventOutcome::Written, 1);
-    assert!(error_of(&[header(1, 0, 0, 1), gap]).contains("line 2: the next event of client 0 is 0"));
+    assert!(error_of(&[header(1, 0, 0, 1), gap]).contains("client 0: expected a range from event 0 on"));
     let other_worker = run(1, 0, 1, EventOutcome::Written, 1);
     assert!(error_of(&[header(1, 0, 0, 1), other_worker]).contains("belongs to another worker"));
-    assert!(error_of(&[header(1, 0, 0, 1), end]).contains("counts 1 events, the lines above contain 0"));
-    assert!(error_of(&[header(1, 0, 1 << 24, 1)]).contains("too many clients"));
+    assert!(error_of(&[header(1, 0, 0, 1), end]).contains("counts 1 events, but the lines above contain 0"));
+    assert!(error_of(&[header(1, 0, 1 << 24, 1)]).contains("more clients than 24 bits can number"));
     folder.write("receipts/receipts-1.jsonl", text(&[header(2, 1, 1, 1)]));
-    assert!(error_of(&[header(3, 0, 0, 1)]).contains("another template or number of workers"));
+    assert!(error_of(&[header(3, 0, 0, 1)]).contains("a different template or number of workers"));
     assert!(error_of(&[header(2, 1, 0, 1)]).contains("worker 1 have already been read"));
     fs::remove_file(folder.0.join("receipts/receipts-1.jsonl")).unwrap();
     let options = AuditOptions { files: vec!["/nowhere/at/all".to_owned()], ..AuditOptions::default() };

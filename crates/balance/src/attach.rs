@@ -16,7 +16,7 @@ use undo::{CLS_LINK, FILTER, Pins, QDISC, XDP_LINK, detach_pins};
 
 use crate::{Device, Error, Hook, Program, error::Cause};
 
-/// Priority of our filter in the qdisc: it runs before filters whose priority the kernel chose.
+/// Priority of our filter in the qdisc. It runs before filters whose priority was chosen by the kernel.
 const PRIORITY: u16 = 1;
 const HANDLE: TcHandle = TcHandle::new(0, 1);
 
@@ -24,16 +24,18 @@ const HANDLE: TcHandle = TcHandle::new(0, 1);
 pub(crate) const LINKS_SINCE: KernelVersion = KernelVersion::new(6, 6, 0);
 
 impl Program {
-    /// Attaches the program to the ingress of a device; XDP runs in its driver. With a folder of pins, the program stays attached after the
-    /// process has ended, and replaces the one attached from the same folder: every frame is seen by one of the two.
+    /// Attaches the program to the ingress of a device; XDP runs in the driver. With a folder of pins, the program
+    /// stays attached after the end of the process. It replaces the program attached from the same folder without a
+    /// gap: one of the two processes every frame.
     ///
     /// # Errors
-    /// When this user, this kernel or this device cannot.
+    /// If the rights of this user, this kernel or this device do not allow it.
     pub fn attach(&mut self, device: &str, pins: Option<&Path>) -> Result<(), Error> {
         self.attach_in(XdpMode::Driver, device, pins)
     }
 
-    /// Like [`Self::attach`], for devices whose driver has no XDP: the kernel runs the program on the packets it has built.
+    /// Like [`Self::attach`], for devices whose driver does not support XDP: the kernel runs the program after it has
+    /// built a packet.
     pub(crate) fn attach_after_driver(&mut self, device: &str, pins: Option<&Path>) -> Result<(), Error> {
         self.attach_in(XdpMode::Skb, device, pins)
     }
@@ -43,14 +45,15 @@ impl Program {
         self.hook == Hook::Cls && KernelVersion::current().is_ok_and(|version| version < LINKS_SINCE)
     }
 
-    /// Whether the kernel reports this program as attached to a device. If it is attached by a filter, any filter of ours counts.
+    /// Whether the kernel reports this program as attached to a device. With filters, any filter of this balancer
+    /// counts.
     pub(crate) fn is_attached(&self, device: &Device, pins: &Path) -> io::Result<bool> {
         match self.hook {
             Hook::Cls if self.is_by_filter() => undo::is_filtered(device.index),
             Hook::Xdp => Ok(device.link.xdp == Some(self.number)),
             Hook::Cls => Ok(match SchedClassifier::query_tcx(&device.name, TcAttachType::Ingress) {
                 Ok((_, programs)) => programs.iter().any(|program| program.id() == self.number),
-                // The query needs CAP_SYS_ADMIN; without it, the pin decides.
+                // The query needs CAP_SYS_ADMIN. Without that right, an existing pin counts as attached.
                 Err(_) => pins.join(format!("{CLS_LINK}{}", device.index)).exists(),
             }),
         }
@@ -66,7 +69,7 @@ impl Program {
             Hook::Cls => CLS_LINK,
             Hook::Xdp => XDP_LINK,
         };
-        // Pins are named by the index, because a device may be renamed.
+        // The names of pins contain the index, because a device may be renamed.
         let socket = UnixDatagram::unbound().map_err(|error| failed(&error))?;
         let index = name_to_index(socket, device).map_err(|error| failed(&io::Error::from(error)))?;
         let (pin_name, qdisc) = (format!("{kind}{index}"), format!("{QDISC}{index}"));
@@ -77,7 +80,7 @@ impl Program {
         } else {
             self.attach_link(mode, device, pin.as_deref())
         };
-        // Attachments to another device, or of another kind, are removed once this one exists.
+        // Attachments to another device or of another kind are removed once the new one exists.
         let is_other = |name: &str| name != pin_name && !(by_filter && name == qdisc);
         attached
             .and_then(|()| pins.map_or(Ok(()), |pins| detach_pins(pins, is_other)))
@@ -87,7 +90,7 @@ impl Program {
     fn attach_link(&mut self, mode: XdpMode, device: &str, pin: Option<&Path>) -> Result<(), Cause> {
         let there = pin.filter(|pin| pin.exists());
         if let Some(pin) = there {
-            // A link to a removed device accepts no program.
+            // A link to a removed device accepts no program, so it cannot be updated.
             if self.linked(mode, device, Some(PinnedLink::from_pin(pin)?.into())).is_ok() {
                 return Ok(());
             }
@@ -101,7 +104,7 @@ impl Program {
         Ok(())
     }
 
-    /// Attaches the program to a device by a new link, or by the existing link of an earlier program.
+    /// Attaches the program to a device by a new link, or replaces the program of an existing link.
     fn linked(&mut self, mode: XdpMode, device: &str, there: Option<FdLink>) -> Result<FdLink, Cause> {
         match self.hook {
             Hook::Cls => {
@@ -124,7 +127,8 @@ impl Program {
         }
     }
 
-    /// Attaches the program as a filter of the qdisc clsact. The folder `qdisc` records that this balancer made the qdisc.
+    /// Attaches the program as a filter of the qdisc clsact. The folder `qdisc` records that this balancer created the
+    /// qdisc.
     fn attach_filter(&mut self, device: &str, pin: Option<&Path>, qdisc: Option<&Path>) -> Result<(), Cause> {
         let qdisc = qdisc.filter(|qdisc| !qdisc.exists());
         qdisc.map_or(Ok(()), fs::create_dir)?;
@@ -136,7 +140,7 @@ impl Program {
         }
         let program = self.cls()?;
         let there = pin.filter(|pin| pin.exists());
-        // Another program may have removed the filter, or the qdisc with it.
+        // Another program may have removed the filter or the whole qdisc.
         let replaced = there.and_then(|_| {
             let link = SchedClassifierLink::attached(device, TcAttachType::Ingress, PRIORITY, HANDLE, None);
             program.attach_to_link(link.ok()?).ok()
@@ -149,7 +153,8 @@ impl Program {
             }
         };
         if let Some(pin) = pin {
-            // Dropping the link would detach the filter. The filter keeps its program loaded until it is detached by name.
+            // Dropping the link would detach the filter. Without it, the filter keeps its program loaded until it is
+            // detached by name.
             mem::forget(program.take_link(id)?);
             there.map_or(Ok(()), fs::remove_file)?;
             program.pin(pin)?;
@@ -158,10 +163,11 @@ impl Program {
     }
 }
 
-/// Removes the pins of tables and attachments. The kernel soon frees what nothing else holds, attached programs included.
+/// Removes the pins of tables and attachments. The kernel soon frees objects without other references, including
+/// attached programs.
 ///
 /// # Errors
-/// When a pin cannot be removed, or a running balancer uses the pins; not when there are none.
+/// If a pin cannot be removed, or a running balancer uses the pins. Missing pins are not an error.
 pub fn unpin(pins: &Path) -> Result<(), Error> {
     let removed = Pins::there(pins).map_err(Cause::from).and_then(|pins| pins.map_or(Ok(()), Pins::remove));
     removed.map_err(|error| Error::new(format!("remove the pins in {}", pins.display()), &*error))
@@ -178,7 +184,7 @@ mod tests {
     use super::*;
     use crate::{Sizes, alone};
 
-    /// Kernels before 6.6 must attach by filters; newer ones accept them too.
+    /// Kernels before 6.6 need filters, and newer ones still accept them, so this test runs on all kernels.
     #[test]
     fn as_root_a_filter_stays_is_replaced_and_goes() {
         alone::run("attach::tests::as_root_a_filter_stays_is_replaced_and_goes", in_namespaces_of_its_own);
@@ -201,17 +207,18 @@ mod tests {
         };
         let numbers = [attach(), attach()];
         assert_ne!(numbers[0], numbers[1], "another program is in the place of the first");
-        // Removing the qdisc removes the filter. The next start makes both again.
+        // Removing the qdisc removes the filter. The next start creates both again.
         run("tc qdisc del dev far clsact");
         attach();
         assert!(shown("qdisc").contains("clsact"));
-        // A renamed device keeps its filter, and `unpin` removes the filter nevertheless.
+        // A renamed device keeps its filter. `unpin` must find and remove it under the new name.
         run("ip link set far name moved.1");
         unpin(&pins).unwrap();
         run("ip link set moved.1 name far");
         assert_eq!((shown("filter"), shown("qdisc").contains("clsact")), (String::new(), false));
 
-        // The qdisc of another program stays, and so does ours once there are filters of others in it.
+        // A qdisc of another program stays. A qdisc of this balancer also stays if it contains filters of other
+        // programs.
         for script in ["tc qdisc add dev far clsact", ":"] {
             run(script);
             attach();

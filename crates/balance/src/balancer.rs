@@ -1,8 +1,9 @@
-//! Decides what the tables must hold, from the configuration, the servers' health and connections, and the time. It does no input or
-//! output: the caller reports events to a [`Balancer`], and [`Balancer::step`] returns the changes of the tables to carry out.
+//! Computes the wanted contents of the tables from the configuration, the servers' health and connections, and the
+//! time. It does no input or output: the caller reports events to a [`Balancer`] and carries out the changes of the
+//! tables that [`Balancer::step`] returns.
 //!
-//! A server that is removed from the configuration is *leaving*: it has no places in the ring any more, gets no new flows, and stays in
-//! the tables until its flows have ended. Only a server's death ends established flows.
+//! A server that was removed from the configuration is *leaving*: it no longer has places in the ring, gets no new
+//! flows, and stays in the tables until its flows have ended. Established flows end early only if their server dies.
 
 mod numbers;
 mod state;
@@ -26,13 +27,13 @@ use crate::{
     sweeps::Swept,
 };
 
-/// The present and the wanted contents of one balancer's tables.
+/// The current and the wanted contents of one balancer's tables.
 #[derive(Debug)]
 pub(crate) struct Balancer {
     vips: Vec<VipState>,
     numbers: Numbers,
     handshake_ns: u64,
-    /// The entries of the table of services; none if the entry of a key is unknown.
+    /// The entries of the table of services, by key. None if the contents of the entry are unknown.
     services: BTreeMap<(IpAddr, u16), Option<Written>>,
     /// The entries that the last step removes.
     removed: Vec<(IpAddr, u16)>,
@@ -44,17 +45,17 @@ pub(crate) struct Balancer {
 #[derive(Debug)]
 pub(crate) struct VipState {
     pub number: u32,
-    /// Its configuration; for a leaving VIP, the last one.
+    /// Its configuration; while the VIP is leaving, the last one.
     pub vip: Vip,
     pub is_leaving: bool,
     pub servers: Vec<ServerState>,
-    /// None until it is made.
+    /// None until the ring is made.
     ring: Option<Arc<Ring>>,
     former: Option<Arc<Ring>>,
     is_ring_written: bool,
-    /// The members that the ring was made of; none if they are unknown.
+    /// The members from which the ring was made; none if they are unknown.
     members: Option<Vec<Member>>,
-    /// When the ring changed last, by the monotonic clock.
+    /// Time of the ring's last change, on the monotonic clock.
     changed_ns: u64,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct VipState {
 pub(crate) struct ServerState {
     pub number: u16,
     pub generation: u32,
-    /// Its configuration; for a leaving server, the last one.
+    /// Its configuration; while the server is leaving, the last one.
     pub server: Server,
     pub is_leaving: bool,
     /// Its last known MAC address.
@@ -72,34 +73,35 @@ pub(crate) struct ServerState {
     pub is_resolved: bool,
     /// Whether its VIP has health checks.
     pub is_checked: bool,
-    /// Whether its health checks succeed, or why they fail. A server that is silent or not checked yet counts as not answering at all, so
-    /// that its flows are lost; one that answers with an error may still serve its flows.
+    /// The result of its health checks. A server that is silent or not checked yet counts as not answering, so its
+    /// flows are lost. A server that answers with an error may still serve its flows.
     pub health: Outcome,
-    /// Whether it has reached its maximum of connections, and has not yet fallen below the number at which it resumes.
+    /// Whether it reached its maximum of connections and has not yet fallen below the number at which it gets new ones
+    /// again.
     pub is_full: bool,
-    /// Its flows at the last sweep.
+    /// Its flows in the last sweep.
     pub flows: Flows,
-    /// When a leaving server was taken out of the ring, so that it gets no new flows.
+    /// Time at which a leaving server was taken out of the ring, after which it gets no new flows.
     out_ns: Option<u64>,
-    /// Whether the counters of its number may still hold counts of another server.
+    /// Whether the counters of its number may still contain counts of the number's previous server.
     is_new: bool,
     /// Its entry in the table; none until it is written.
     written: Option<ServerEntry>,
 }
 
-/// Flows of a server, as a sweep has counted them.
+/// Flows of a server, as counted by a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Flows {
-    /// Established flows that are not closing; thresholds limit these connections.
+    /// Established flows that are not closing. Thresholds limit their number.
     pub active: u64,
-    /// After FIN or RST.
+    /// Flows after FIN or RST.
     pub closing: u64,
-    /// When the sweep began, by the monotonic clock; 0 before the first one.
+    /// Start of the sweep, on the monotonic clock; 0 before the first one.
     pub begun_ns: u64,
 }
 
 impl Balancer {
-    /// A balancer that has written nothing yet.
+    /// A balancer whose tables are empty.
     pub(crate) fn new() -> Self {
         Self::of(Vec::new(), Numbers::default(), BTreeMap::new())
     }
@@ -108,17 +110,18 @@ impl Balancer {
         Self { vips, numbers, handshake_ns: 0, services, removed: Vec::new(), is_unfinished: false }
     }
 
-    /// Adopts a configuration. Entries that the tables already have stay as they are where possible.
+    /// Adopts a configuration. Entries that are already in the tables stay unchanged if possible.
     ///
     /// # Errors
-    /// When there is no number left for a server or a VIP, such as while many are leaving. Nothing has changed then.
+    /// If no number is free for a server or a VIP, for example while many are leaving. Nothing has changed then.
     pub(crate) fn configure(&mut self, config: &Config) -> Result<(), Error> {
         let partners = partners(&self.vips, &config.vips);
         self.check_places(&partners, config)?;
         self.handshake_ns = nanoseconds(config.handshake);
         for state in &mut self.vips {
             if state.is_leaving {
-                // If the VIP is wanted again, its ring still contains all of its servers, so none of them counts as out of the ring yet.
+                // The VIP is wanted again, and its ring still contains all of its servers, so none of them counts as
+                // out of the ring.
                 state.servers.iter_mut().for_each(|server| server.out_ns = None);
             }
             state.is_leaving = true;
@@ -146,7 +149,8 @@ impl Balancer {
         &self.vips
     }
 
-    /// The addresses of the VIPs that have a ring, each once: clients must reach this balancer there.
+    /// The addresses of the VIPs that have a ring, without repetition. Clients must reach this balancer at these
+    /// addresses.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         let ready = self.vips.iter().filter(|state| state.ring.is_some());
         let mut addresses: Vec<IpAddr> = ready.map(|state| state.vip.address).collect();
@@ -155,7 +159,7 @@ impl Balancer {
         addresses
     }
 
-    /// The servers to check, and those of which only the MAC address is needed.
+    /// The servers to check, and the servers of which only the MAC address is needed.
     pub(crate) fn targets(&self) -> Vec<Target> {
         let of_vip = |state: &VipState| {
             let vip = state.vip.clone();
@@ -173,7 +177,7 @@ impl Balancer {
         self.vips.iter().flat_map(of_vip).collect()
     }
 
-    /// Records the MAC address of a server. If the server does not answer, its last known address stays.
+    /// Records the MAC address of a server. If the server does not answer, its last known address is kept.
     pub(crate) fn set_neighbour(&mut self, address: IpAddr, mac: Option<Mac>) {
         for server in self.servers_mut().filter(|server| server.server.address == address) {
             server.is_resolved = mac.is_some();
@@ -181,7 +185,7 @@ impl Balancer {
         }
     }
 
-    /// Records that a server's checks succeed again, or why they fail. Returns the names of the VIP and the server if the target is known
+    /// Records the new result of a server's checks. Returns the names of the VIP and the server if the target is known
     /// and still checked, and its health has changed or was unknown before.
     pub(crate) fn set_health(&mut self, id: u64, health: Outcome) -> Option<(String, String)> {
         for state in self.vips.iter_mut().filter(|state| state.vip.check.kind != CheckKind::None) {
@@ -198,7 +202,7 @@ impl Balancer {
         None
     }
 
-    /// Takes the counts of a sweep, unless the sweep did not see each flow exactly once.
+    /// Records the counts of a sweep, unless the sweep did not see each flow exactly once.
     pub(crate) fn apply_sweep(&mut self, swept: &Swept) {
         let &Swept { begun_ns, ref counted, is_whole, .. } = swept;
         for server in self.servers_mut().filter(|_| is_whole) {
@@ -209,8 +213,8 @@ impl Balancer {
         }
     }
 
-    /// Whether a server would be full if all flows established since the last sweep still existed: then a new sweep should count them.
-    /// `established_since` returns the number of these flows by the server's number.
+    /// Whether a server would be full if no flow had ended since the last sweep; a new sweep should then count the
+    /// flows. `established_since` returns the number of flows that were established since then, by the server's number.
     pub(crate) fn may_be_full(&self, established_since: impl Fn(u16) -> u64) -> bool {
         self.vips.iter().flat_map(|state| &state.servers).any(|server| {
             let most = server.server.max_connections.filter(|_| !server.is_full);
@@ -218,13 +222,13 @@ impl Balancer {
         })
     }
 
-    /// Whether a server is leaving, drained or limited, so that the end of its flows matters.
+    /// Whether a server is leaving, drained or limited, so that the balancer must notice the end of its flows.
     pub(crate) fn waits_for_flows(&self) -> bool {
         let mut servers = self.vips.iter().flat_map(|state| &state.servers);
         servers.any(|state| state.is_leaving || state.server.drain || state.server.max_connections.is_some())
     }
 
-    /// Numbers of the servers that have a maximum.
+    /// Numbers of the servers that have a maximum of connections.
     pub(crate) fn with_thresholds(&self) -> impl Iterator<Item = u16> {
         let servers = self.vips.iter().flat_map(|state| &state.servers);
         servers.filter(|state| state.server.max_connections.is_some()).map(|state| state.number)
@@ -234,7 +238,7 @@ impl Balancer {
         self.vips.iter_mut().flat_map(|state| &mut state.servers)
     }
 
-    /// Fails if the tables have no room for the entries that a configuration adds.
+    /// Fails if the tables have no room for the additional entries of a configuration.
     fn check_places(&self, partners: &[Option<usize>], config: &Config) -> Result<(), Error> {
         let new_vips = partners.iter().filter(|partner| partner.is_none()).count();
         let is_new = |partner: &Option<usize>, server: &Server| {
@@ -246,7 +250,7 @@ impl Balancer {
             .map(|(partner, vip)| vip.servers.iter().filter(|server| is_new(partner, server)).count())
             .sum();
         let present: usize = self.vips.iter().map(|state| state.servers.len()).sum();
-        // New services are added before unwanted ones are removed, so the table must have room for both.
+        // New services are added before old ones are removed, so the table must have room for both.
         let services = config.services();
         let gone = self.services.keys().filter(|service| !services.contains(service)).count();
         if services.len() + gone > SERVICES {
@@ -313,12 +317,12 @@ impl VipState {
         Ok(())
     }
 
-    /// The ring, once it is made.
+    /// The ring; none until it is made.
     pub(crate) fn ring(&self) -> Option<&Ring> {
         self.ring.as_deref()
     }
 
-    /// Whether health is ignored, because all servers are down and the VIP is configured to send to all of them then.
+    /// Whether health is ignored: all servers are down, and the VIP is configured to use all of them in this case.
     pub(crate) fn ignores_health(&self) -> bool {
         let takes_new = |state: &&ServerState| {
             !state.is_leaving && state.is_resolved && !state.server.drain && state.server.weight > 0
@@ -334,8 +338,8 @@ impl ServerState {
         u64::from(self.number) << 32 | u64::from(self.generation)
     }
 
-    /// As in ipvs, a server is full once it has its maximum of connections, until it has fewer than the number at which it resumes. The
-    /// decision of an earlier daemon holds until the first sweep.
+    /// Decides whether the server is full. As in ipvs, it is full from its maximum of connections on, until it has
+    /// fewer than the number at which it resumes. The decision of an earlier daemon holds until the first sweep.
     fn decide_full(&mut self) {
         let Flows { active, begun_ns, .. } = self.flows;
         self.is_full = match self.server.max_connections {
@@ -347,7 +351,8 @@ impl ServerState {
     }
 }
 
-/// For each wanted VIP, the present VIP of the same address that it continues: one with the same ports, else a shared port, else any.
+/// For each wanted VIP, the existing VIP of the same address that it continues: one with the same ports, otherwise one
+/// with a common port, otherwise any.
 fn partners(present: &[VipState], wanted: &[Vip]) -> Vec<Option<usize>> {
     let mut partners: Vec<Option<usize>> = vec![None; wanted.len()];
     let same: fn(&Vip, &Vip) -> bool = |one, other| one.ports == other.ports;

@@ -1,4 +1,4 @@
-//! The changes that commands make to a configuration.
+//! Applies the changes of commands to a configuration.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,10 @@ use crate::{
     control::{Change, ServerName, Values},
 };
 
-/// Changes a server as a command asks. Returns a description of the change.
+/// Changes a server as requested. Returns a description of the change.
 ///
 /// # Errors
-/// Everything that is wrong with the change; even then, the configuration may have been changed.
+/// All mistakes in the change. The configuration may have been changed nevertheless.
 pub(crate) fn apply(config: &mut Config, name: &ServerName, change: Change) -> Result<String, Vec<String>> {
     let vip = config.vip_mut(name.vip, name.port).map_err(|why| vec![why])?;
     let done = change_server(vip, &name.server, change).map_err(|why| vec![why])?;
@@ -25,10 +25,10 @@ fn change_server(vip: &mut Vip, asked: &str, change: Change) -> Result<String, S
     let of = format!("of {}", vip.name());
     if let Change::Add { name, values } = change {
         let address: IpAddr = asked.parse().map_err(|_| {
-            format!("'{asked}' is not an address: a new server is named by its own address on the segment")
+            format!("'{asked}' is not an address: add a server by its own address on the segment")
         })?;
         if let Some(there) = vip.servers.iter().find(|server| server.address == address) {
-            return Err(format!("{address} is a server {of} already, by the name '{}'", there.name));
+            return Err(format!("{address} is already a server {of}, named '{}'", there.name));
         }
         let mut server = Server::new(address);
         server.name = name.unwrap_or(server.name);
@@ -42,7 +42,7 @@ fn change_server(vip: &mut Vip, asked: &str, change: Change) -> Result<String, S
     };
     let Some(at) = vip.servers.iter().position(is_it) else {
         let known: Vec<&str> = vip.servers.iter().map(|server| server.name.as_str()).collect();
-        return Err(format!("there is no server '{asked}' {of}; there are: {}", known.join(", ")));
+        return Err(format!("'{asked}' is not one of the servers {of}: {}", known.join(", ")));
     };
     let server = &mut vip.servers[at];
     let name = server.name.clone();
@@ -65,7 +65,7 @@ fn change_server(vip: &mut Vip, asked: &str, change: Change) -> Result<String, S
     })
 }
 
-/// Applies values to a server; 0 connections means no number.
+/// Applies values to a server. 0 connections removes the limit.
 fn give(server: &mut Server, values: &Values) {
     server.weight = values.weight.unwrap_or(server.weight);
     for (into, value) in [
@@ -106,7 +106,7 @@ mod tests {
         assert!(changed("web1", Change::Remove).unwrap().vips[0].servers.is_empty());
         for (server, change, why) in [
             ("web2", add.clone(), "'web2' is not an address"),
-            ("10.0.0.1", add.clone(), "by the name 'web1'"),
+            ("10.0.0.1", add.clone(), "named 'web1'"),
             ("10.0.0.100", add, "the address of the VIP"),
             // A later start could not read this name from the saved configuration.
             (
@@ -114,7 +114,7 @@ mod tests {
                 Change::Add { name: Some("web 3".to_owned()), values: Values::default() },
                 "\"web 3\" is not a name",
             ),
-            ("web9", Change::Remove, "there are: web1"),
+            ("web9", Change::Remove, "10.0.0.100:80,443: web1"),
             (
                 "web1",
                 Change::Set(Values { resume_connections: Some(101), ..Values::default() }),

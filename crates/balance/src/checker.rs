@@ -1,4 +1,4 @@
-//! The thread that probes servers, and keeps their MAC addresses fresh.
+//! The thread that probes servers and keeps their MAC addresses up to date.
 
 use std::{
     io,
@@ -27,9 +27,9 @@ use crate::{
     wire::{ProbeSocket, SNAP_BYTES},
 };
 
-/// How often the kernel is asked to resolve servers whose MAC addresses it does not know.
+/// Interval between requests to the kernel to resolve unknown MAC addresses of servers.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(1);
-/// After how many of these intervals the kernel is also asked to check the servers that it knows.
+/// Number of these intervals after which the kernel is also asked to check the MAC addresses that it knows.
 const REFRESH_STEPS: u32 = 10;
 
 const OUT_OF_MEMORY_PAUSE: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ struct Shared {
     targets: Mutex<Option<Vec<Target>>>,
     addresses: Mutex<Option<Vec<(IpAddr, u8)>>>,
     is_ending: AtomicBool,
-    /// Wakes the thread.
+    /// Wakes the thread (an eventfd).
     bell: OwnedFd,
 }
 
@@ -63,10 +63,10 @@ struct Worker {
 }
 
 impl Checker {
-    /// Starts the thread. It works in the network namespace of the calling thread.
+    /// Starts the thread in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// When this user or this kernel cannot.
+    /// If this user's rights or this kernel do not allow it.
     pub(crate) fn start(device: &Device, events: mpsc::Sender<Event>) -> Result<Self, Error> {
         let failed = |error: io::Error| Error::new(format!("probe servers on {}", device.name), &error);
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -94,7 +94,7 @@ impl Checker {
         self.shared.ring();
     }
 
-    /// Replaces the addresses of the device, from which probes are sent.
+    /// Replaces the addresses of the device. Probes have one of them as their source.
     pub(crate) fn set_addresses(&self, addresses: Vec<(IpAddr, u8)>) {
         *self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner) = Some(addresses);
         self.shared.ring();
@@ -106,7 +106,7 @@ impl Drop for Checker {
         self.shared.is_ending.store(true, Ordering::Release);
         self.shared.ring();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed.
+            // A panic of the thread has already been printed.
             let _ = thread.join();
         }
     }
@@ -114,7 +114,7 @@ impl Drop for Checker {
 
 impl Shared {
     fn ring(&self) {
-        // The write fails only if the bell rings already.
+        // The write fails only if a wake-up is already pending.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
@@ -144,7 +144,7 @@ impl Worker {
                         self.act(actions);
                     }
                 }
-                // There were more changes than the kernel could queue, so look at all neighbours.
+                // The kernel's queue of changes has overflowed, so all neighbours are read again.
                 Err(_) => self.look_at_neighbours(false),
             }
             self.receive(&mut buffer);
@@ -158,7 +158,7 @@ impl Worker {
         }
     }
 
-    /// Waits for packets, neighbour changes or the bell, at most for `time`.
+    /// Waits at most `time` for packets, neighbour changes or a wake-up.
     fn wait(&self, time: Duration) -> io::Result<()> {
         let mut ready = [
             PollFd::new(&self.shared.bell, PollFlags::IN),
@@ -172,7 +172,7 @@ impl Worker {
             Err(error) => return Err(error.into()),
         }
         let mut count = [0; 8];
-        // The read fails if the bell has not rung.
+        // The read fails if there is no wake-up to clear.
         let _ = rustix::io::read(&self.shared.bell, &mut count);
         Ok(())
     }
@@ -181,7 +181,8 @@ impl Worker {
         for is_v4 in [true, false] {
             loop {
                 let socket = if is_v4 { &self.v4 } else { &self.v6 };
-                // The socket reports an error once, for example when the device goes down; probes fail meanwhile.
+                // The socket reports an error once, for example when the device goes down. Probes fail as long as the
+                // cause lasts.
                 let Ok(Some(packet)) = socket.receive(buffer) else { break };
                 let actions = self.prober.receive(packet, Instant::now());
                 self.act(actions);
@@ -193,16 +194,17 @@ impl Worker {
         for (packet, mac) in actions.packets {
             let is_v4 = packet.first().is_some_and(|first| first >> 4 == 4);
             let socket = if is_v4 { &self.v4 } else { &self.v6 };
-            // A packet that cannot be sent gets no answer, so the probe fails.
+            // The probe of a packet that cannot be sent gets no answer and therefore fails.
             let _ = socket.send(&packet, mac);
         }
         for event in actions.events {
-            // The channel is closed only when the balancer ends.
+            // The channel is closed only while the balancer ends.
             let _ = self.events.send(event);
         }
     }
 
-    /// Reads the kernel's neighbour entries of the servers, and asks the kernel to resolve the unknown ones, or all if `checks_all` is set.
+    /// Reads the kernel's neighbour entries of the servers. Asks the kernel to resolve the unknown ones, or all of them
+    /// with `checks_all`.
     fn look_at_neighbours(&mut self, checks_all: bool) {
         let servers: Vec<IpAddr> = self.prober.servers().map(|(server, _)| server).collect();
         for server in servers {
@@ -212,7 +214,7 @@ impl Worker {
                 Neighbour::Unknown | Neighbour::Failed => true,
             };
             if is_looked_for {
-                // If this fails, the server stays unknown.
+                // If the request fails, the server stays unknown.
                 let _ = self.netlink.resolve_neighbour(self.index, server);
             }
             let actions = self.prober.neighbour(server, known, Instant::now());

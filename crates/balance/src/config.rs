@@ -1,4 +1,4 @@
-//! The configuration of a balancer, as read from a file and as changed by commands.
+//! The configuration of a balancer, from a file and from the changes of commands.
 
 mod file;
 mod keys;
@@ -18,37 +18,38 @@ use crate::{
     layout::{SERVERS, SERVICES, VIPS},
 };
 
-/// Port 0 of the tables stands for all ports without their own entry.
+/// In the tables, port 0 stands for all ports that have no entry.
 pub(crate) const ALL_PORTS: u16 = 0;
 
 /// The configuration of one balancer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// The device that receives clients' frames, and on whose Ethernet segment all servers are.
+    /// The device that receives clients' frames. All servers are on its Ethernet segment.
     pub device: String,
-    /// Where the program sees frames; chosen by the kind of the device if none.
+    /// Where the program processes frames; chosen by the kind of the device if none.
     pub hook: Option<Hook>,
-    /// Whether the VIPs are put on the device, and announced. Otherwise they are put on `lo`, and the device answers no ARP for them.
+    /// Whether the VIPs are added to the device and announced. Otherwise they are added to `lo`, and the device does
+    /// not answer ARP requests for them.
     pub answer_arp: bool,
-    /// The seed of all hashes. Balancers of a failover pair have the same one.
+    /// The seed of all hashes. The balancers of a failover pair need the same seed.
     pub seed: u64,
-    /// How long a handshake may take: for this long after a change of a ring, unknown flows follow the former ring.
+    /// Maximum duration of a handshake. For this time after a change of a ring, unknown flows follow the former ring.
     pub handshake: Duration,
-    /// How many flows per second may be remembered before they have continued after the handshake.
+    /// Maximum number of flows per second that are remembered before they have continued after the handshake.
     pub remember_per_second: u32,
-    /// How long an established flow may send nothing before it is forgotten.
+    /// Time without packets after which an established flow is forgotten.
     pub idle_timeout: Duration,
-    /// How long a flow may send nothing after FIN or RST before it is forgotten.
+    /// Time without packets after which a flow that has sent FIN or RST is forgotten.
     pub closing_timeout: Duration,
-    /// Where `/metrics` is answered in the OpenMetrics format; nowhere if none.
+    /// Address on which `/metrics` is served in the OpenMetrics format; no such server if none.
     pub metrics: Option<SocketAddr>,
-    /// How much is remembered.
+    /// Sizes of the tables.
     pub sizes: Sizes,
     /// The VIPs, in the order of the file.
     pub vips: Vec<Vip>,
 }
 
-/// A mistake in a configuration, with the numbers of the VIP and the server that have it, if it belongs to one.
+/// A mistake in a configuration, with the positions of its VIP and server in the lists, if it belongs to one.
 #[derive(Debug)]
 pub(crate) struct Problem {
     vip: Option<usize>,
@@ -56,22 +57,23 @@ pub(crate) struct Problem {
     pub why: String,
 }
 
-/// Ports of an address that clients connect to, and the servers behind them. Its ports share servers, ring and counts.
+/// An address, the ports of it that clients connect to, and the servers behind them. Its ports share servers, ring and
+/// counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vip {
     /// The address.
     pub address: IpAddr,
-    /// The TCP ports; 0 alone is all ports that no other VIP of this address has.
+    /// The TCP ports. 0 alone stands for all ports that no other VIP of this address has.
     pub ports: Vec<u16>,
-    /// How servers are chosen for new flows.
+    /// How the server of a new flow is chosen.
     pub schedule: Schedule,
     /// Whether flows of a source address go to the same server.
     pub persistence: Persistence,
-    /// What happens while every server is down.
+    /// Treatment of frames while all servers are down.
     pub when_all_down: WhenAllDown,
-    /// How the flows of a dead server are treated.
+    /// Treatment of the flows of a dead server.
     pub when_server_dies: WhenServerDies,
-    /// How servers are checked.
+    /// The health check of the servers.
     pub check: Check,
     /// The servers.
     pub servers: Vec<Server>,
@@ -83,23 +85,24 @@ pub enum Persistence {
     /// Each flow is scheduled separately.
     #[default]
     Off,
-    /// By a hash of the source address; only with the schedule of the ring.
+    /// Flows with the same hash of the source address go to the same server. Only with the schedule of the ring.
     Source,
-    /// For this long after the last new flow of the source address; only with round robin.
+    /// New flows of a source address go to the same server until this time has passed since the last one. Only with
+    /// round robin.
     For(Duration),
 }
 
-/// What happens while every server of a VIP is down.
+/// Treatment of frames while all servers of a VIP are down.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenAllDown {
-    /// Clients' frames are dropped, and counted.
+    /// Clients' frames are dropped and counted.
     #[default]
     Drop,
-    /// Frames are sent as if all were up.
+    /// Frames are sent as if all servers were up.
     All,
 }
 
-/// How the flows of a dead server are treated.
+/// Treatment of the flows of a dead server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenServerDies {
     /// They go to other servers, whose kernels reset them, so that clients can connect again.
@@ -112,21 +115,22 @@ pub enum WhenServerDies {
 /// A server of a VIP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Its name, unique in the VIP. The order in which it takes places in the ring is derived from the name.
+    /// Its name, unique in the VIP. The name determines the order in which the server takes places in the ring.
     pub name: String,
     /// Its own address on the device's segment.
     pub address: IpAddr,
-    /// Its share of new flows is its part of the sum of all weights; 0 gets none.
+    /// Its weight: its share of new flows is weight / sum of all weights. With 0, it gets none.
     pub weight: u32,
-    /// From this number of connections on, it gets no new ones (`ipvsadm -x`); no limit if none.
+    /// From this number of connections on, the server gets no new ones (`ipvsadm -x`); no limit if none.
     pub max_connections: Option<u32>,
-    /// Below this number, it gets new ones again (`ipvsadm -y`); three quarters of the maximum if none.
+    /// Below this number, a full server gets new connections again (`ipvsadm -y`); three quarters of the maximum if
+    /// none.
     pub resume_connections: Option<u32>,
-    /// Whether it gets no new flows, because it will be taken out.
+    /// Whether it gets no new flows, so that it can be removed later.
     pub drain: bool,
 }
 
-/// Largest weight, the same as in ipvs.
+/// Maximum weight, as in ipvs.
 pub(crate) const MAX_WEIGHT: u32 = 65_535;
 
 impl Config {
@@ -147,8 +151,8 @@ impl Config {
         }
     }
 
-    /// The changed keys that need a restart, each with the stop command to run first: some may change while the tables are kept, and the
-    /// others need new tables.
+    /// The changed keys that need a restart, each with the stop command to run first. Some can change while the tables
+    /// are kept; others need new tables.
     pub(crate) fn fixed_changes(&self, was: &Self) -> Vec<(&'static str, &'static str)> {
         let (kept, anew) =
             ("`proofload balance stop --keep`", "`proofload balance stop`, which ends its connections");
@@ -156,7 +160,7 @@ impl Config {
             ("device", self.device != was.device, anew),
             ("hook", self.hook != was.hook, kept),
             ("answer_arp", self.answer_arp != was.answer_arp, kept),
-            // The former ring is looked up by the same hash, so with another seed, handshakes would not find their server.
+            // The same hash looks up the former ring, so with another seed, handshakes would not find their server.
             ("seed", self.seed != was.seed, kept),
             ("metrics", self.metrics != was.metrics, kept),
             ("tables", self.sizes != was.sizes, anew),
@@ -165,7 +169,7 @@ impl Config {
         changed.map(|(key, _, stop)| (key, stop)).collect()
     }
 
-    /// Mistakes of the configuration as a whole, which no single value shows.
+    /// Mistakes that concern several values of the configuration together.
     pub(crate) fn problems(&self) -> Vec<Problem> {
         let mut wrong = Vec::new();
         let mut push = |why: String| wrong.push(Problem { vip: None, server: None, why });
@@ -196,7 +200,7 @@ impl Config {
         wrong
     }
 
-    /// The entries that the table of services has: ports of addresses, and each address.
+    /// The entries of the table of services: each VIP's ports, and each address.
     pub(crate) fn services(&self) -> BTreeSet<(IpAddr, u16)> {
         let of_vip = |vip: &Vip| {
             let address = vip.address;
@@ -205,10 +209,10 @@ impl Config {
         self.vips.iter().flat_map(of_vip).collect()
     }
 
-    /// The VIP of an address, and of one of its ports if it is given.
+    /// The VIP with an address, and with a port if one is given.
     ///
     /// # Errors
-    /// When there is no such VIP, or more than one.
+    /// If no VIP, or more than one, matches.
     pub(crate) fn vip_mut(&mut self, address: IpAddr, port: Option<u16>) -> Result<&mut Vip, String> {
         let known: Vec<String> = self.vips.iter().map(Vip::name).collect();
         let has = |vip: &Vip| vip.address == address && port.is_none_or(|port| vip.ports.contains(&port));
@@ -216,19 +220,19 @@ impl Config {
         match (found.next(), found.next()) {
             (Some(vip), None) => Ok(vip),
             (Some(_), Some(_)) => Err(format!(
-                "several VIPs have the address {address}: say which by a port, as in {}",
+                "several VIPs have the address {address}: name one with its port, as in {}",
                 service_name(address, 80)
             )),
             _ => {
                 let asked = port.map_or_else(|| address.to_string(), |port| service_name(address, port));
-                Err(format!("there is no VIP {asked}; there are {}", known.join(", ")))
+                Err(format!("there is no VIP {asked}; the VIPs are {}", known.join(", ")))
             }
         }
     }
 }
 
 impl Vip {
-    /// The address and the ports, as `192.168.16.100:80,443`.
+    /// The address and the ports, such as `192.168.16.100:80,443`.
     pub fn name(&self) -> String {
         let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
         match (self.ports[..] == [ALL_PORTS], self.address) {
@@ -238,7 +242,7 @@ impl Vip {
         }
     }
 
-    /// The mistakes of this VIP, each with the number of the server that has it, if any.
+    /// The mistakes of this VIP, each with the position of its server in the list, if it belongs to one.
     fn problems(&self) -> Vec<(Option<usize>, String)> {
         let (name, mut wrong) = (self.name(), Vec::new());
         wrong.extend(unusable(self.address).map(|kind| {
@@ -255,17 +259,17 @@ impl Vip {
                 wrong.push((Some(at), format!("{name}: two servers have the address {}", server.address)));
             }
             if server.address == self.address {
-                let why = "a server has the address of the VIP; give its own address on the segment";
+                let why = "a server has the address of the VIP; give the server's own address";
                 wrong.push((Some(at), format!("{name}: {why}")));
             }
             wrong.extend(server.problem().map(|why| (Some(at), format!("{name}, {}: {why}", server.name))));
         }
         wrong.extend(match (self.schedule, self.persistence) {
             (Schedule::Ring, Persistence::For(_)) => Some((None, format!(
-                "{name}: a time of persistence needs schedule = \"round-robin\"; the ring has persistence = \"source\", without a time"
+                "{name}: a persistence time needs schedule = \"round-robin\"; with schedule = \"maglev\", set persistence = \"source\""
             ))),
             (Schedule::RoundRobin, Persistence::Source) => Some((None, format!(
-                "{name}: persistence = \"source\" needs schedule = \"maglev\"; round robin has a time, such as persistence = \"300s\""
+                "{name}: persistence = \"source\" needs schedule = \"maglev\"; with round robin, set a time, such as persistence = \"300s\""
             ))),
             _ => None,
         });
@@ -280,7 +284,8 @@ impl Server {
         Self { name, address, weight: 1, max_connections: None, resume_connections: None, drain: false }
     }
 
-    /// A full server with fewer connections than this gets new ones again: as in ipvs, three quarters of the maximum by default.
+    /// A full server with fewer connections than this gets new ones again. As in ipvs, the default is three quarters of
+    /// the maximum.
     pub(crate) fn resumes_below(&self) -> u32 {
         let default = self.max_connections.map(|most| most - most / 4);
         self.resume_connections.or(default).unwrap_or(u32::MAX)
@@ -293,30 +298,30 @@ impl Server {
         match (self.max_connections, self.resume_connections) {
             (None, Some(_)) => Some("resume_connections needs max_connections".to_owned()),
             (Some(most), Some(resume)) if resume > most => {
-                Some(format!("resume_connections is {resume}, above max_connections, which is {most}"))
+                Some(format!("resume_connections ({resume}) is above max_connections ({most})"))
             }
             _ if self.weight > MAX_WEIGHT => {
-                Some(format!("the weight {} is above the largest one, {MAX_WEIGHT}", self.weight))
+                Some(format!("the weight {} is above the maximum, {MAX_WEIGHT}", self.weight))
             }
             _ => checked_name(&self.name).err(),
         }
     }
 }
 
-/// Longest name of a server, in bytes: as long as a host name may be.
+/// Maximum bytes of a server's name: as long as a host name may be.
 const MAX_NAME: usize = 253;
 
-/// The name, if it can stand in lines of text and in labels; otherwise the mistake.
+/// The name, if it is allowed in lines of text and in labels of metrics; otherwise the mistake.
 pub(crate) fn checked_name(name: &str) -> Result<&str, String> {
     let is_unfit = |c: char| c.is_control() || c.is_whitespace();
     if (1..=MAX_NAME).contains(&name.len()) && !name.contains(is_unfit) {
         return Ok(name);
     }
     let shown: String = name.chars().take(MAX_NAME).collect();
-    Err(format!("{shown:?} is not a name: it is empty, has spaces, or more than {MAX_NAME} bytes"))
+    Err(format!("{shown:?} is not a name: use 1 to {MAX_NAME} bytes without white space"))
 }
 
-/// The kind of this address, if it cannot be the address of a host.
+/// The kind of this address, if it cannot be a host's address.
 pub(crate) fn unusable(address: IpAddr) -> Option<String> {
     let kind = match address {
         _ if address.is_unspecified() => "the unspecified address",

@@ -1,4 +1,4 @@
-//! Requests to a running balancer and its answers: one line of JSON each, over a Unix socket.
+//! Requests to a running balancer and its answers: each is one line of JSON on a Unix socket.
 
 use std::{
     fs,
@@ -22,23 +22,24 @@ use tracing::error;
 
 use crate::{Error, Instance, statistics::Statistics};
 
-/// Longest line, in bytes.
+/// Maximum bytes of a line.
 const MAX_LINE: u64 = 1 << 24;
-/// How long a client may take to send its line, and the balancer to answer. Tests wait longer, because their machine may be slow.
+/// Maximum time for a client to send its line and for the balancer to answer. It is longer in tests, because their
+/// machine may be slow.
 const TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 10 });
-/// How long a daemon that ends waits for the client to read its last answer.
+/// Maximum time that a daemon waits at its end for the client to read the last answer.
 const END_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 1 });
-/// How many clients are served at the same time.
+/// Maximum number of clients that are served at the same time.
 pub(crate) const MAX_CLIENTS: usize = 32;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a balancer is asked to do.
+/// A request to a balancer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Request {
-    /// To return its statistics.
+    /// Returns its statistics.
     Statistics,
-    /// To change a server.
+    /// Changes a server.
     Server {
         /// The server.
         #[serde(flatten)]
@@ -46,11 +47,11 @@ pub enum Request {
         /// The change.
         change: Change,
     },
-    /// To read its file again.
+    /// Reads the configuration file again.
     Reload,
-    /// To end.
+    /// Ends the daemon.
     Stop {
-        /// Whether its tables, program and addresses stay for the next start.
+        /// Whether its tables, program and addresses are kept for the next start.
         keep: bool,
     },
 }
@@ -60,28 +61,28 @@ pub enum Request {
 pub struct ServerName {
     /// Address of the VIP.
     pub vip: IpAddr,
-    /// One of its ports; needed where several VIPs have the address.
+    /// One of its ports; needed if several VIPs have this address.
     pub port: Option<u16>,
     /// Name or address of the server.
     pub server: String,
 }
 
-/// A change of a server. Values that are none stay as they are.
+/// A change of a server. Values that are none stay unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// A new server is added. The request names it by its address.
+    /// Adds a server. The request names it by its address.
     Add {
-        /// Its name, unless it is its address.
+        /// Its name; its address if none.
         name: Option<String>,
-        /// Its other values; the defaults where none.
+        /// Its other values; the defaults if none.
         values: Values,
     },
-    /// Its values change.
+    /// Changes its values.
     Set(Values),
-    /// Whether it gets no new flows, so that it can be taken out.
+    /// Whether it gets no new flows, so that it can be removed later.
     Drain(bool),
-    /// It is removed, once its flows have ended.
+    /// Removes it once its flows have ended.
     Remove,
 }
 
@@ -90,22 +91,22 @@ pub enum Change {
 pub struct Values {
     /// The weight.
     pub weight: Option<u32>,
-    /// From this number of connections on, it gets no new ones; 0: no limit.
+    /// From this number of connections on, it gets no new ones; 0 means no limit.
     pub max_connections: Option<u32>,
-    /// Below this number, it gets new ones again; 0: three quarters of the maximum.
+    /// Below this number, it gets new ones again; 0 means three quarters of the maximum.
     pub resume_connections: Option<u32>,
 }
 
-/// What a balancer answers.
+/// The answer of a balancer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// The request was carried out.
     Done {
-        /// A description of what was done.
+        /// A description of the change.
         what: String,
     },
-    /// The statistics that were asked for.
+    /// The requested statistics.
     Statistics(Box<Statistics>),
     /// The request was not carried out.
     Refused {
@@ -119,7 +120,7 @@ pub enum Answer {
 pub(crate) struct PendingRequest {
     pub(crate) request: Request,
     pub(crate) answer: Sender<Answer>,
-    /// The connection of the process that asked; none for a request of this process.
+    /// The connection of the process that sent the request; none for a request of this process.
     client: Option<UnixStream>,
 }
 
@@ -128,24 +129,25 @@ impl PendingRequest {
         Self { request, answer, client }
     }
 
-    /// Whether the caller no longer waits for the answer. The request must not be carried out then: the caller was told that it was not.
+    /// Whether the caller no longer waits for the answer. The request must then not be carried out, because the caller
+    /// was told that it had failed.
     pub(crate) fn is_given_up(&self) -> bool {
         self.hangs_up_within(Duration::ZERO)
     }
 
-    /// The request of a signal. If it is refused, the reason goes to the log.
+    /// A request on behalf of a signal. If it is refused, the reason is logged.
     pub(crate) fn of_signal(request: Request) -> Self {
         Self::new(request, mpsc::channel().0, None)
     }
 
-    /// Sends the answer. If the caller is gone, the reasons of a refusal go to the log.
+    /// Sends the answer. If the caller is gone, the reasons of a refusal are logged.
     pub(crate) fn answer(self, answer: Answer) {
         if let Err(mpsc::SendError(Answer::Refused { why })) = self.answer.send(answer) {
             why.iter().for_each(|why| error!("not done: {why}"));
         }
     }
 
-    /// Answers, and waits until the client has read the answer, because the process ends afterwards.
+    /// Sends the answer and waits until the client has read it, because the process ends afterwards.
     pub(crate) fn answer_at_the_end(self, answer: Answer) {
         if self.answer.send(answer).is_ok() {
             self.hangs_up_within(END_TIMEOUT);
@@ -154,16 +156,16 @@ impl PendingRequest {
 
     fn hangs_up_within(&self, time: Duration) -> bool {
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-        // `poll` reports a closed connection even if no event is asked for.
+        // `poll` reports a closed connection even if no event is requested.
         let ends = |client: &UnixStream| poll(&mut [PollFd::new(client, PollFlags::empty())], Some(&time));
         self.client.as_ref().is_some_and(|client| ends(client).is_ok_and(|ready| ready > 0))
     }
 }
 
-/// Asks a running balancer.
+/// Sends a request to a running balancer and returns its answer.
 ///
 /// # Errors
-/// When it does not run, or does not answer.
+/// If the balancer does not run or does not answer.
 pub fn ask(instance: &Instance, request: &Request) -> Result<Answer, Error> {
     ask_within(instance, request, TIMEOUT)
 }
@@ -172,7 +174,7 @@ fn ask_within(instance: &Instance, request: &Request, timeout: Duration) -> Resu
     let path = instance.control();
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Error::Refused(format!(
-            "no balancer '{}' runs here, as far as {} says; `proofload balance --config FILE` starts one",
+            "no balancer '{}' runs here, according to {}; start one with `proofload balance --config FILE`",
             instance.name,
             instance.folder.display()
         )),
@@ -181,7 +183,7 @@ fn ask_within(instance: &Instance, request: &Request, timeout: Duration) -> Resu
             let (name, process) = (&instance.name, process.trim());
             let what = match error.kind() {
                 io::ErrorKind::UnexpectedEof => {
-                    "has ended the connection without an answer: it is ending, or has given the request up"
+                    "closed the connection without an answer: it is stopping, or it dropped the request"
                         .to_owned()
                 }
                 _ => {
@@ -211,17 +213,17 @@ fn ask_within(instance: &Instance, request: &Request, timeout: Duration) -> Resu
     exchanged().map_err(failed)
 }
 
-/// Listens on the control socket, until the process ends.
+/// Listens on the control socket until the process ends.
 ///
 /// # Errors
-/// When the socket cannot be made.
+/// If the socket cannot be created.
 pub(crate) fn listen(
     instance: &Instance,
     asked: impl Fn(PendingRequest) -> bool + Clone + Send + 'static,
 ) -> Result<(), Error> {
     let path = instance.control();
     let listened = || -> io::Result<()> {
-        // The socket is left from a daemon that was killed: the lock proves that no running daemon uses it.
+        // The socket was left by a daemon that was killed: the lock proves that no running daemon uses it.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -237,7 +239,7 @@ pub(crate) fn listen(
     listened().map_err(|error| Error::new(format!("listen on {}", path.display()), &error))
 }
 
-/// Serves each client in a separate thread. A client has to wait only while [`MAX_CLIENTS`] others are being served.
+/// Serves each client in a separate thread. A client waits only while [`MAX_CLIENTS`] others are being served.
 pub(crate) fn serve<S: Send + 'static>(
     clients: impl Iterator<Item = S>,
     answer: impl Fn(S) + Clone + Send + 'static,
@@ -252,12 +254,12 @@ pub(crate) fn serve<S: Send + 'static>(
             answer(client);
             drop(present);
         };
-        // If no thread can be started for a client, the client sees the end of the stream.
+        // If no thread can be started, the client sees a closed connection.
         let _ = thread::Builder::new().name("client".to_owned()).spawn(run);
     }
 }
 
-/// Answers one line.
+/// Answers the one line that a client sends.
 fn answer(stream: &UnixStream, asked: &impl Fn(PendingRequest) -> bool) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
@@ -268,7 +270,8 @@ fn answer(stream: &UnixStream, asked: &impl Fn(PendingRequest) -> bool) -> io::R
         Ok(request) => {
             asked(PendingRequest::new(request, sender, Some(stream.try_clone()?)));
             answers.recv_timeout(TIMEOUT).map_err(io::Error::other).inspect_err(|_| {
-                // This tells the daemon, which may still hold the request, that it was given up.
+                // The closed connection tells the daemon, which may still have the request, that the client has given
+                // up.
                 let _ = stream.shutdown(Shutdown::Both);
             })?
         }

@@ -1,4 +1,5 @@
-//! The daemon: waits for orders, requests, results of checks and sweeps, and deadlines; lets [`Balancer`] decide; and writes the tables.
+//! The daemon: waits for orders, requests, results of checks and sweeps, and deadlines. [`Balancer`] makes the
+//! decisions, and the daemon writes the tables.
 
 mod changing;
 mod requests;
@@ -37,35 +38,35 @@ use crate::{
     table::WRITERS,
 };
 
-/// How often servers with thresholds are looked at between sweeps.
+/// Interval between checks of the servers with thresholds, between sweeps.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Keep sweeping for this long after the counts were last read.
+/// Sweeps are frequent until this time has passed since the counts were last read.
 const READER_STAYS: Duration = Duration::from_secs(3);
-/// How many rings are made before the daemon handles other events: as many as are written at the same time.
+/// Number of rings that are made before the daemon handles other events: as many as can be written at the same time.
 const RINGS_AT_ONCE: usize = WRITERS;
-/// How long the daemon may collect events before it writes their consequences, because events often come in bursts.
+/// Maximum time that events are collected before the tables are written, because events often come in bursts.
 const SETTLE_WITHIN: Duration = Duration::from_millis(50);
-/// After a failure, everything is written again after this time.
+/// Time after a failure until everything is written again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A running balancer. If it is dropped without [`Self::run`], it undoes its changes of this host.
+/// A running balancer. Dropping it without [`Self::run`] undoes its changes to this host.
 pub struct Daemon {
     instance: Instance,
     device: Device,
-    /// The configuration of the file, with the changes that commands have made.
+    /// The configuration of the file, including the changes of commands.
     config: Config,
     file: PathBuf,
-    /// The text of the file when it was read.
+    /// The text of the file at the time it was read.
     text: String,
     balancer: Balancer,
     table: Table,
     program: Program,
     addresses: Addresses,
-    /// The addresses that the last call has set.
+    /// The addresses that this host was last given.
     assigned_addresses: Vec<IpAddr>,
-    /// The set addresses that have not been announced to neighbours yet.
+    /// Addresses of this host that have not been announced to neighbours yet.
     unannounced: BTreeSet<IpAddr>,
-    /// When to look at the device again, and the problem that the last look found.
+    /// Time of the next check of the device, and the problem that the last check found.
     next_look: Instant,
     device_trouble: Option<String>,
     checker: Checker,
@@ -73,42 +74,42 @@ pub struct Daemon {
     sweeps: Sweeps,
     sweeper: Sweeper,
     swept: Swept,
-    /// The counts of established flows of the servers with thresholds when the last sweep began.
+    /// For each server with a threshold, its count of established flows at the beginning of the last sweep.
     established: BTreeMap<u16, u64>,
     messages: Receiver<Message>,
     sender: Sender<Message>,
-    /// The state that is on the disk.
+    /// The state on disk.
     saved_bytes: Vec<u8>,
     started: Instant,
-    /// When the counts were last asked for.
+    /// Time of the last request for the counts.
     last_read: Instant,
-    /// The error of the last write, if it failed.
+    /// The error of the last write, if the write failed.
     failure: Option<String>,
-    /// When to write everything again after a failure.
+    /// Time after a failure at which everything is written again.
     retry_at: Option<Instant>,
-    /// When the first event came whose consequences are not written yet.
+    /// Arrival of the first event that has not affected the tables yet.
     unsettled: Option<Instant>,
-    /// The change of the configuration that is being made, and the requests that wait for its end.
+    /// The change of the configuration in progress, and the requests that wait for its end.
     changing: Option<Changing>,
     waiting: VecDeque<(PendingRequest, Option<FileRead>)>,
-    /// Declared before the journal, and so dropped first: the end of the journal removes the pins.
+    /// This field is dropped before the journal, whose end removes the pins.
     pins: Pins,
     journal: Journal,
     _lock: File,
 }
 
-/// What a signal asks for.
+/// The order that a signal gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// To end, and to undo everything.
+    /// End and undo all changes of this host.
     Stop,
-    /// To end, and to leave everything for the next start.
+    /// End and leave everything for the next start.
     Keep,
-    /// To read the file again.
+    /// Read the file again.
     Reload,
 }
 
-/// Gives orders to a daemon.
+/// A handle that gives orders to a daemon.
 #[derive(Debug, Clone)]
 pub struct Handle(Sender<Message>);
 
@@ -117,21 +118,21 @@ pub struct Handle(Sender<Message>);
 pub(crate) enum Message {
     Order(Order),
     Asked(PendingRequest),
-    /// The file has been read again, for the request to reload it.
+    /// The file, which was read again for this request.
     Read(PendingRequest, FileRead),
     Health(Event),
     Swept(Result<Swept, Error>),
 }
 
 impl Handle {
-    /// Gives an order. False if the daemon has ended.
+    /// Gives an order. Returns false if the daemon has ended.
     pub fn order(&self, order: Order) -> bool {
         self.0.send(Message::Order(order)).is_ok()
     }
 }
 
 impl Daemon {
-    /// Gives orders to this daemon.
+    /// A handle that gives orders to this daemon.
     pub fn handle(&self) -> Handle {
         Handle(self.sender.clone())
     }
@@ -148,7 +149,8 @@ impl Daemon {
         )
     }
 
-    /// Runs until it is told to end. After [`Order::Keep`], the tables, the program and the addresses work on without the daemon.
+    /// Runs until an order or a request ends it. After [`Order::Keep`], the tables, the program and the addresses stay
+    /// in use without the daemon.
     ///
     /// # Errors
     /// The changes that could not be undone.
@@ -179,7 +181,7 @@ impl Daemon {
                     self.sweep_if_due();
                     continue;
                 }
-                // This cannot happen, because the daemon itself has a sender.
+                // This never happens, because the daemon itself has a sender.
                 Err(RecvTimeoutError::Disconnected) => (true, None),
             };
             let ended = self.end(is_kept);
@@ -227,7 +229,7 @@ impl Daemon {
         let (id, health) = match event {
             Event::Mac { server, mac } => {
                 match mac {
-                    Some(mac) => info!("{server} is at {}", mac_text(&mac)),
+                    Some(mac) => info!("{server} has the MAC address {}", mac_text(&mac)),
                     None => warn!("{server} no longer answers ARP or neighbour discovery"),
                 }
                 return self.balancer.set_neighbour(server, mac);
@@ -272,8 +274,8 @@ impl Daemon {
 
     /// Carries out the changes of the tables that are due.
     fn settle_tables(&mut self) -> Result<(), Error> {
-        // Numbers are saved before a table has them, and services stay saved until no table has them. States of known servers are written
-        // even if saving fails.
+        // Numbers are saved before they are in a table, and services stay saved until they are in no table. The states
+        // of known servers are written even if saving fails.
         let saved = self.save();
         let operations = match &saved {
             Ok(()) => self.balancer.step(monotonic_ns(), RINGS_AT_ONCE),
@@ -286,21 +288,22 @@ impl Daemon {
                 return Err(error);
             }
         }
-        // If the step is unfinished, the next one saves the changes of this one.
+        // After an unfinished step, the next call saves the changes of both.
         saved.and_then(|()| if self.balancer.is_unfinished() { Ok(()) } else { self.save() })
     }
 
-    /// Brings tables, addresses and targets of checks up to date. If one of them fails, the others are still brought up to date.
+    /// Brings tables, addresses and targets of checks up to date. If one of them fails, the others are still updated.
     fn settle(&mut self) -> Result<(), Error> {
         let written = self.settle_tables();
         let mut wanted = self.balancer.addresses();
         if written.is_err() {
-            // Clients must not reach an address that the tables may not have yet.
+            // After a failed write, addresses that the tables may lack are not added, because clients must not reach
+            // them yet.
             wanted.retain(|address| self.assigned_addresses.contains(address));
         }
         let given = if wanted == self.assigned_addresses { Ok(()) } else { self.give(wanted) };
         let targets = self.balancer.targets();
-        // The health of the targets is not compared, because it comes from the checker itself.
+        // The health of the targets is not compared, because it comes from the checker.
         let is_known = targets.len() == self.targets.len()
             && targets.iter().zip(&self.targets).all(|(target, known)| target.is_asked_like(known));
         if !is_known {
@@ -310,11 +313,11 @@ impl Daemon {
         written.and(given)
     }
 
-    /// When the daemon must act next even if no message comes.
+    /// Time of the next action if no message arrives.
     fn deadline(&self) -> Instant {
         let now = Instant::now();
         let sweep = self.sweeper.due(self.sweep_for());
-        // After a failure, nothing is written before the retry.
+        // After a failure, nothing is written until the retry.
         let step = self.balancer.next_step_ns().filter(|_| self.retry_at.is_none());
         let step = step.map(|at| now + Duration::from_nanos(at.saturating_sub(monotonic_ns())));
         let glance = self.balancer.with_thresholds().next().map(|_| now + POLL_INTERVAL);
@@ -368,7 +371,7 @@ fn end_of(is_kept: bool, ended: &Result<(), Vec<Error>>) -> Answer {
     }
 }
 
-/// Writes one operation, or several that set rings.
+/// Writes one operation, or several operations that set rings.
 fn write(table: &mut Table, operations: &[Operation]) -> Result<(), Error> {
     operations.iter().filter(|operation| !matches!(operation, Operation::SetRing { .. })).try_for_each(
         |operation| match operation {

@@ -17,15 +17,15 @@ pub struct Device {
     pub mac: Mac,
     /// Its IP addresses, each with the length of its prefix in bits.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// All that the kernel reports about it.
+    /// All data that the kernel reports about the device.
     pub(crate) link: Link,
 }
 
 impl Device {
-    /// Looks for a device in the network namespace of this thread.
+    /// Finds a device in the network namespace of this thread.
     ///
     /// # Errors
-    /// When no device has this name, or when it is not an Ethernet device.
+    /// If no device has this name, or it is not an Ethernet device.
     pub fn find(name: &str) -> Result<Self, Error> {
         let what = || format!("use the device {name}");
         let failed = |error: io::Error| Error::new(what(), &error);

@@ -1,21 +1,21 @@
-//! Why the balancer cannot work with the kernel.
+//! Errors of the balancer's work with the kernel.
 
 use std::{error, io};
 
 use crate::rights;
 
-/// Why the balancer cannot work with the kernel.
+/// An error of the balancer's work with the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The user lacks the rights.
+    /// The user lacks capabilities.
     #[error("this user may not {what}; run as root, or add the missing capabilities: {lacking}")]
     NotPermitted {
         /// The refused operation.
         what: String,
-        /// The capabilities.
+        /// The missing capabilities.
         lacking: String,
     },
-    /// The kernel refuses, or lacks the feature.
+    /// The kernel refuses the operation or lacks the feature.
     #[error("cannot {what}: {cause}")]
     Kernel {
         /// The failed operation.
@@ -23,9 +23,9 @@ pub enum Error {
         /// The error of the kernel or the loader, with all causes in one line.
         cause: String,
     },
-    /// The pinned tables were made by another version.
+    /// Another version made the pinned tables.
     #[error(
-        "the tables in {path} are of another version of proofload: {name} is not as this version has it; \
+        "the tables in {path} were made by another version of proofload: {name} has a different layout; \
          stop the balancer with the version that started it, or remove the folder, which breaks its connections"
     )]
     OtherVersion {
@@ -34,24 +34,24 @@ pub enum Error {
         /// A table that differs.
         name: &'static str,
     },
-    /// An operation that failed, and why.
+    /// The failed operation and the reason.
     #[error("{0}")]
     Refused(String),
-    /// A change of this machine that cannot be recorded or undone.
+    /// A change of this machine that could not be recorded or undone.
     #[error(transparent)]
     Undo(#[from] undo::Error),
-    /// A table has no room for so many entries.
+    /// A table has no room for more entries.
     #[error("no room for more {what}: a balancer holds at most {most}; start another balancer")]
     TooMany {
         /// The kind of entries.
         what: &'static str,
-        /// The largest number.
+        /// Maximum number of entries.
         most: usize,
     },
 }
 
 impl Error {
-    /// An error of the attempted operation, with the causes that a library reports.
+    /// Error of an operation, with all causes that the library reports.
     pub(crate) fn new(what: impl Into<String>, error: &(dyn error::Error + 'static)) -> Self {
         let (mut words, mut cause) = (String::new(), Some(error));
         while let Some(error) = cause {
@@ -61,7 +61,7 @@ impl Error {
             if !lacking.is_empty() {
                 return Self::NotPermitted { what: what.into(), lacking: lacking.join(", ") };
             }
-            // The verifier's log has hundreds of lines.
+            // Only the first line is used, because the verifier's log has hundreds of lines.
             append_cause(&mut words, error.to_string().lines().next().unwrap_or_default());
             cause = error.source();
         }
@@ -72,7 +72,8 @@ impl Error {
 /// The error of any library.
 pub(crate) type Cause = Box<dyn error::Error + Send + Sync>;
 
-/// Adds a cause to an error's text. Skips the beginning of the cause if the text already ends with it, as some libraries repeat causes.
+/// Adds a cause to an error's text. Leaves out the beginning of the cause if the text already ends with it, because
+/// some libraries repeat causes.
 fn append_cause(words: &mut String, cause: &str) {
     let ends = cause.match_indices(": ").map(|(at, _)| at).chain([cause.len()]);
     let said = ends.filter(|end| words.ends_with(&cause[..*end])).max();

@@ -1,4 +1,5 @@
-//! Finds what a balancer or one of its servers lacks on this host: reads facts, and judges them by rules.
+//! Finds missing requirements of a balancer or of one of its servers on this host: reads facts and applies rules to
+//! them.
 
 mod facts;
 mod server;
@@ -16,26 +17,29 @@ use crate::{Config, Error, Hook, Mac, addresses::is_silent, attach::LINKS_SINCE,
 const OLDEST: (u8, u8) = (5, 15);
 /// Oldest version of Linux with the features that the program needs for XDP.
 const OLDEST_FOR_XDP: (u8, u8) = (5, 18);
-/// Drivers keep an XDP packet in one page, with room before and behind it (drivers/net/veth.c and others).
+/// Maximum MTU for XDP: drivers keep an XDP packet in one page, with room before and after it (drivers/net/veth.c and
+/// others).
 const MAX_XDP_MTU: u32 = 3_498;
-/// What XDP needs on veth.
-pub(crate) const XDP_ON_VETH: &str = "XDP on veth sends frames back only if the other end has an XDP program, and no checksums are left to hardware there";
+/// Requirement of XDP on veth.
+pub(crate) const XDP_ON_VETH: &str =
+    "XDP on veth sends frames back only if the other end has an XDP program and no checksum offload";
 
-/// Advice for a user who may not pin tables.
-const OWN_BPF: &str = "run this as root, or with a BPF file system of this user's own at /sys/fs/bpf, as docs/balance.md shows it";
+/// Advice for a user without the right to pin tables.
+const OWN_BPF: &str =
+    "run this as root, or mount a BPF file system that this user owns at /sys/fs/bpf (see docs/balance.md)";
 
 /// The verdict on a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it should be.
+    /// The fact is as it should be.
     Good,
-    /// It works, but could be better.
+    /// It works but could be better.
     Note,
-    /// It does not work until this is changed.
+    /// It does not work until this changes.
     Missing,
 }
 
-/// A fact, and what to do about it.
+/// A fact and the next step for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The verdict on the fact.
@@ -58,24 +62,24 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Finds what a balancer with this configuration lacks on this host. Asks for the servers' MAC addresses, and waits up to a second for
-/// them.
+/// Finds the requirements of a balancer with this configuration that this host does not meet. Waits up to one second
+/// for the MAC addresses of the servers.
 ///
 /// # Errors
-/// When the kernel does not report a fact.
+/// If the kernel does not report a fact.
 pub fn explain_balancer(config: &Config) -> Result<Vec<Finding>, Error> {
     BalancerFacts::read(config).map(|facts| of_balancer(config, &facts))
 }
 
-/// Finds what a server of these VIPs lacks on this host.
+/// Finds the requirements of a server of these VIPs that this host does not meet.
 ///
 /// # Errors
-/// When the kernel does not report a fact.
+/// If the kernel does not report a fact.
 pub fn explain_server(vips: &[IpAddr]) -> Result<Vec<Finding>, Error> {
     ServerFacts::read().map(|facts| of_server(vips, &facts))
 }
 
-/// Findings in the order in which they are made.
+/// Findings in the order of the checks.
 #[derive(Default)]
 struct Findings(Vec<Finding>);
 
@@ -88,7 +92,7 @@ impl Findings {
         self.add(Verdict::Good, fact, "");
     }
 
-    /// Adds a fact that is good if it holds, and otherwise missing, with the next step.
+    /// Adds a fact: good if it holds; otherwise missing, with the next step.
     fn check(&mut self, holds: bool, fact: impl Into<String>, next: impl Into<String>) {
         if holds { self.good(fact) } else { self.add(Verdict::Missing, fact, next) }
     }
@@ -139,7 +143,7 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
     let name = &config.device;
     let kind = link.kind.as_deref().map_or("hardware".to_owned(), |kind| format!("of the kind {kind}"));
     let driver = facts.driver.as_deref().map_or(String::new(), |driver| format!(" with the driver {driver}"));
-    let next = "the balancer rewrites MAC addresses: name an Ethernet device";
+    let next = "it has no MAC address for the balancer to use: name an Ethernet device";
     all.check(link.mac.is_some(), format!("{name} is {kind}{driver}"), next);
     all.check(
         link.is_up,
@@ -156,9 +160,9 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
     let has_links = aya::util::KernelVersion::new(major, minor, patch) >= LINKS_SINCE;
     let why = match (config.hook, link.kind.is_none()) {
         (Some(_), _) => "as the file says",
-        (None, true) if !has_xdp => "since XDP needs Linux 5.18",
-        (None, true) => "since it is hardware; cls if its driver does not take it",
-        (None, false) => "the best place on devices of software",
+        (None, true) if !has_xdp => "because XDP needs Linux 5.18",
+        (None, true) => "because it is hardware; cls if its driver refuses",
+        (None, false) => "the best hook for virtual devices",
     };
     match hook {
         Hook::Cls => {
@@ -171,7 +175,7 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
         }
         Hook::Xdp => {
             let fact = format!("frames are seen at the hook xdp, {why}");
-            all.check(has_xdp, fact, "that needs Linux 5.18 or later: say hook = \"cls\"");
+            all.check(has_xdp, fact, "that needs Linux 5.18 or later: set hook = \"cls\"");
         }
     }
     if hook == Hook::Xdp {
@@ -179,13 +183,13 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
             all.add(
                 Verdict::Note,
                 XDP_ON_VETH,
-                "say hook = \"cls\", which needs neither and costs less on veth; or give the other end a program that passes all, and \
-                 turn tx off there by ethtool -K",
+                "set hook = \"cls\", which needs neither and costs less on veth; or attach an XDP program that passes all frames to the \
+                 other end, and turn its checksum offload off (ethtool -K DEVICE tx off)",
             );
         } else if link.kind.is_some() {
             all.add(
                 Verdict::Note,
-                format!("XDP on a device {kind} works on packets that the kernel has made already"),
+                format!("XDP on a device {kind} gets packets only after the kernel has built them"),
                 "cls costs less there",
             );
         }
@@ -205,7 +209,7 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
         all.add(
             Verdict::Note,
             format!("an XDP program is attached to {name}"),
-            "it sees frames first: those that it drops or sends on do not come here",
+            "it sees frames first; the balancer does not get those that it drops or redirects",
         );
     }
     let others: Vec<&str> = facts
@@ -220,12 +224,13 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
     }
 }
 
-/// Without a link-local address, the kernel looks for a neighbour only when a packet of a known address waits for it.
+/// Without a link-local address, the kernel resolves a neighbour only while a packet from another of its addresses
+/// waits for it.
 fn link_local(all: &mut Findings, device: &str, addresses: &[OwnAddress]) {
     let has = has_link_local(device, addresses);
     let fact = if has { "has a link-local address" } else { "has no link-local address" };
     let next = format!(
-        "ip address add fe80::1/64 dev {device}, with a number that no other host has: neighbours are not found without it"
+        "ip address add fe80::1/64 dev {device}, with an address that no other host has; neighbour discovery needs it"
     );
     all.check(has, format!("{device} {fact}"), next);
 }
@@ -237,14 +242,14 @@ fn has_link_local(device: &str, addresses: &[OwnAddress]) -> bool {
 
 /// The fact that another host answers for a VIP.
 pub(crate) fn rival_fact(vip: IpAddr, mac: Mac, device: &str) -> String {
-    format!("another host ({}) answers for {vip} on {device}, and clients may go there", mac_text(&mac))
+    format!("another host ({}) answers for {vip} on {device}: clients may reach it instead", mac_text(&mac))
 }
 
 fn xdp_fact(name: &str, facts: &BalancerFacts, has_xdp: bool) -> String {
     match (has_xdp, facts.is_running) {
         (false, _) => format!("no other XDP program is attached to {name}"),
         (true, true) => format!("the XDP program of {name} is that of a balancer"),
-        (true, false) => format!("another XDP program is attached to {name}, and it takes one only"),
+        (true, false) => format!("another XDP program is attached to {name}, which takes only one"),
     }
 }
 
@@ -260,20 +265,20 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
             assigned.interface == *name && assigned.address.is_ipv4() == is_v4 && !is_vip(assigned.address)
         });
         let fact = source.map_or_else(
-            || format!("{name} has no address of {family} of its own"),
-            |source| format!("servers are probed and asked for from {}", source.address),
+            || format!("{name} has no {family} address of its own"),
+            |source| format!("servers are probed and looked up from {}", source.address),
         );
         all.check(
             source.is_some(),
             fact,
-            "give it one of the servers' network: health checks and ARP need it",
+            "give it one in the servers' network: health checks and ARP need it",
         );
         if !is_v4 {
             link_local(all, name, &facts.addresses);
         }
     }
     if !config.vips.is_empty() {
-        all.good("clients are other hosts: this one is refused at its own VIPs, since what it sends there does not leave it");
+        all.good("clients must be other hosts: this host cannot reach its own VIPs, because its packets to them do not leave it");
     }
     for vip in &config.vips {
         let address = vip.address;
@@ -283,12 +288,12 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
             (None, true) if facts.rivals.contains_key(&address) => all.add(
                 Verdict::Missing,
                 rival_fact(address, facts.rivals[&address], name),
-                "choose another VIP, or take it from that host; on a server, run `proofload balance server-setup`",
+                "choose another VIP, or remove it from that host; on a server, run `proofload balance server-setup`",
             ),
             (None, true) => all.good(format!(
-                "{address} is not given yet: the balancer gives it to {name}, and announces it"
+                "{address} is not assigned yet: the balancer adds it to {name}, and announces it"
             )),
-            (None, false) => all.good(format!("{address} is not given yet: the balancer gives it to lo")),
+            (None, false) => all.good(format!("{address} is not assigned yet: the balancer adds it to lo")),
             (Some(on), true) if on != name => all.add(
                 Verdict::Missing,
                 format!("{address} is an address of {on}"),
@@ -327,15 +332,12 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
             let next = format!("sysctl net.ipv4.conf.{name}.log_martians=0 keeps them out of the log");
             all.add(Verdict::Note, "the kernel logs answers to health checks as martians", next);
         }
-        let forwards = if facts.forwards {
-            "forwards packets, and need not"
-        } else {
-            "does not forward packets, and need not"
-        };
-        all.good(format!("this host {forwards}: the program sends frames on itself"));
+        let forwards = if facts.forwards { "forwards packets" } else { "does not forward packets" };
+        all.good(format!("this host {forwards}; this is not needed: the program sends frames itself"));
         if facts.forwards && facts.sends_redirects {
             let name = name.replace('.', "/");
-            let next = format!("sysctl net.ipv4.conf.{name}.send_redirects=0 (and that of all)");
+            let next =
+                format!("sysctl net.ipv4.conf.{name}.send_redirects=0 net.ipv4.conf.all.send_redirects=0");
             all.add(Verdict::Note, "this host sends ICMP redirects to clients (send_redirects)", next);
         }
     }
@@ -350,17 +352,17 @@ fn servers(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
         });
         match mac {
             Some(mac) => {
-                all.good(format!("the server {server} has the address {} on {name}", mac_text(mac)));
+                all.good(format!("the server {server} has the MAC address {} on {name}", mac_text(mac)));
             }
             None if !is_near => {
                 let next =
-                    "servers must be on the balancer's segment: give the device an address of their network";
+                    "servers must be on the balancer's segment: give the device an address in their network";
                 all.add(Verdict::Missing, format!("the server {server} is in no network of {name}"), next);
             }
             None => {
                 let next = match server {
                     IpAddr::V6(_) if !has_link_local(name, &facts.addresses) => {
-                        "nobody has asked it: give the device a link-local address first"
+                        "asking it takes a link-local address: give the device one first"
                     }
                     _ => "check that it is up, on this segment, and that its arp_ignore is not 8",
                 };

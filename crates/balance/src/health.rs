@@ -1,29 +1,29 @@
-//! How servers are checked, and when a server counts as up or down.
+//! Health checks of servers, and the decision whether a server is up or down.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use crate::probe::{Fault, Outcome};
 
-/// How the servers of a VIP are checked.
+/// The health check of a VIP's servers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
-    /// The kind of request that a probe makes.
+    /// The request of a probe.
     pub kind: CheckKind,
     /// Port of the VIP that is probed; the first port of the VIP if none.
     pub port: Option<u16>,
     /// Time from the start of a probe to the start of the next one.
     pub interval: Duration,
-    /// How long an answer may take.
+    /// Maximum time until the answer.
     pub timeout: Duration,
-    /// How much the time between probes varies at random, as a part of the interval, from 0 to 1.
+    /// Random variation of the time between probes, as a share of the interval, from 0 to 1.
     pub jitter: f64,
-    /// Good probes in a row after which a server that was down is up, from 1.
+    /// Number of good probes in a row, at least 1, after which a server that was down is up.
     pub rise: u32,
-    /// Bad probes in a row after which a server that was up is down, from 1.
+    /// Number of bad probes in a row, at least 1, after which a server that was up is down.
     pub fall: u32,
 }
 
-/// The kind of request that a probe makes.
+/// The request of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckKind {
     /// Servers are not checked.
@@ -32,11 +32,11 @@ pub enum CheckKind {
     Tcp,
     /// The server must answer an HTTP/1.1 request.
     Http {
-        /// Whether the request uses TLS; any certificate is accepted.
+        /// Whether the request uses TLS. Any certificate is accepted.
         tls: bool,
-        /// Path of the request, with a slash in front.
+        /// Path of the request, with a leading slash.
         path: String,
-        /// Host of the request; none: the address of the VIP.
+        /// Host header of the request; the address of the VIP if none.
         host: Option<String>,
         /// Statuses that are good.
         status: RangeInclusive<u16>,
@@ -57,17 +57,17 @@ impl Default for Check {
     }
 }
 
-/// Whether a server is up, by the results of its probes.
+/// Decides from the results of its probes whether a server is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Health {
-    /// The present verdict. If the server is down, the reason is that of the last bad probe. The server counts as silent after `fall`
-    /// silent results in a row, until it answers once.
+    /// The current verdict. If the server is down, it contains the fault of the last bad probe. After `fall` silent
+    /// results in a row, the server counts as silent until it answers once.
     now: Outcome,
-    /// Whether the server counts as down only because none of its probes has ended yet.
+    /// Whether the server counts as down only because no probe has ended yet.
     is_new: bool,
-    /// Results in a row that contradict the present verdict.
+    /// Number of results in a row that contradict the current verdict.
     against: u32,
-    /// Silent results in a row.
+    /// Number of silent results in a row.
     silences: u32,
 }
 
@@ -77,23 +77,24 @@ impl Health {
         Self { is_new: now.is_err(), now, against: 0, silences: 0 }
     }
 
-    /// The present verdict.
+    /// The current verdict.
     pub(crate) fn now(&self) -> &Outcome {
         &self.now
     }
 
-    /// Counts a result. Returns whether the verdict, or the reason for it, has changed.
+    /// Counts a result. Returns whether the verdict or its reason has changed.
     pub(crate) fn count(&mut self, check: &Check, result: Outcome) -> bool {
         let is_own = |outcome: &Outcome| matches!(outcome, Err(fault) if fault.is_own);
         let (was_up, was_silent) = (self.now.is_ok(), matches!(&self.now, Err(fault) if fault.is_silent));
         let now = match result {
-            // A fault of the balancer says nothing about the server, but it is the only reason known for a server that was never probed.
+            // A fault of the balancer says nothing about the server. But for a server that was never probed, it is the
+            // only known reason.
             Err(fault) if fault.is_own && is_own(&self.now) => Err(Fault { is_silent: was_silent, ..fault }),
             Err(fault) if fault.is_own => self.now.clone(),
             result => {
                 let is_new = std::mem::take(&mut self.is_new);
                 self.against = if result.is_ok() == was_up { 0 } else { self.against + 1 };
-                // A server that has not failed a probe yet comes up with its first good one.
+                // A server that has not failed a probe yet counts as up after its first good one.
                 let is_other = self.against >= if is_new { 1 } else { self.needed(check) };
                 self.against = if is_other { 0 } else { self.against };
                 let is_answered = matches!(&result, Err(fault) if !fault.is_silent);
@@ -102,7 +103,7 @@ impl Health {
                 let is_silent = was_silent && !is_answered || self.silences >= check.fall.max(1);
                 match result {
                     _ if was_up != is_other => Ok(()),
-                    // A good result does not change the reason or the silence of a server that is still down.
+                    // While a server is still down, a good result changes neither the reason nor the silence.
                     Ok(()) => self.now.clone(),
                     Err(fault) => Err(Fault { is_silent, ..fault }),
                 }
@@ -111,8 +112,9 @@ impl Health {
         std::mem::replace(&mut self.now, now) != self.now
     }
 
-    /// Time until the next probe; `chance` is from 0 to 1. While results contradict the present verdict, one interval has as many probes as
-    /// are needed to change it, so that a dead server is noticed soon.
+    /// Time until the next probe; `chance` is a random number from 0 to 1. While results contradict the current
+    /// verdict, probes come faster: one interval has as many as are needed to change the verdict, so that a dead server
+    /// is noticed soon.
     pub(crate) fn wait(&self, check: &Check, chance: f64) -> Duration {
         let interval = if self.against == 0 { check.interval } else { check.interval / self.needed(check) };
         interval.mul_f64(1.0 + check.jitter.clamp(0.0, 1.0) * (chance - 0.5))
@@ -134,7 +136,8 @@ mod tests {
         Health::new(Err(Fault { is_silent, ..Fault::own("it has not been checked yet") }))
     }
 
-    /// `+` is a good result, `-` a bad answer, `0` silence. Gives `U` for up, `D` for down, `S` for down and silent.
+    /// In `results`, `+` is a good result, `-` a bad answer, `0` silence. Each result gives `U` if the server is up,
+    /// `D` if it is down, `S` if it is down and silent, `.` if nothing changed.
     fn after(health: &mut Health, check: &Check, results: &str) -> String {
         let mut change = |result| {
             let fault = Fault { is_silent: result == '0', ..Fault::answered(String::new()) };
@@ -157,7 +160,7 @@ mod tests {
         let refuses = Err(Fault::answered("refuses".to_owned()));
         assert!(health.count(&check, refuses.clone()) && *health.now() == refuses);
         assert!(!health.count(&check, Err(Fault::own("no port is free"))) && *health.now() == refuses);
-        // For a server that was never probed, it is the only known reason.
+        // If the server was never probed, the balancer's fault is the only known reason.
         let mut health = unknown(true);
         assert!(health.count(&check, Err(Fault::own("no port is free"))));
         let why = |health: &Health| health.now().clone().unwrap_err();
@@ -186,7 +189,7 @@ mod tests {
             ("000", "..S"),
             ("00-000", "..D..S"),
             ("-0000", "..DS."),
-            // One bad answer shows that the server is not silent; good ones change nothing until it is up.
+            // One bad answer ends the silence. Good answers change nothing until the server is up.
             ("000-", "..SD"),
             ("0000+0++", "..S....U"),
             ("000+-", "..S.D"),
@@ -222,7 +225,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a model that looks at all results so far.
+        /// Compares the result with a model that uses all results so far.
         #[test]
         fn a_server_changes_after_as_many_results_as_asked(
             rise in 1_u32..5, fall in 1_u32..5, results in proptest::collection::vec(any::<bool>(), 0..60)

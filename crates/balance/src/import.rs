@@ -1,4 +1,4 @@
-//! Reads the configuration of LVS: the output of `ipvsadm-save`, or command lines of `ipvsadm`.
+//! Imports a configuration of LVS: the output of `ipvsadm-save`, or command lines of `ipvsadm`.
 
 mod options;
 
@@ -12,23 +12,23 @@ use crate::{
     config::{ALL_PORTS, MAX_WEIGHT},
 };
 
-/// The time that LVS uses for `-p` without a time.
+/// The time of LVS for `-p` without a time.
 const PERSISTENCE: std::time::Duration = std::time::Duration::from_secs(300);
 
-/// A scheduler of LVS, by its counterpart here.
+/// A scheduler of LVS, described by the schedule that replaces it here.
 enum Scheduler {
-    /// Round robin, with weights or without them.
+    /// Round robin, with or without weights.
     Turns { is_weighted: bool },
-    /// A hash of the source address; if the named flag is set, also of the source port.
+    /// A hash of the source address, and of the source port if the named flag is set.
     Hash { with_port: &'static str },
 }
 
 impl Config {
-    /// Converts a table of ipvsadm. `file` is the name of the file in mistakes; clients' frames arrive on `device`. A VIP for all ports gets
-    /// no health check, because the table does not say which port to check.
+    /// Converts a table of ipvsadm. Messages call the file `file`; clients' frames arrive on `device`. A VIP for all
+    /// ports gets no health check, because the table does not say which port to check.
     ///
     /// # Errors
-    /// Every line that this balancer cannot honour, with an alternative.
+    /// All lines that this balancer cannot implement, each with an alternative.
     pub fn import_ipvsadm(file: &str, text: &str, device: &str) -> Result<Self, Vec<Mistake>> {
         let mut table = Table { config: Self::new(device), ..Table::default() };
         for (line, text) in lines(text) {
@@ -55,7 +55,7 @@ impl Config {
     }
 }
 
-/// Splits a text into lines with their numbers; a backslash at the end of a line joins the next line to it.
+/// Splits a text into numbered lines. A backslash at the end of a line joins it with the next one.
 fn lines(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
@@ -70,11 +70,11 @@ fn lines(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// The configuration that the lines so far have made.
+/// The configuration after the lines so far.
 #[derive(Debug)]
 struct Table {
     config: Config,
-    /// For each VIP, whether its servers' weights count.
+    /// For each VIP, whether the weights of its servers count.
     is_weighted: Vec<bool>,
     mistakes: Vec<Mistake>,
 }
@@ -85,7 +85,7 @@ impl Default for Table {
     }
 }
 
-/// The mistakes of a line: columns and messages.
+/// Column and message of each mistake in a line.
 type Wrong = Vec<(usize, String)>;
 
 impl Table {
@@ -99,7 +99,7 @@ impl Table {
         }
         let Some(service) = given.service else {
             if wrong.is_empty() {
-                wrong.push((at, "the service is missing, such as -t 192.168.16.100:80".to_owned()));
+                wrong.push((at, "the service is missing; give one, such as -t 192.168.16.100:80".to_owned()));
             }
             return Err(wrong);
         };
@@ -108,7 +108,8 @@ impl Table {
             .vips
             .iter()
             .position(|vip| (vip.address, vip.ports[0]) == (service.ip(), service.port()));
-        // Even a line with a mistake adds its service or server, so that the lines below are read and their own mistakes reported.
+        // A line with a mistake still adds its service or server, so that later lines are understood and only their own
+        // mistakes are reported.
         match (given.command, found) {
             (Command::AddService, None) => {
                 let (vip, is_weighted) = self.vip(given, service, &mut wrong);
@@ -137,9 +138,9 @@ impl Table {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
-    /// The service of a line, and whether the weights of its servers count.
+    /// The service in a line, and whether the weights of its servers count.
     fn vip(&self, given: &Given<'_>, service: SocketAddr, wrong: &mut Wrong) -> (Vip, bool) {
-        let no_scheduler = "-s is missing, which LVS takes for wlc, the least connections; say -s wrr with thresholds, or -s mh";
+        let no_scheduler = "-s is missing, so LVS uses wlc (least connections), which this balancer lacks; give -s wrr with -x, or -s mh";
         let scheduler_is = match &given.scheduler {
             Some(scheduler) => scheduler_of(scheduler).map_err(|why| (scheduler.column, why)),
             None => Err((given.command_at, no_scheduler.to_owned())),
@@ -157,7 +158,7 @@ impl Table {
                     .map_or(Persistence::Off, |time| Persistence::For(time.unwrap_or(PERSISTENCE)));
                 (Schedule::RoundRobin, persistence, is_weighted)
             }
-            // A hash of the source keeps flows together for good, so -p has nothing to add.
+            // A hash of the source address always keeps the flows of a source together, so -p changes nothing.
             Scheduler::Hash { with_port } => {
                 let is_of_flow = is_flagged(with_port) && given.persistence.is_none();
                 (Schedule::Ring, if is_of_flow { Persistence::Off } else { Persistence::Source }, true)
@@ -179,11 +180,11 @@ impl Table {
         (vip, is_weighted)
     }
 
-    /// Adds, changes or deletes the server of a line.
+    /// Adds, changes or deletes the server in a line.
     fn server(&mut self, given: &Given<'_>, service: SocketAddr, found: usize, wrong: &mut Wrong) {
         let Some((address, port, column)) = given.server else {
             if wrong.is_empty() {
-                let missing = "the server is missing, such as -r 172.16.0.101:80".to_owned();
+                let missing = "the server is missing; give one, such as -r 172.16.0.101:80".to_owned();
                 wrong.push((given.command_at, missing));
             }
             return;
@@ -192,12 +193,12 @@ impl Table {
             wrong.push((
                 column,
                 format!(
-                    "the server has another port than {service}: packets reach servers unchanged, so they must listen on the port of the VIP"
+                    "the server's port differs from that of {service}: packets reach servers unchanged, so they must listen on the port of the VIP"
                 ),
             ));
         }
         let mut server = Server::new(address);
-        // LVS's round robin ignores weights, except 0, which drains a server.
+        // Round robin without weights ignores all weights except 0, which drains a server.
         server.weight = match given.weight {
             Some(weight) if self.is_weighted[found] => weight,
             weight => weight.unwrap_or(1).min(1),
@@ -231,7 +232,7 @@ fn scheduler_of(name: &Word<'_>) -> Result<Scheduler, String> {
         "sh" => return Ok(Scheduler::Hash { with_port: "sh-port" }),
         "mh" => return Ok(Scheduler::Hash { with_port: "mh-port" }),
         "lc" | "wlc" | "sed" | "nq" => {
-            "the balancer does not choose by connections: the nearest is wrr with thresholds (-x)"
+            "it cannot choose by the number of connections: the nearest is wrr with thresholds (-x)"
         }
         "lblc" | "lblcr" | "dh" => "it has no locality- or destination-based schedule: the nearest is mh",
         "fo" | "ovf" => {

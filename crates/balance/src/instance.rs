@@ -1,8 +1,8 @@
 //! The paths of a balancer's state, control socket and pins, which depend on its name.
 //!
-//! Names are unique in a network namespace. Outside of the kernel's first one, as in a lab's host or a container, the number of the
-//! namespace is part of them, since folders and the BPF file system belong to the whole machine. Only a lock proves that the balancer
-//! which has the state or the pins of a name still runs.
+//! Names are unique in a network namespace. Folders and the BPF file system belong to the whole machine, so outside the
+//! kernel's first network namespace, as in a lab's host or a container, the paths also contain the number of the
+//! namespace. Only a lock proves that the balancer that owns the state or the pins of a name still runs.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -26,18 +26,18 @@ use crate::Error;
 pub(crate) const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 /// BPF_FS_MAGIC (linux/magic.h).
 const BPF_MAGIC: u64 = 0xcafe_4a11;
-/// How long to wait for the previous daemon of this name, if it is still ending.
+/// Maximum time to wait for the previous daemon of this name, which may still be ending.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The folder of all balancers.
+/// Name of the folder that contains the folders of all balancers.
 const FOLDER: &str = "balance";
 
-/// A balancer by its name; it need not run.
+/// A balancer identified by its name. It may or may not run.
 #[derive(Debug, Clone)]
 pub struct Instance {
     /// The name, unique in its network namespace.
     pub name: String,
-    /// The name with the number of the network namespace, unless that is the kernel's first one.
+    /// The name, with the number of the network namespace unless that is the kernel's first one.
     pub(crate) label: String,
     /// The folder of its state.
     pub(crate) folder: PathBuf,
@@ -46,10 +46,10 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// The balancer of a name in this network namespace. Call this while `/proc` is as it was when the process began.
+    /// The balancer of a name in this network namespace. Call this before the process changes its `/proc`.
     ///
     /// # Errors
-    /// When the name cannot be a folder's name, or the network namespace is unknown.
+    /// If the name is not a valid folder name, or the network namespace is unknown.
     pub fn named(name: &str, journals: &Folder) -> Result<Self, Error> {
         let is_name = !name.is_empty()
             && name.len() <= 32
@@ -57,7 +57,7 @@ impl Instance {
             && !name.starts_with('.');
         if !is_name {
             return Err(Error::Refused(format!(
-                "'{name}' cannot be the name of a balancer: give one of letters, digits, '.', '_' and '-' by --name"
+                "'{name}' cannot be the name of a balancer: use letters, digits, '.', '_' and '-' (--name)"
             )));
         }
         let network = own_network()?;
@@ -66,7 +66,7 @@ impl Instance {
         Ok(Self { name: name.to_owned(), label, folder, network, journals: journals.clone() })
     }
 
-    /// The balancers in this network namespace that run, or were killed.
+    /// The balancers in this network namespace that run or were killed.
     ///
     /// # Errors
     /// When the network namespace is unknown.
@@ -89,12 +89,12 @@ impl Instance {
         self.folder.join("control")
     }
 
-    /// The file that the daemon has locked; it has the number of the daemon's process.
+    /// The file that the daemon locks. It contains the number of the daemon's process.
     pub(crate) fn lock_path(&self) -> PathBuf {
         self.folder.join("lock")
     }
 
-    /// The saved state, with which a later daemon continues.
+    /// The saved state with which a later daemon continues.
     pub(crate) fn state(&self) -> PathBuf {
         self.folder.join("state.json")
     }
@@ -107,31 +107,32 @@ impl Instance {
         if is_bpf(&bpf_folder) { bpf_folder.join(name) } else { Path::new(BPF_FILE_SYSTEM).join(name) }
     }
 
-    /// Takes the folder of pins by [`Pins::there`](undo::Pins::there) or [`Pins::make`](undo::Pins::make), so that no other balancer can
-    /// use it.
+    /// Opens the folder of pins with [`Pins::there`](undo::Pins::there) or [`Pins::make`](undo::Pins::make), so that no
+    /// other balancer can use it.
     ///
     /// # Errors
-    /// When another process has it, or another user could change it.
+    /// If another process uses the folder, or another user could change it.
     pub(crate) fn take_pins<T>(&self, take: impl Fn(&Path) -> io::Result<T>) -> Result<T, Error> {
         let path = self.pins();
         take(&path).map_err(|error| {
             let next = match error.kind() {
                 io::ErrorKind::ResourceBusy => {
-                    "end that one, or start this one with another name (--name) or with a BPF file system of its own at /sys/fs/bpf"
+                    "stop that balancer, or start this one with another name (--name) or its own BPF file system at /sys/fs/bpf"
                 }
-                _ if path.exists() => "if nobody needs it, remove it; or start the balancer with another name (--name)",
+                _ if path.exists() => "remove it if it is not needed, or start the balancer with another name (--name)",
                 _ => "run this as root",
             };
             Error::Refused(format!("the folder of tables {} cannot be used: {error}; {next}", path.display()))
         })
     }
 
-    /// Makes sure that there is a BPF file system: mounts one in the folder of the state if the machine has none. The mount must outlast
-    /// this process, so call this before the process changes its mount namespace. If only a few processes share that namespace, as under
-    /// `ip netns exec`, the outermost ancestor of this process gets the mount as well. Returns a warning if that fails.
+    /// Makes sure that there is a BPF file system: if the machine has none, mounts one in the folder of the state. The
+    /// mount must outlast this process, so call this before the process changes its mount namespace. If only a few
+    /// processes share that namespace, as under `ip netns exec`, the outermost ancestor of this process gets the mount
+    /// as well. If that fails, returns a warning.
     ///
     /// # Errors
-    /// When the kernel refuses to mount one.
+    /// If the kernel refuses the mount.
     pub fn ensure_bpf_file_system(&self) -> Result<Option<String>, Error> {
         let bpf_folder = self.folder.join(OWN_BPF);
         let outside = namespaces::outermost_ancestor();
@@ -152,16 +153,16 @@ impl Instance {
         let Some(process) = outside.filter(|_| !is_seen(&bpf_folder)) else { return Ok(None) };
         Ok(share_with(process, &self.folder, &bpf_folder).err().map(|why| {
             format!(
-                "the tables end with this process, also by `stop --keep`, because it has a mount namespace of its own ({why}); to keep them, mount a \
-                 BPF file system at {BPF_FILE_SYSTEM} before, or start the balancer by nsenter --net"
+                "the tables will be lost when this process ends, even with `stop --keep`, because it has its own mount namespace ({why}); to keep them, \
+                 first mount a BPF file system at {BPF_FILE_SYSTEM}, or start the balancer with nsenter --net"
             )
         }))
     }
 
-    /// Takes the name; no other process can take it while the file is open.
+    /// Locks the name. No other process can lock it until the file is closed.
     ///
     /// # Errors
-    /// When another process has it.
+    /// If another process has locked it.
     pub(crate) fn lock(&self) -> Result<File, Error> {
         self.lock_within(END_TIMEOUT)
     }
@@ -175,7 +176,7 @@ impl Instance {
                 fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)
             });
             let mut file = match opened {
-                // A daemon that is ending removes the folder.
+                // The daemon that is ending has removed the folder.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline => {
                     continue;
                 }
@@ -187,7 +188,7 @@ impl Instance {
             };
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if is_same(&file).unwrap_or(false) => break file,
-                // An ended daemon has removed the file, so a lock of the removed file excludes no other process.
+                // The former daemon has removed the file, and a lock of the removed file excludes no other process.
                 Ok(()) => continue,
                 Err(_) if Instant::now() < deadline => {
                     thread::sleep(POLL_INTERVAL);
@@ -198,7 +199,7 @@ impl Instance {
             let mut process = String::new();
             file.read_to_string(&mut process).map_err(failed)?;
             return Err(Error::Refused(format!(
-                "a balancer '{}' runs already, as process {}; `proofload balance stop` ends it, or give this one another name by --name",
+                "a balancer '{}' runs already (process {}); stop it with `proofload balance stop`, or give this one another --name",
                 self.name,
                 process.trim()
             )));
@@ -213,7 +214,7 @@ impl Instance {
 }
 
 fn own_network() -> Result<Network, Error> {
-    Network::own().map_err(|error| Error::new("find out the network namespace", &error))
+    Network::own().map_err(|error| Error::new("determine the network namespace", &error))
 }
 
 /// Whether a label belongs to a balancer of this network namespace.
@@ -221,7 +222,7 @@ pub(crate) fn is_of_this_network(label: &str) -> Result<bool, Error> {
     Ok(name_of(label, &suffix(&own_network()?)).is_some())
 }
 
-/// The name in a label with the suffix of this network namespace; none if the label has another suffix.
+/// The name in a label with the suffix of this network namespace. None if the suffix differs.
 fn name_of(label: &str, suffix: &str) -> Option<String> {
     match suffix {
         "" => (!label.contains('@')).then(|| label.to_owned()),
@@ -233,7 +234,7 @@ fn suffix(network: &Network) -> String {
     if network.is_first() { String::new() } else { format!("@{}", network.number()) }
 }
 
-/// Whether another process sees the same file system there.
+/// Whether another process sees the same file system at this path.
 fn is_seen_by(process: u32, path: &Path) -> bool {
     let there = Path::new("/proc").join(process.to_string()).join("root");
     let there = there.join(path.strip_prefix("/").unwrap_or(path));
@@ -241,7 +242,8 @@ fn is_seen_by(process: u32, path: &Path) -> bool {
     device(&there) == device(path)
 }
 
-/// Also mounts the file system at a path in another process's mount namespace, if the folder above the path is the same one there.
+/// Also mounts the file system in another process's mount namespace, if the folder above the path is the same one
+/// there.
 fn share_with(process: u32, folder: &Path, path: &Path) -> io::Result<()> {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
     let inside = identity(folder)?;
@@ -250,7 +252,7 @@ fn share_with(process: u32, folder: &Path, path: &Path) -> io::Result<()> {
     let mounts = File::open(namespaces::path_of(process, namespaces::Kind::Mount))?;
     namespaces::run_in_mounts(mounts, || {
         if identity(folder).ok() != Some(inside) {
-            return Err(io::Error::other(format!("{} is another folder outside", folder.display())));
+            return Err(io::Error::other(format!("outside, {} is a different folder", folder.display())));
         }
         Ok(move_mount(&mounted, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
     })
@@ -284,6 +286,6 @@ mod tests {
         ending.join().unwrap();
         assert!(instance.lock_path().exists(), "the lock keeps others out");
         let refused = instance.lock().unwrap_err().to_string();
-        assert!(refused.contains(&format!("as process {}", std::process::id())), "{refused}");
+        assert!(refused.contains(&format!("(process {})", std::process::id())), "{refused}");
     }
 }

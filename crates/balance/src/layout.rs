@@ -1,4 +1,4 @@
-//! The entries of the tables as bytes, as `bpf/layout.h` has them, and as types.
+//! The entries of the tables, as types and as bytes. `bpf/layout.h` defines the same bytes.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -11,13 +11,13 @@ use crate::{
     maglev::{PLACES, TURNS},
 };
 
-/// Upper limits of the numbers of VIPs and servers, exclusive; 0 stands for none.
+/// Upper limits of the numbers of VIPs and servers, exclusive; the number 0 stands for none.
 pub(crate) const VIPS: usize = 1_024;
 pub(crate) const SERVERS: usize = 8_192;
-/// Size of the table of services, which has an entry for each address and for each balanced port of it.
+/// Size of the table of services. Each address and each of its balanced ports has an entry.
 pub(crate) const SERVICES: usize = 16_384;
 
-/// Number of reasons why frames are not sent, or are sent without being remembered.
+/// Number of the reasons why frames are dropped, or are sent without being remembered.
 pub(crate) const REASONS: usize = 8;
 
 /// The address of an Ethernet device.
@@ -57,20 +57,21 @@ pub(crate) const TABLES: [(&str, usize, usize); 12] = [
 /// The settings for all VIPs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The address of the device. Frames to other addresses are passed.
+    /// The MAC address of the device. Frames to other addresses go to the kernel's own stack.
     pub mac: Mac,
-    /// How many flows may be remembered in about a second (2^30 ns) before they have gone on after the handshake: half of them by a SYN,
-    /// the others by an ACK. In that time, the same number of flows may be remembered as established.
+    /// Maximum number of flows that may be remembered, in about a second (2^30 ns), before they have continued after
+    /// the handshake: half of them by a SYN, half by an ACK. In the same time, the same number of flows may be
+    /// remembered as established.
     pub inserts_per_second: u32,
-    /// Number of the next sweep of the flows. The program marks a flow with it whenever the flow sends something.
+    /// Number of the next sweep of the flows. The program marks a flow with it whenever the flow sends a packet.
     pub sweep: u32,
-    /// How long a handshake may take.
+    /// Maximum duration of a handshake.
     pub handshake: Duration,
-    /// The seed of all hashes. Balancers of a failover pair have the same one.
+    /// The seed of all hashes. The balancers of a failover pair need the same seed.
     pub seed: u64,
 }
 
-/// How servers are chosen for new flows.
+/// The way in which servers are chosen for new flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schedule {
     /// By a hash of addresses and ports.
@@ -79,18 +80,19 @@ pub enum Schedule {
     RoundRobin,
 }
 
-/// A port of a VIP, or all ports of it.
+/// A port of a VIP, or all of its ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceEntry {
-    /// Number of the VIP, above 0. Ports of one number share servers and counts.
+    /// Number of the VIP, above 0. Ports with the same number share servers and counts.
     pub vip: u32,
-    /// How servers are chosen.
+    /// The way in which servers are chosen for new flows.
     pub schedule: Schedule,
-    /// Whether all flows of a source address go to one server; under round robin, for this long after its last new flow.
+    /// Whether all flows of a source address go to one server. With round robin, this holds for the given time after
+    /// its last new flow.
     pub persistence: Option<Duration>,
 }
 
-/// What a server can take: new flows, its own flows, or nothing.
+/// The frames that a server can take: those of new flows, those of its own flows, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State(u8);
 
@@ -99,15 +101,15 @@ pub struct State(u8);
 pub struct ServerEntry {
     /// Its MAC address.
     pub mac: Mac,
-    /// Which frames it gets.
+    /// The frames that it gets.
     pub state: State,
-    /// Differs from the generations of all other servers that have had the same server number.
+    /// Generation: differs from those of all other servers that have had the same number.
     pub generation: u32,
     /// Number of its VIP.
     pub vip: u32,
 }
 
-/// A TCP connection as the balancer sees it: from a client to a VIP.
+/// A TCP connection from a client to a VIP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     /// Address and port of the client.
@@ -125,49 +127,49 @@ pub struct Flow {
     pub generation: u32,
     /// Whether the client has sent FIN or RST.
     pub is_closing: bool,
-    /// Number of the sweep that was next when the flow last sent something.
+    /// Number of the next sweep at the time of the flow's last packet.
     pub sweep: u32,
 }
 
 /// The counts of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerCounts {
-    /// Frames, as the kernel hands them over: segments that were received as one count once.
+    /// Number of frames as the kernel counts them: segments merged on receipt count as one.
     pub packets: u64,
-    /// Their bytes, with the headers of Ethernet.
+    /// Bytes of the frames, with Ethernet headers.
     pub bytes: u64,
     /// New flows: SYNs, except those that the program recognizes as repeated.
     pub flows: u64,
-    /// Flows that went on after the handshake, and are remembered.
+    /// Flows that continued after the handshake and are remembered.
     pub established: u64,
-    /// The part of `flows` whose address and port had ended another flow within 1.07 s: they got its server, and took no turn of round
-    /// robin.
+    /// Those of `flows` whose address and port had ended another flow less than 1.07 s before. They got that flow's
+    /// server and took no turn of round robin.
     pub kept: u64,
 }
 
-/// Why frames were not sent, or were sent without being remembered.
+/// Reason why frames were dropped, or were sent without being remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Dropped: a header is cut off, too short or too long, or SYN came with FIN or RST. Of VIP 0: passed, because no VIP could be
-    /// read.
+    /// Dropped: a header is cut off, too short or too long, or a SYN has FIN or RST set. For VIP 0: passed to the
+    /// kernel, because no VIP could be read.
     Malformed,
     /// Dropped: no server of the VIP is alive; for a SYN, no server passes its checks.
     NoServer,
-    /// Dropped: all servers whose checks succeed have reached their thresholds, or are drained.
+    /// Dropped: all servers whose checks succeed have reached their thresholds or are drained.
     AllFull,
     /// Dropped: the flow waits for a dead server.
     Waits,
-    /// Dropped: a later fragment of TCP came before the first one, or without it.
+    /// Dropped: a later fragment of a TCP segment came before the first one, or without it.
     NoFirstFragment,
-    /// Dropped: a SYN, because no more flows may be remembered, and its server in the ring gets no new flows.
+    /// Dropped: a SYN whose server in the ring gets no new flows, while no more flows may be remembered.
     OverBudget,
-    /// A SYN was sent to the server to which the ring sends its ACK, because no more flows may be remembered.
+    /// A SYN was sent to the server to which the ring will also send the ACK, because no more flows may be remembered.
     SynNotRemembered,
-    /// An ACK was sent, and the flow was not remembered, or not as established.
+    /// An ACK was sent, but the flow was not remembered, or not as established.
     AckNotRemembered,
 }
 
-/// How often each reason came up for a VIP.
+/// Count of each reason for a VIP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VipCounts(pub [u64; REASONS]);
 
@@ -184,15 +186,15 @@ impl Schedule {
 impl State {
     /// Gets new flows.
     pub const UP: Self = Self(1);
-    /// Gets nothing: its flows go to others.
+    /// Gets no frames; its flows go to other servers.
     pub const DEAD: Self = Self(1 | 2);
     /// Gets no new flows, because it has reached a threshold.
     pub const FULL: Self = Self(1 | 4);
-    /// Gets no new flows, because it will be taken out.
+    /// Gets no new flows, because it will be removed.
     pub const DRAINING: Self = Self(1 | 8);
-    /// Gets nothing, and its flows wait for it.
+    /// Gets no frames; its flows wait for it.
     pub const HELD: Self = Self(1 | 2 | 16);
-    /// Gets no new flows, because its checks fail, and keeps its own, because it answers.
+    /// Gets no new flows, because its checks fail. Its own flows stay, because it still answers.
     pub const FAILING: Self = Self(1 | 32);
 }
 
@@ -281,7 +283,7 @@ impl ServerCounts {
     }
 }
 
-/// An entry of port 0 that only says that the address is a VIP's.
+/// An entry of port 0 that only marks the address as that of a VIP.
 pub(crate) fn address_bytes(vip: u32) -> ServiceBytes {
     service_bytes(vip, 1, Duration::ZERO)
 }
@@ -294,7 +296,7 @@ fn service_bytes(vip: u32, flags: u32, persistence: Duration) -> ServiceBytes {
     bytes
 }
 
-/// Port 0 stands for all ports without their own entry.
+/// Bytes of the key; port 0 stands for all ports without an entry.
 pub(crate) fn service_key_bytes(address: IpAddr, port: u16) -> ServiceKeyBytes {
     let mut bytes = [0; size_of::<ServiceKeyBytes>()];
     bytes[..16].copy_from_slice(&mapped(address));
@@ -302,7 +304,7 @@ pub(crate) fn service_key_bytes(address: IpAddr, port: u16) -> ServiceKeyBytes {
     bytes
 }
 
-/// A ring, the one before it, and when it changed.
+/// Bytes of a ring, the former ring and the time of the change.
 pub(crate) fn ring_bytes(ring: &Ring, former: &Ring, changed_ns: u64) -> Box<RingBytes> {
     let mut bytes = zeros();
     bytes[..8].copy_from_slice(&changed_ns.to_ne_bytes());
@@ -333,7 +335,7 @@ pub(crate) fn ring_of(bytes: &RingBytes) -> Ring {
 }
 
 fn zeros() -> Box<RingBytes> {
-    // The bytes are never on the stack, which may be small.
+    // The bytes are allocated on the heap, because the stack may be too small for them.
     vec![0; RING_BYTES].into_boxed_slice().try_into().unwrap_or_else(|_| Box::new([0; RING_BYTES]))
 }
 
@@ -341,7 +343,7 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A MAC address in the usual notation.
+/// A MAC address in the usual notation with colons.
 pub(crate) fn mac_text(mac: &Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

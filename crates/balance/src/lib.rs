@@ -1,10 +1,12 @@
-//! A load balancer of layer 2 with direct server return, without kernel modules.
+//! A layer 2 load balancer with direct server return. It needs no kernel modules.
 //!
-//! A BPF program (`bpf/l2dsr.bpf.c` describes how it treats each kind of frame) writes a server's address into each frame that clients send
-//! to a VIP, and sends the frame out of the device that received it. Servers have the VIP themselves, and answer clients directly.
+//! A BPF program (`bpf/l2dsr.bpf.c` describes how it treats each kind of frame) writes a server's MAC address into each
+//! frame that clients send to a VIP, and sends the frame out through the device that received it. The servers have the
+//! VIP as an address and answer clients directly.
 //!
-//! * [`Program`] loads the program for cls_bpf or XDP, runs it on a frame, attaches it to a device, or replaces the one there.
-//! * [`Table`] holds the program's data: VIPs, servers and rings; and its counts.
+//! * [`Program`] loads the program for cls_bpf or XDP, runs it on a frame, and attaches it to a device or replaces the
+//!   attached one.
+//! * [`Table`] contains the program's data (VIPs, servers and rings) and its counts.
 //! * [`Ring`] spreads flows over servers.
 //! * [`Daemon`] keeps the tables up to date with a [`Config`] and the servers' health. [`ask`] sends a request to a running one.
 

@@ -1,4 +1,4 @@
-//! Loads the program, and runs it on frames.
+//! Loads the program and runs it on frames.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,16 +16,17 @@ use undo::BALANCER_PROGRAM as NAME;
 
 use crate::{Device, Error, Table, layout::TABLES};
 
-/// `bpf/build.sh` compiles them from `bpf/l2dsr.bpf.c`.
+/// `bpf/build.sh` compiles these objects from `bpf/l2dsr.bpf.c`.
 const CLS: &[u8] = include_bytes_aligned!("../bpf/l2dsr_cls.bpf.o");
 const XDP: &[u8] = include_bytes_aligned!("../bpf/l2dsr_xdp.bpf.o");
 
-/// Where the program sees a frame.
+/// Where the program processes a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// After the kernel has built a packet of the frame: works on every device, and is the best place on veth and bridges.
+    /// After the kernel has built a packet from the frame. This works on every device and is the best choice on veth
+    /// and bridges.
     Cls,
-    /// In the driver, before the kernel builds a packet: the best place on hardware.
+    /// In the driver, before the kernel builds a packet. This is the best choice on hardware.
     Xdp,
 }
 
@@ -38,22 +39,22 @@ impl Hook {
         }
     }
 
-    /// The best hook for a device: XDP if it is hardware.
+    /// The best hook for a device: XDP on hardware, otherwise cls.
     pub(crate) fn for_device(device: &Device) -> Self {
         if device.link.kind.is_none() { Self::Xdp } else { Self::Cls }
     }
 }
 
-/// How many entries the tables have. Pinned tables keep the sizes with which they were made.
+/// Number of entries of the tables. Pinned tables keep the sizes with which they were created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
-    /// Established flows.
+    /// Number of established flows.
     pub flows: u32,
-    /// Handshakes under way, as many as begin in the time that one takes.
+    /// Number of handshakes in progress: as many as begin during one handshake.
     pub pending: u32,
-    /// Source addresses with persistence.
+    /// Number of source addresses with persistence.
     pub sources: u32,
-    /// Packets in fragments.
+    /// Number of packets in fragments.
     pub fragments: u32,
 }
 
@@ -70,27 +71,27 @@ pub struct Program {
     pub(crate) hook: Hook,
     /// The identifier of the program in the kernel.
     pub(crate) number: u32,
-    /// Holds the attachment to a device that is not pinned.
+    /// Keeps the program attached to a device if the attachment is not pinned.
     pub(crate) link: Option<FdLink>,
 }
 
 /// The result of running the program on a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
-    /// The returned action of tc or XDP.
+    /// The action that the program returned to tc or XDP.
     pub action: u32,
-    /// The frame as the program left it.
+    /// The frame after the run.
     pub frame: Vec<u8>,
-    /// Time of one run.
+    /// Duration of one run.
     pub duration: Duration,
 }
 
 impl Program {
-    /// Loads the program with its tables. With a folder of the BPF file system, the tables are pinned there. Tables that are pinned there
-    /// already are used again, so that another program can continue with them.
+    /// Loads the program with its tables. With a folder of the BPF file system, the tables are pinned in it. Tables
+    /// that are already pinned there are used again, so that this program continues with their contents.
     ///
     /// # Errors
-    /// When this user or this kernel cannot load it, or when the pinned tables are those of another version.
+    /// If this user's rights or this kernel do not allow it, or another version made the pinned tables.
     pub fn load(hook: Hook, sizes: &Sizes, pins: Option<&Path>) -> Result<(Self, Table), Error> {
         let object = match hook {
             Hook::Cls => CLS,
@@ -121,10 +122,10 @@ impl Program {
         Ok((program, table))
     }
 
-    /// Runs the program on a frame as often as asked, each time on the result of the run before.
+    /// Runs the program on a frame `repeat` times, each time on the result of the previous run.
     ///
     /// # Errors
-    /// When the kernel refuses, such as a frame shorter than an Ethernet header.
+    /// If the kernel refuses, for example a frame that is shorter than an Ethernet header.
     pub fn run(&self, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
         let mut out = vec![0; frame.len() + 64];
         let options = TestRunOptions {
@@ -152,7 +153,7 @@ impl Program {
     }
 }
 
-/// Whether the tables of a folder have entries of the sizes that this version has.
+/// Checks that the entries of the pinned tables have the sizes of this version.
 fn check_pinned(pins: &Path) -> Result<(), Error> {
     for (name, key, value) in TABLES {
         let path = pins.join(name);
@@ -168,7 +169,7 @@ fn check_pinned(pins: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Describes the tables of a folder that were made with other sizes.
+/// Describes the tables of a folder that were created with other sizes.
 pub(crate) fn other_sizes(pins: &Path, sizes: &Sizes) -> Vec<String> {
     let wanted = [
         ("flows", sizes.flows),

@@ -1,52 +1,53 @@
-//! Which server each place of the ring has.
+//! The ring: its places, each of which has a server, and the turns of round robin.
 //!
-//! A new ring is filled as in *Maglev: A Fast and Reliable Software Network Load Balancer* (Eisenbud and others, NSDI 2016, section
-//! 3.4): each server goes through all places in an order of its own, which its name gives, and the servers take turns in taking the next
-//! free place. A server of a lower weight takes a turn less often, as in Katran, and stops at its share, so all shares are exact within
-//! one place, unless a server's share is less than one place: it gets one. Two balancers with the same servers make the same new ring.
+//! A new ring is filled as in *Maglev: A Fast and Reliable Software Network Load Balancer* (Eisenbud and others, NSDI
+//! 2016, section 3.4): each server has its own order of all places, which depends on its name, and the servers take
+//! turns to occupy the next free place of their orders. A server with a lower weight takes a turn less often, as in
+//! Katran, and stops at its share. All shares are therefore exact to one place, except that a server whose share is
+//! below one place gets one. Two balancers with the same servers make the same new ring.
 //!
-//! A changed ring is not filled from scratch. Plain Maglev moves more flows than it must: in a table of 65,537 places, taking one server of
-//! 5, 25 or 100 out moves 1.01, 1.09 and 1.55 times the places that the server had. So a change keeps all places but those of removed
-//! servers, and those that a server has beyond its new share; servers that lack places take these, again in their own orders. No change can
-//! move fewer. The price is that a ring depends on its history: two balancers are sure to have equal rings only if the same changes came
-//! in the same order.
-//! Only changes of weights and of the list of servers change a ring. Servers that are drained, full or dead stay in it, and the program
-//! bypasses them.
+//! A changed ring is not filled from scratch. Plain Maglev moves more flows than necessary: in a table of 65,537
+//! places, removing one of 5, 25 or 100 servers moves 1.01, 1.09 and 1.55 times the places of that server. A change
+//! here keeps all places except those of removed servers and those that a server has beyond its new share. Servers that
+//! lack places take these, again in their own orders. No change can move fewer places. The price is that a ring depends
+//! on its history: two balancers are sure to have equal rings only if they made the same changes in the same order.
+//! Only changes of weights and of the list of servers change a ring. Servers that are drained, full or dead stay in the
+//! ring, and the program bypasses them.
 
 use std::collections::BTreeMap;
 
-/// Places of a ring: the prime of the paper's small table.
+/// Number of places of a ring: the prime of the paper's small table.
 pub(crate) const PLACES: usize = 65_537;
 
-/// Longest cycle of turns of round robin.
+/// Maximum length of a cycle of round robin, in turns.
 pub(crate) const TURNS: usize = 4_096;
 
-/// A server with the values that the ring depends on.
+/// A server, with the values that determine the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Number of the server, above 0.
     pub number: u16,
-    /// The order of its places is derived from this name, which must be the same on all balancers.
+    /// Name, which determines the order of its places. It must be the same on all balancers.
     pub name: String,
-    /// Its share is its part of the sum of all weights.
+    /// Its share of the ring is weight / sum of all weights.
     pub weight: u32,
 }
 
-/// The server of each place, and the turns of round robin.
+/// The ring of a VIP: the server of each place, and the turns of round robin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
-    /// Numbers of servers; 0 is none.
+    /// Number of the server of each place; 0 if none.
     pub(crate) places: Vec<u16>,
     pub(crate) turns: Vec<u16>,
 }
 
-/// A server that may take places.
+/// A server that may still take places.
 struct Taker {
     number: u16,
     weight: u64,
-    /// Grows by the weight in each round; taking a place costs the largest weight.
+    /// Credit for places: grows by the weight in each round; taking a place costs the largest weight.
     credit: u64,
-    /// Its order of places.
+    /// The next place in its order. The one after it is `skip` places further.
     next: usize,
     skip: usize,
 }
@@ -57,7 +58,7 @@ impl Ring {
         Self::filled(vec![0; PLACES], members)
     }
 
-    /// The ring after a change of servers or weights, which moves as few places as it can.
+    /// The ring after a change of servers or weights. It moves the fewest possible places.
     pub fn changed(&self, members: &[Member]) -> Self {
         Self::filled(self.places.clone(), members)
     }
@@ -67,15 +68,15 @@ impl Ring {
         self.places.iter().filter(|server| **server == number).count()
     }
 
-    /// Numbers of places by server; 0 is none.
+    /// Number of places by server; 0 stands for no server.
     pub(crate) fn shares(&self) -> BTreeMap<u16, usize> {
         let mut shares = vec![0; usize::from(u16::MAX) + 1];
         self.places.iter().for_each(|server| shares[usize::from(*server)] += 1);
         (0..=u16::MAX).zip(shares).filter(|(_, share)| *share > 0).collect()
     }
 
-    /// The ring of members with the names and weights of those that this new ring was made of; none if they differ. Renumbering takes much
-    /// less time than making a new ring.
+    /// This new ring with other numbers of servers; none if the names and weights of the members differ. This takes
+    /// much less time than making a new ring.
     pub(crate) fn renumbered(&self, from: &[Member], to: &[Member]) -> Option<Self> {
         let is_alike =
             |(one, other): (&Member, &Member)| (&one.name, one.weight) == (&other.name, other.weight);
@@ -89,10 +90,11 @@ impl Ring {
     }
 
     fn filled(mut places: Vec<u16>, members: &[Member]) -> Self {
-        // The order in a round must not depend on how a file lists them.
+        // The result must not depend on the order of the servers in a file.
         let mut members = members.to_vec();
         members.sort_by(|one, other| one.name.cmp(&other.name));
-        // By the number of a server: how many places it has beyond its share, or lacks if below 0. Removed servers have no share.
+        // For each number of a server, the number of places beyond its share; negative if it lacks places. Removed
+        // servers have a share of 0.
         let mut beyond = vec![0_i64; usize::from(u16::MAX) + 1];
         places.iter().for_each(|server| beyond[usize::from(*server)] += 1);
         for (member, share) in members.iter().zip(shares(&members)) {
@@ -109,14 +111,15 @@ impl Ring {
                     continue;
                 }
                 taker.credit -= turn;
-                // Places that a server lacks are beyond the shares of others, or free. Places that its order has passed stay taken.
+                // A server takes places that are free or beyond the share of others. Places that its order has already
+                // passed stay unchanged.
                 let place = taker.find(|place| beyond[usize::from(places[place])] > 0);
                 beyond[usize::from(places[place])] -= 1;
                 beyond[usize::from(taker.number)] += 1;
                 places[place] = taker.number;
             }
         }
-        // With no server left, the places of removed servers have not been taken.
+        // If no server is left, nobody has taken the places of removed servers.
         if members.iter().all(|member| member.weight == 0) {
             places.fill(0);
         }
@@ -136,11 +139,11 @@ impl Taker {
         }
     }
 
-    /// The next place of its order that may be taken.
+    /// The next place of its order for which `may_take` holds.
     fn find(&mut self, may_take: impl Fn(usize) -> bool) -> usize {
         loop {
             let place = self.next;
-            // This avoids a division, which would take most of the time.
+            // This replaces a division, which would take most of the time.
             self.next += self.skip;
             self.next -= if self.next < PLACES { 0 } else { PLACES };
             if may_take(place) {
@@ -150,7 +153,7 @@ impl Taker {
     }
 }
 
-/// The finalizer of SplitMix64, in which each bit of the output depends on each bit of the input.
+/// The finalizer of SplitMix64: each bit of the output depends on each bit of the input.
 fn mixed(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -158,7 +161,8 @@ fn mixed(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// How many places each member gets: those with the largest remainders get one more, and each member with a weight gets at least one.
+/// Number of places of each member. The members with the largest remainders get one place more, and each member with a
+/// weight gets at least one.
 fn shares(members: &[Member]) -> Vec<u64> {
     let sum: u64 = members.iter().map(|member| u64::from(member.weight)).sum();
     if sum == 0 {
@@ -170,7 +174,7 @@ fn shares(members: &[Member]) -> Vec<u64> {
     by_remainder.sort_by_key(|&at| (u64::MAX - exact(&members[at]) % sum, &members[at].name));
     let left = PLACES as u64 - shares.iter().sum::<u64>();
     by_remainder.iter().take(left as usize).for_each(|&at| shares[at] += 1);
-    // The largest share gives a place to each server that has a weight but no place. There are more places than servers.
+    // A server with a weight but no place gets one from the largest share. There are more places than servers.
     for at in 0..members.len() {
         if members[at].weight > 0
             && shares[at] == 0
@@ -182,7 +186,7 @@ fn shares(members: &[Member]) -> Vec<u64> {
     shares
 }
 
-/// The turns of smooth weighted round robin: as few as the weights allow, and as evenly spread.
+/// The turns of smooth weighted round robin: the shortest cycle that the weights allow, evenly spread.
 fn turns(members: &[Member]) -> Vec<u16> {
     let sum: u64 = members.iter().map(|member| u64::from(member.weight)).sum();
     let divisor = members.iter().fold(0, |divisor, member| common_divisor(divisor, u64::from(member.weight)));
@@ -197,7 +201,7 @@ fn turns(members: &[Member]) -> Vec<u16> {
     let mut turns = Vec::new();
     for _ in 0..length {
         credits.iter_mut().zip(&weights).for_each(|(credit, weight)| *credit += weight);
-        // The first of the servers with the largest credit.
+        // Of the servers with the largest credit, the first one.
         let Some(at) = (0..credits.len()).rev().max_by_key(|&at| credits[at]) else { break };
         credits[at] -= length;
         turns.push(members[at].number);
@@ -233,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Number of places that have another server in another ring.
+    /// Number of places that have different servers in the two rings.
     fn moved(ring: &Ring, other: &Ring) -> usize {
         ring.places.iter().zip(&other.places).filter(|(server, other)| server != other).count()
     }
@@ -252,7 +256,7 @@ mod tests {
             check_shares(&again, &all);
             assert_eq!(moved(&without, &again), again.share(3), "{count} servers: what server 3 got");
 
-            // The number of places that plain Maglev would move, as in the doc comment.
+            // The number of places that plain Maglev moves, for the figures in the module's documentation.
             let plain = moved(&ring, &Ring::new(&fewer)) as f64 / ring.share(3) as f64;
             println!("{count} servers: anew {plain:.3} times the least");
         }
@@ -297,7 +301,7 @@ mod tests {
         assert!((of_first - 0.5).abs() < 0.005, "{of_first}");
     }
 
-    /// The rings of earlier versions, which balancers of a failover pair may have.
+    /// Rings must not change between versions, because the balancers of a failover pair may have different versions.
     #[test]
     fn a_ring_is_as_it_always_was() {
         let sum = |ring: &Ring| ring.places.iter().fold(0_u64, |sum, server| mixed(sum ^ u64::from(*server)));

@@ -1,4 +1,4 @@
-//! Answers `/metrics` over HTTP, to a few clients at once.
+//! Serves `/metrics` over HTTP to a few clients at the same time.
 
 use std::{
     io::{self, Read, Write},
@@ -9,22 +9,23 @@ use std::{
 
 use crate::{Error, control::serve};
 
-/// How long a client may take to send its whole request, and to read the next part of an answer.
+/// Maximum time for a client to send the whole request, and to read each part of the answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a client may take for the whole answer: as long as Prometheus waits by default.
+/// Maximum time for the whole answer: the default timeout of Prometheus.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest request, in bytes.
+/// Maximum bytes of a request.
 const MAX_REQUEST: usize = 16 << 10;
 
 /// Listens on the address.
 ///
 /// # Errors
-/// When the address cannot be used.
+/// If the address cannot be used.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).map_err(|error| Error::new(format!("answer /metrics on {address}"), &error))
 }
 
-/// Answers requests until the process ends. `metrics` makes the text of an answer; none if the daemon does not answer.
+/// Answers requests until the process ends. `metrics` returns the text of an answer; none if the daemon does not
+/// answer.
 ///
 /// # Errors
 /// When the thread cannot be started.
@@ -41,7 +42,8 @@ pub(crate) fn answer_on(
 
 fn answer(stream: &TcpStream, metrics: &impl Fn() -> Option<String>) -> io::Result<()> {
     let (mut request, mut part, deadline) = (Vec::new(), [0; 4_096], Instant::now() + TIMEOUT);
-    // The whole request is read, because closing a socket with unread bytes would reset the connection before the answer arrives.
+    // Closing a socket with unread bytes would reset the connection before the answer arrives, so the whole request is
+    // read.
     while !request.ends_with(b"\r\n\r\n") && !request.ends_with(b"\n\n") {
         stream.set_read_timeout(Some(left(deadline)?))?;
         let read = (&*stream).read(&mut part)?;
@@ -109,7 +111,7 @@ mod tests {
             );
         }
         drop(silent);
-        // A client that keeps sending is not waited for beyond the deadline.
+        // The server does not wait beyond the deadline for a client that keeps sending.
         let mut slow = client(address);
         until("it is given up", || slow.write_all(b"a").is_err());
         let mut other = client(address);

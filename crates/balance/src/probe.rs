@@ -1,6 +1,7 @@
-//! One probe of a server: a TCP connection, and the exchange on it ([`Talk`]), without input or output.
+//! One probe of a server: a TCP connection and the exchange on it ([`Talk`]). The module does no input or output.
 //!
-//! The kernel knows nothing of these connections. The caller passes received packets to the probe, and sends those that it returns.
+//! The kernel knows nothing of these connections. The caller passes received packets to the probe and sends the packets
+//! that it returns.
 
 mod talk;
 
@@ -17,14 +18,16 @@ use crate::{CheckKind, layout::mapped};
 
 /// Maximum segment size of probes: one that every IPv6 path carries.
 const SEGMENT: u16 = 1_220;
-/// The receive window: one segment. Several segments may come as one packet, whose end would be cut off.
+/// The receive window: one segment. The kernel might merge several segments into one packet, whose end would be cut
+/// off.
 const WINDOW: u16 = SEGMENT;
-/// Hop limit of probes: servers are on the segment. A server that has lost the VIP, and forwards, must not pass a probe on to another.
+/// Hop limit of probes. Servers are on the same segment, and a server that has lost the VIP but forwards packets must
+/// not pass a probe on to another server.
 const HOPS: u8 = 1;
-/// How many times the request is sent at most.
+/// Maximum number of times that the request is sent.
 const REQUESTS: u32 = 3;
 
-/// A segment of TCP.
+/// A TCP segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment<'b> {
     pub(crate) from: SocketAddr,
@@ -38,15 +41,15 @@ pub(crate) struct Segment<'b> {
     payload: &'b [u8],
 }
 
-/// A probe under way.
+/// A probe in progress.
 #[derive(Debug)]
 pub(crate) struct Probe {
     own: SocketAddr,
     vip: SocketAddr,
-    /// Sequence number of the first byte that the server has not acknowledged: at first, of the byte after the SYN.
+    /// Sequence number of the first byte that the server has not acknowledged; at first, the byte after the SYN.
     next: u32,
     phase: Phase,
-    /// The exchange on the connection; none if a connection is enough.
+    /// The exchange on the connection; none if the check ends with the connection.
     talk: Option<Talk>,
     resend: Option<Instant>,
     deadline: Instant,
@@ -55,29 +58,29 @@ pub(crate) struct Probe {
 
 #[derive(Debug)]
 enum Phase {
-    /// The SYN is sent.
+    /// The SYN has been sent.
     Connecting,
     /// The connection is established.
     Connected {
-        /// Sequence number of the next byte of the server.
+        /// Sequence number of the next byte from the server.
         expected: u32,
-        /// Bytes that were sent, and are not acknowledged.
+        /// Sent bytes that are not acknowledged yet.
         said: Vec<u8>,
-        /// How often the request has been sent.
+        /// Number of times that the request has been sent.
         requests: u32,
     },
 }
 
-/// The result of a probe: the server is well, or has a fault.
+/// The result of a probe: success or a fault.
 pub(crate) type Outcome = Result<(), Fault>;
 
 /// A fault of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) why: String,
-    /// Whether the server has not answered at all. A server that answers, however badly, may still serve its connections.
+    /// Whether the server did not answer at all. A server with any answer may still serve its connections.
     pub(crate) is_silent: bool,
-    /// Whether the fault is one of the balancer, and says nothing about the server.
+    /// Whether the balancer is at fault. Such a fault says nothing about the server.
     pub(crate) is_own: bool,
 }
 
@@ -87,12 +90,12 @@ impl Fault {
         Self { why, is_silent: false, is_own: false }
     }
 
-    /// A fault of the balancer: it could not probe the server, or has not probed it yet.
+    /// A fault of the balancer: it could not probe the server or has not done so yet.
     pub(crate) fn own(why: impl Into<String>) -> Self {
         Self { is_own: true, ..Self::answered(why.into()) }
     }
 
-    /// The fault of a server whose health is not known yet; the caller decides whether it counts as silent.
+    /// The fault of a server of unknown health. The caller decides whether the server counts as silent.
     pub(crate) fn unknown(why: &str, is_silent: bool) -> Self {
         Self { is_silent, ..Self::own(why) }
     }
@@ -104,8 +107,8 @@ impl Fault {
 }
 
 impl<'b> Segment<'b> {
-    /// The TCP segment in an IP packet, whose end may be cut off; none if the packet has no valid one. The checksum is not verified,
-    /// because packets between virtual devices do not have it yet.
+    /// The TCP segment in an IP packet, whose end may be cut off; none if the packet contains no valid segment. The
+    /// checksum is not verified, because packets between virtual devices do not have it yet.
     pub(crate) fn parse(packet: &'b [u8]) -> Option<Self> {
         let packet = LaxSlicedPacket::from_ip(packet).ok()?;
         let (from, to): (IpAddr, IpAddr) = match packet.net.as_ref()? {
@@ -132,10 +135,10 @@ impl<'b> Segment<'b> {
 }
 
 impl Probe {
-    /// Begins a probe from `source`, an address and port of the balancer. Also returns the SYN to send.
+    /// Begins a probe from `source`, an address and port of the balancer. Returns the probe and the SYN to send.
     ///
     /// # Errors
-    /// When the exchange cannot be prepared, for example because TLS is not available.
+    /// If the exchange cannot be prepared, for example because TLS is not available.
     pub(crate) fn begin(
         source: SocketAddr,
         vip: SocketAddr,
@@ -153,12 +156,12 @@ impl Probe {
         Ok((probe, syn))
     }
 
-    /// When [`Self::wake`] must be called.
+    /// Time at which [`Self::wake`] must be called.
     pub(crate) fn wakes(&self) -> Instant {
         self.resend.unwrap_or(self.deadline)
     }
 
-    /// Takes a segment. Adds packets to send to `out`. Returns the outcome once the probe has ended.
+    /// Processes a received segment. Adds packets to send to `out`. Returns the outcome if the probe has ended.
     pub(crate) fn receive(&mut self, segment: &Segment<'_>, out: &mut Vec<Vec<u8>>) -> Option<Outcome> {
         if (segment.from, segment.to) != (self.vip, self.own) {
             return None;
@@ -168,14 +171,14 @@ impl Probe {
             return self.connecting(segment, out);
         };
         if segment.is_reset {
-            // A reset with another sequence number may be forged (RFC 9293, 3.10.7.4).
+            // A reset with another sequence number may be forged, so it is ignored (RFC 9293, 3.10.7.4).
             let is_reset = segment.sequence == *expected;
             let hint = self.talk.as_ref().map_or("", Talk::hint);
             let why = format!("resets the connection to port {port} instead of answering{hint}");
             return is_reset.then_some(Err(Fault::answered(why)));
         }
         if segment.is_syn {
-            // The server repeats its SYN, so it has not received the request.
+            // The server repeats its SYN, so the request was lost.
             if *requests < REQUESTS && segment.sequence.wrapping_add(1) == *expected {
                 *requests += 1;
                 out.extend(self.said_again());
@@ -187,7 +190,8 @@ impl Probe {
             said.drain(..heard);
             self.next = self.next.wrapping_add(heard as u32);
         }
-        // Bytes that came before are cut off; a segment beyond the next expected byte is dropped, so that the server sends it again.
+        // Bytes that came before are cut off. A segment that begins after the next expected byte is dropped, so that
+        // the server sends it again.
         let known = expected.wrapping_sub(segment.sequence) as usize;
         let fresh = segment.payload.get(known..);
         let ends = segment.is_fin && known <= segment.payload.len();
@@ -205,7 +209,7 @@ impl Probe {
         None
     }
 
-    /// Sends again the segment that has not been answered, or gives up.
+    /// Sends the unanswered segment again, or ends the probe at the deadline.
     pub(crate) fn wake(&mut self, now: Instant, out: &mut Vec<Vec<u8>>) -> Option<Outcome> {
         if now >= self.deadline {
             // The server may have answered although the answer was lost, so its connection is reset.
@@ -229,7 +233,7 @@ impl Probe {
     fn connecting(&mut self, segment: &Segment<'_>, out: &mut Vec<Vec<u8>>) -> Option<Outcome> {
         let acknowledged = segment.acknowledged?;
         if acknowledged != self.next {
-            // The segment belongs to an earlier connection from this port, which the server still has.
+            // The server still has an earlier connection from this port, which the segment belongs to.
             if !segment.is_reset {
                 out.push(packet(self.own, self.vip, acknowledged, |tcp| tcp.rst = true, &[], &[]));
             }
@@ -264,7 +268,7 @@ impl Probe {
         self.data(expected, at, bytes)
     }
 
-    /// A segment with the bytes that were sent, and are not acknowledged.
+    /// A segment with the sent bytes that are not acknowledged yet.
     fn said_again(&self) -> Option<Vec<u8>> {
         let Phase::Connected { expected, said, .. } = &self.phase else { return None };
         (!said.is_empty()).then(|| self.data(*expected, self.next, said))
@@ -282,12 +286,13 @@ impl Probe {
         packet(self.own, self.vip, self.next.wrapping_sub(1), |tcp| tcp.syn = true, &options, &[])
     }
 
-    /// A reset, which ends the connection at the server at once, so that no state of it stays there.
+    /// A reset, so that the server ends the connection at once and keeps no state of it.
     fn reset(&self) -> Vec<u8> {
         self.empty(|tcp| tcp.rst = true)
     }
 
-    /// A segment without data. It has the sequence number that the server expects, because the server accepts no reset with another.
+    /// A segment without data. It has the sequence number that the server expects, because the server ignores a reset
+    /// with another one.
     fn empty(&self, set: impl FnOnce(&mut TcpHeader)) -> Vec<u8> {
         let expected = match &self.phase {
             Phase::Connecting => None,
@@ -312,16 +317,16 @@ fn packet(
 ) -> Vec<u8> {
     let mut tcp = TcpHeader::new(from.port(), to.port(), sequence, WINDOW);
     set(&mut tcp);
-    // This cannot fail: there is at most one option, and TCP has 40 bytes for options.
+    // This cannot fail: there is at most one option, and a TCP header has room for 40 bytes of options.
     let fit = tcp.set_options(options);
     debug_assert!(fit.is_ok());
     let ip = match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => PacketBuilder::ipv4(from.octets(), to.octets(), HOPS),
-        // Both addresses are IPv6 here: `Prober` uses an own address of the VIP's family.
+        // Both addresses are IPv6 here, because `Prober` uses an own address of the VIP's family.
         (from, to) => PacketBuilder::ipv6(mapped(from), mapped(to), HOPS),
     };
     let mut bytes = Vec::new();
-    // This cannot fail: only a payload over 64 KiB does not fit, and a request is one line of a file.
+    // This cannot fail: only a payload over 64 KiB would not fit, and a request is one line of a file.
     let written = ip.tcp_header(tcp).write_to_vec(&mut bytes, payload);
     debug_assert!(written.is_ok());
     bytes

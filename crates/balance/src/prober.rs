@@ -1,4 +1,5 @@
-//! Decides when each server is probed, and interprets the results. The caller passes the time, and does all input and output.
+//! Decides when each server is probed and interprets the results. The caller passes the time and does all input and
+//! output.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,13 +19,13 @@ use crate::{
     probe::{Fault, Outcome, Probe, Segment},
 };
 
-/// Source ports of probes: above those that Linux gives to connections by default.
+/// Source ports of probes: above the ports that Linux assigns to connections by default.
 pub(crate) const PORTS: RangeInclusive<u16> = 61_000..=65_535;
 
-/// The golden ratio, without its whole part.
+/// The fractional part of the golden ratio.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
 
-/// The fault of a server whose MAC address is not known.
+/// The fault of a server with an unknown MAC address.
 const UNRESOLVED: &str = "does not answer ARP or neighbour discovery for its own address";
 
 /// A server of a VIP to check.
@@ -38,14 +39,14 @@ pub(crate) struct Target {
     pub(crate) port: u16,
     /// The server's own address.
     pub(crate) server: IpAddr,
-    /// How it is checked. With the kind `None`, only its MAC address is found out.
+    /// The check. With the kind `None`, only the MAC address is determined.
     pub(crate) check: Check,
-    /// Its health until the first results. A server that is down comes up with its first good probe.
+    /// Its health until the first results. A server that is down counts as up after its first good probe.
     pub(crate) health: Outcome,
 }
 
 impl Target {
-    /// Whether it is the same server with the same check. The health may differ.
+    /// Whether both are the same server with the same check. The health may differ.
     pub(crate) fn is_asked_like(&self, other: &Self) -> bool {
         *other == Self { health: other.health.clone(), ..self.clone() }
     }
@@ -54,18 +55,18 @@ impl Target {
 /// A finding of the prober.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The address of a server's device; none if the server does not answer for its address any more.
+    /// The MAC address of a server; none if the server no longer answers for its own address.
     Mac {
         /// The server's own address.
         server: IpAddr,
-        /// The address of its device.
+        /// Its MAC address.
         mac: Option<Mac>,
     },
-    /// A server is up, or down, or down for another reason.
+    /// A server's health has changed: up, down, or down for another reason.
     Health {
         /// The target.
         id: u64,
-        /// Whether it is up, or the fault that the last probe found, which tells whether the server is silent.
+        /// Success, or the fault of the last bad probe, including whether the server is silent.
         health: Outcome,
     },
 }
@@ -81,18 +82,18 @@ pub(crate) struct Actions {
 /// All probes of a balancer.
 #[derive(Debug)]
 pub(crate) struct Prober {
-    /// Own addresses, each with the length of its prefix in bits.
+    /// Addresses of the balancer, each with the length of its prefix in bits.
     own: Vec<(IpAddr, u8)>,
-    /// The VIPs. Servers also have these addresses, so probes must not come from them.
+    /// The VIPs. Servers have these addresses too, so they must not be the source of probes.
     vips: BTreeSet<IpAddr>,
     targets: BTreeMap<u64, Watched>,
-    /// When each target must be looked at.
+    /// Time of the next action for each target.
     due: BTreeSet<(Instant, u64)>,
-    /// Targets that are probed, by the port of the probe.
+    /// Targets with a probe in progress, by the port of the probe.
     ports: HashMap<u16, u64>,
     next_port: u16,
     servers: HashMap<IpAddr, Neighbour>,
-    /// The phase of the last new target.
+    /// The phase of the last target that was added.
     phase: f64,
     random: Pcg64Mcg,
 }
@@ -102,9 +103,10 @@ struct Watched {
     target: Target,
     health: Health,
     due: Instant,
-    /// When the last probe began.
+    /// Start of the last probe.
     begun: Instant,
-    /// The second probe comes this part of an interval after the first one, so that the probes of many servers spread over the interval.
+    /// The second probe follows the first after this share of an interval, so that the probes of many servers spread
+    /// over the interval.
     phase: Option<f64>,
     state: State,
 }
@@ -112,7 +114,7 @@ struct Watched {
 #[derive(Debug)]
 enum State {
     Idle,
-    /// The probe waits for the server's MAC address.
+    /// The probe waits until the server's MAC address is known.
     Unaddressed {
         deadline: Instant,
     },
@@ -136,13 +138,13 @@ impl Prober {
         }
     }
 
-    /// Replaces the own addresses, for the probes that begin from now on.
+    /// Replaces the balancer's own addresses. Only new probes use them.
     pub(crate) fn set_addresses(&mut self, addresses: Vec<(IpAddr, u8)>) {
         self.own = addresses;
     }
 
-    /// Replaces the targets. Unchanged targets keep their state, and targets whose address or check has changed keep their health. Reports
-    /// the MAC addresses of new targets that are known already.
+    /// Replaces the targets. Unchanged targets keep their state; targets with another address or check keep their
+    /// health. Reports the MAC addresses of new targets that are already known.
     pub(crate) fn set_targets(&mut self, targets: Vec<Target>, now: Instant) -> Actions {
         let mut actions = Actions::default();
         self.vips = targets.iter().map(|target| target.vip).collect();
@@ -159,14 +161,14 @@ impl Prober {
                     if other.is_none() && mac.is_some() {
                         actions.events.push(Event::Mac { server, mac });
                     }
-                    // The prober knows nothing about a target that was not checked before.
+                    // The health of a target that was not checked before is unknown.
                     let checked = other.as_ref().filter(|other| other.target.check.kind != CheckKind::None);
                     let health =
                         Health::new(checked.map_or(&target.health, |other| other.health.now()).clone());
-                    // Multiples of the golden ratio spread evenly, however many targets there are.
+                    // Multiples of the golden ratio are spread evenly for any number of targets.
                     self.phase = (self.phase + GOLDEN_RATIO).fract();
                     other.into_iter().for_each(|other| self.end(&other));
-                    // The first probes do not all begin at the same time.
+                    // The first probes are spread, so that they do not all begin at the same time.
                     let spread = target.check.interval.mul_f64(target.check.jitter.clamp(0.0, 1.0));
                     let due = now + spread.mul_f64(self.random.random());
                     if target.check.kind != CheckKind::None {
@@ -187,17 +189,17 @@ impl Prober {
         self.servers.iter().map(|(server, known)| (*server, *known))
     }
 
-    /// When [`Self::wake`] must be called; none if there is nothing to probe.
+    /// Time at which [`Self::wake`] must be called; none if there is nothing to probe.
     pub(crate) fn wakes(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes the kernel's neighbour entry of a server.
+    /// Processes the kernel's neighbour entry of a server.
     pub(crate) fn neighbour(&mut self, server: IpAddr, now_known: Neighbour, now: Instant) -> Actions {
         let mut actions = Actions::default();
         let Some(known) = self.servers.get_mut(&server) else { return actions };
         let (before, after) = (mac_of(*known), mac_of(now_known));
-        // While the kernel resolves the server again, its last address holds.
+        // While the kernel resolves the server again, its last address stays valid.
         if now_known == Neighbour::Unknown {
             return actions;
         }
@@ -218,7 +220,7 @@ impl Prober {
         actions
     }
 
-    /// Takes a packet.
+    /// Processes a received packet.
     pub(crate) fn receive(&mut self, packet: &[u8], now: Instant) -> Actions {
         let mut actions = Actions::default();
         let Some(segment) = Segment::parse(packet) else { return actions };
@@ -234,7 +236,7 @@ impl Prober {
     /// Handles all targets that are due.
     pub(crate) fn wake(&mut self, now: Instant) -> Actions {
         let mut actions = Actions::default();
-        // The due targets are collected first, so that each is looked at once, even if it is due again at once.
+        // The due targets are collected first, so that a target that is due again at once is not handled twice.
         let due: Vec<u64> = self.due.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect();
         due.into_iter().for_each(|id| self.attend(id, now, &mut actions));
         actions
@@ -277,7 +279,7 @@ impl Prober {
         let Target { vip, server, check, .. } = &watched.target;
         let address = source(&self.own, *server, *vip, &self.vips).ok_or_else(|| {
             let family = if vip.is_ipv4() { "IPv4" } else { "IPv6" };
-            format!("cannot be probed: the balancer's device has no address of {family} of its own")
+            format!("cannot be probed: the balancer's device has no {family} address of its own")
         })?;
         let vip = SocketAddr::new(*vip, watched.target.port);
         let (probe, syn) =
@@ -287,7 +289,7 @@ impl Prober {
         Ok(syn)
     }
 
-    /// Passes on the packets of a probe, counts its result, and decides when the target is due again.
+    /// Passes on the packets of a probe, counts its result and decides when the target is due again.
     fn finish(
         &mut self,
         id: u64,
@@ -318,7 +320,7 @@ impl Prober {
                     None => (wait, Duration::ZERO),
                 };
                 let due = watched.begun + wait;
-                // The first probe may have taken longer than its phase.
+                // The first probe may have lasted longer than the phase.
                 if due < now { now.max(due + again) } else { due }
             }
             State::Unaddressed { deadline } => *deadline,
@@ -336,7 +338,7 @@ impl Prober {
         }
     }
 
-    /// The next port that no probe uses. Ports are taken in turn, so that the same port is not used again soon.
+    /// The next port without a probe. Ports are used in turn, so that a port is not used again soon.
     fn free_port(&mut self) -> Option<u16> {
         for _ in PORTS {
             let port = self.next_port;
@@ -349,7 +351,7 @@ impl Prober {
     }
 }
 
-/// The MAC address of a single device; none for broadcast addresses, for which the kernel also has neighbour entries.
+/// The MAC address of a single device; none for a broadcast address, for which the kernel also has a neighbour entry.
 pub(crate) fn mac_of(known: Neighbour) -> Option<Mac> {
     match known {
         Neighbour::Known { mac, .. } if mac[0] & 1 == 0 => Some(mac),
@@ -357,7 +359,8 @@ pub(crate) fn mac_of(known: Neighbour) -> Option<Mac> {
     }
 }
 
-/// Why a server's MAC address is not known. Under IPv6, the kernel resolves addresses only if the device has a link-local address.
+/// The reason why a server's MAC address is unknown. For IPv6, the kernel resolves addresses only if the device has a
+/// link-local address.
 fn unresolved(own: &[(IpAddr, u8)], server: IpAddr) -> Fault {
     let is_link_local = |address| matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
     if server.is_ipv4() || own.iter().any(|(address, _)| is_link_local(*address)) {
@@ -368,14 +371,14 @@ fn unresolved(own: &[(IpAddr, u8)], server: IpAddr) -> Fault {
     )
 }
 
-/// The own address from which a server is probed: one in the server's network, if there is one.
+/// The balancer's address from which a server is probed: preferably one in the server's network.
 fn source(
     addresses: &[(IpAddr, u8)],
     server: IpAddr,
     vip: IpAddr,
     vips: &BTreeSet<IpAddr>,
 ) -> Option<IpAddr> {
-    // A server would send its answer to a VIP to itself.
+    // A VIP cannot be the source: the server has the VIP too and would send its answer to itself.
     let usable = || {
         addresses.iter().filter(|(address, _)| address.is_ipv4() == vip.is_ipv4() && !vips.contains(address))
     };

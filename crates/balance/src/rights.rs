@@ -1,9 +1,10 @@
-//! The capabilities that a balancer's process needs.
+//! The capabilities that the process of a balancer needs.
 
 use kernel::namespaces::{Kind, own_identity};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// The inode of the first user namespace (PROC_USER_INIT_INO in linux/proc_ns.h): in another one, the kernel grants BPF to no process.
+/// The inode of the first user namespace (PROC_USER_INIT_INO in linux/proc_ns.h). In any other one, the kernel grants
+/// BPF to no process.
 const FIRST_USER_NAMESPACE: u64 = 0xeff_ffffd;
 
 /// The capabilities that a balancer needs, with their names.
@@ -11,7 +12,7 @@ const RIGHTS: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
     (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
     (CapabilitySet::BPF, "CAP_BPF"),
-    // Only with this right does the verifier accept the program's pointer arithmetic.
+    // The verifier accepts the program's pointer arithmetic only with this capability.
     (CapabilitySet::PERFMON, "CAP_PERFMON"),
 ];
 
@@ -25,7 +26,7 @@ pub(crate) fn lacking() -> Vec<&'static str> {
 }
 
 fn lacking_of(held: CapabilitySet) -> Vec<&'static str> {
-    // Before Linux had capabilities for BPF alone, this one included them.
+    // CAP_SYS_ADMIN includes the newer capabilities for BPF.
     let is_of_bpf = |right| right == CapabilitySet::BPF || right == CapabilitySet::PERFMON;
     let has = |right| held.contains(right) || is_of_bpf(right) && held.contains(CapabilitySet::SYS_ADMIN);
     RIGHTS.iter().filter(|(right, _)| !has(*right)).map(|(_, name)| *name).collect()

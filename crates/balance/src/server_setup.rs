@@ -1,8 +1,10 @@
-//! Makes this host a server: adds the VIPs to `lo`, and keeps the host from answering ARP for them.
+//! Makes this host a server: adds the VIPs to `lo` and sets arp_ignore and arp_announce, so that the host does not
+//! answer ARP requests for them.
 //!
-//! A server accepts packets to the VIP, but must not answer ARP for it: clients and routers ask which host has the address, and only the
-//! balancer may answer. So the settings are made before the addresses are added, and undone after they are removed. IPv6 needs no
-//! settings: Linux answers only for the addresses of the interface that receives the question.
+//! A server accepts packets to the VIP but must not answer ARP requests for it: clients and routers send these to find
+//! the host of the address, and only the balancer may answer. The settings are therefore made before the addresses are
+//! added, and undone after the addresses are removed. IPv6 needs no settings: Linux answers only for addresses of the
+//! interface that receives the request.
 
 use std::{
     io,
@@ -17,59 +19,59 @@ use undo::{Change, Entry, Folder, InterfaceAddress, Journal, Setting};
 
 use crate::{Error, addresses::is_silent, config::unusable};
 
-/// The kind of its journals in [`undo::runs`].
+/// Kind of a server's journals in [`undo::runs`].
 const KIND: &str = "server";
 
-/// The settings of a server, in the order in which they are made: the name, the accepted values, and the value that is set otherwise.
-/// With 3, a host would answer for addresses such as VIPs; with 8, it would answer for none, so that the balancer would not find it.
+/// The settings of a server, in the order in which they are made: name, accepted values, and the value that replaces
+/// any other. With arp_ignore = 3, a host would answer for addresses such as VIPs; with 8, it would answer for no
+/// address, so that the balancer would not find it.
 const SETTINGS: [(&str, &[&str], &str); 2] =
     [("arp_ignore", &["1", "2"], "1"), ("arp_announce", &["2"], "2")];
 
-/// A host that has been made a server. Dropping it undoes the changes, the addresses first.
+/// A host that was made a server. Dropping it undoes the changes, the addresses first.
 #[derive(Debug)]
 pub struct ServerSetup {
     journal: Journal,
-    /// The changes, and what was already correct, one line each.
+    /// One line for each change and for each fact that was already correct.
     lines: Vec<String>,
 }
 
-/// The plan, which is complete before anything is changed.
+/// The planned changes, complete before the first one is made.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
-    /// Names of settings, with their present values and the values to set.
+    /// Name, current value and new value of each setting.
     settings: Vec<(String, String, &'static str)>,
     addresses: Vec<IpAddr>,
     lines: Vec<String>,
 }
 
 impl ServerSetup {
-    /// Makes the host of this thread's network namespace a server of the VIPs. The named devices are kept from answering by settings of
-    /// their own, even if the setting for all devices is changed later.
+    /// Makes the host of this thread's network namespace a server of the VIPs. The named devices get their own
+    /// settings, so that they do not answer ARP requests even if the setting for all devices changes later.
     ///
     /// # Errors
-    /// All reasons why it cannot be done, or not safely. Nothing is changed then.
+    /// All reasons why this is not possible or not safe. Nothing has changed then.
     pub fn start(vips: &[IpAddr], devices: &[String], folder: &Folder) -> Result<Self, Vec<String>> {
         let one = |error: &dyn std::fmt::Display| vec![error.to_string()];
         let io_failed = |what: &str| {
             let what = what.to_owned();
             move |error: io::Error| vec![Error::new(what, &error).to_string()]
         };
-        let mut netlink = Netlink::open().map_err(io_failed("look at the addresses of this host"))?;
-        let links = netlink.links().map_err(io_failed("look at the devices of this host"))?;
-        let present = netlink.addresses().map_err(io_failed("look at the addresses of this host"))?;
-        let network = undo::Network::own().map_err(io_failed("find out the network namespace"))?;
+        let mut netlink = Netlink::open().map_err(io_failed("list the addresses of this host"))?;
+        let links = netlink.links().map_err(io_failed("list the devices of this host"))?;
+        let present = netlink.addresses().map_err(io_failed("list the addresses of this host"))?;
+        let network = undo::Network::own().map_err(io_failed("determine the network namespace"))?;
         let title = format!("server in the network namespace {}", network.number());
         let mut wrong = Vec::new();
         if !capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN)) {
             wrong.push(
-                "this user may not give addresses to lo and change settings of ARP: run this as root"
-                    .to_owned(),
+                "this user may not add addresses to lo or change ARP settings: run this as root".to_owned(),
             );
         }
         let runs = undo::runs(folder).map_err(|error| one(&error))?;
         if let Some(other) = runs.iter().find(|run| run.kind == KIND && run.title == title) {
             wrong.push(format!(
-                "process {} has made this host a server already: end it by SIGTERM, and name all VIPs in one command",
+                "process {} runs server-setup on this host already: stop it (SIGTERM), and name all VIPs in one command",
                 other.owner.pid
             ));
         }
@@ -81,22 +83,22 @@ impl ServerSetup {
         };
         let (journal, former) = Journal::resume(folder, KIND, &title).map_err(|error| one(&error))?;
         let mut setup = Self { journal, lines: plan.lines.clone() };
-        // If this command fails, the changes that an earlier one has left must stay.
+        // If this command fails, the changes of an earlier command must stay.
         setup.journal.set_kept(!former.is_empty());
         setup.apply(&plan, vips, &former, network, &links, &mut netlink).map_err(|error| vec![error])?;
         setup.journal.set_kept(false);
         Ok(setup)
     }
 
-    /// The changes, and what was already correct, one line each.
+    /// One line for each change and for each fact that was already correct.
     pub fn lines(&self) -> &[String] {
         &self.lines
     }
 
-    /// Undoes the changes, the last one first.
+    /// Undoes the changes, starting with the last one.
     ///
     /// # Errors
-    /// The changes that could not be undone; they stay in the journal.
+    /// The changes that could not be undone. They stay in the journal.
     pub fn end(self) -> Result<(), Vec<String>> {
         self.journal.finish().map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
@@ -118,7 +120,7 @@ impl ServerSetup {
         };
         for (name, before, value) in &plan.settings {
             let path: PathBuf = kernel::sysctl_path(name);
-            // If an earlier command recorded this setting, the journal already has its original value.
+            // If an earlier command has recorded this setting, the journal already contains its original value.
             if !has(&path) {
                 let after = Some((*value).to_owned());
                 let is_its = |link: &&Link| path.parent().is_some_and(|folder| folder.ends_with(&link.name));
@@ -136,7 +138,7 @@ impl ServerSetup {
                 Change::Address(given) if !vips.contains(&given.address) => {
                     self.journal.undo(*entry).map_err(unrecorded)?;
                     self.lines
-                        .push(format!("{} is taken from lo: an earlier command has given it", given.address));
+                        .push(format!("{} is removed from lo: an earlier command added it", given.address));
                 }
                 Change::Address(given) => known.push(given.address),
                 _ => {}
@@ -159,7 +161,7 @@ impl ServerSetup {
     }
 }
 
-/// Decides what to change.
+/// Plans the changes.
 fn plan(
     vips: &[IpAddr],
     devices: &[String],
@@ -177,7 +179,7 @@ fn plan(
         }
     }
     if vips.iter().any(IpAddr::is_ipv4) && wrong.is_empty() {
-        // Linux applies the larger of the values for the device and for all, and treats some values as 0.
+        // Linux applies the larger value of the device's and that for all devices, and treats some values as 0.
         let answers = |link: &&Link| {
             let ignore = read(&format!("net.ipv4.conf.{}.arp_ignore", link.name.replace('.', "/")));
             let number: Option<u32> = ignore.ok().and_then(|text| text.parse().ok());
@@ -210,7 +212,7 @@ fn plan(
             let full = Network::max_prefix(*vip);
             match present.iter().find(|assigned| assigned.address == *vip) {
                 None => {
-                    plan.lines.push(format!("lo is given {vip}/{full}"));
+                    plan.lines.push(format!("{vip}/{full} is added to lo"));
                     plan.addresses.push(*vip);
                 }
                 Some(assigned) if assigned.index != LOOPBACK => {
@@ -221,7 +223,7 @@ fn plan(
                     ));
                 }
                 Some(assigned) if assigned.prefix != full => wrong.push(format!(
-                    "lo has {vip}/{}, so this host takes the whole network for its own: ip address del {vip}/{} dev lo",
+                    "lo has {vip}/{}, so this host treats the whole network as local: ip address del {vip}/{} dev lo",
                     assigned.prefix, assigned.prefix
                 )),
                 Some(_) => plan.lines.push(format!("lo has {vip}/{full} already")),
@@ -229,12 +231,12 @@ fn plan(
         }
     }
     if vips.is_empty() {
-        wrong.push("no VIP is named: give the addresses that the balancer has".to_owned());
+        wrong.push("no VIP is given: name the balancer's VIPs".to_owned());
     }
     if wrong.is_empty() { Ok(plan) } else { Err(wrong) }
 }
 
-/// The kind of this address, if it cannot be a VIP.
+/// The kind of this address if it cannot be a VIP.
 fn no_vip(address: IpAddr) -> Option<String> {
     let is_link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
     unusable(address).or_else(|| is_link_local.then(|| "a link-local address".to_owned()))

@@ -10,7 +10,7 @@ use crate::{
     layout::mac_text,
 };
 
-/// Reasons and their names. The first [`DROPS`] of them are reasons for drops.
+/// Reasons with their names. The first [`DROPS`] of them are reasons for drops.
 const REASONS: [(&str, Reason); 8] = [
     ("malformed", Reason::Malformed),
     ("no_server", Reason::NoServer),
@@ -24,25 +24,26 @@ const REASONS: [(&str, Reason); 8] = [
 const LEAVING: &str = "leaving";
 const DROPS: usize = 6;
 
-/// What a balancer has counted since its tables were made.
+/// The counts of a balancer since its tables were created.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// Its name.
     pub name: String,
     /// Its device.
     pub device: String,
-    /// Where its program sees frames: `cls` or `xdp`.
+    /// Where its program processes frames: `cls` or `xdp`.
     pub hook: String,
-    /// Its process.
+    /// Number of its process.
     pub process: u32,
-    /// How long this process has run.
+    /// Time for which this process has run, in seconds.
     pub uptime_s: f64,
     /// The last sweep over all flows.
     pub sweep: SweepStatistics,
-    /// A problem with the device, for example that the program is not attached to it. The balancer tries to solve it each second.
+    /// A problem with the device, for example that the program is not attached to it. The balancer tries each second to
+    /// solve it.
     #[serde(default)]
     pub trouble: Option<String>,
-    /// Frames from which no VIP could be read, and which were passed to the kernel.
+    /// Frames that were passed to the kernel because no VIP could be read from them.
     pub unreadable_frames: u64,
     /// All VIPs, leaving ones included.
     pub vips: Vec<VipStatistics>,
@@ -51,13 +52,13 @@ pub struct Statistics {
 /// A sweep over all flows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SweepStatistics {
-    /// How long ago it began; none if there was none yet.
+    /// Age of its beginning in seconds; none before the first sweep.
     pub age_s: Option<f64>,
-    /// How long it took.
+    /// Its duration in seconds.
     pub took_s: f64,
-    /// Flows that it has seen.
+    /// Number of flows it read.
     pub flows: u64,
-    /// Flows that it has forgotten, because they were idle, or closed.
+    /// Number of flows it removed because they were idle or closed.
     pub forgotten: u64,
 }
 
@@ -68,15 +69,15 @@ pub struct VipStatistics {
     pub name: String,
     /// The address.
     pub address: IpAddr,
-    /// The ports; 0 is all others.
+    /// The ports; 0 stands for all other ports.
     pub ports: Vec<u16>,
     /// `maglev` or `round-robin`.
     pub schedule: String,
-    /// Whether it was removed from the configuration, and waits for the end of its flows.
+    /// Whether it was removed from the configuration and waits for the end of its flows.
     pub is_leaving: bool,
-    /// Frames that were dropped, by reason.
+    /// Number of dropped frames by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Frames that were sent by the ring without remembering their flows, by reason.
+    /// Number of frames that the ring sent although their flows were not remembered, by reason.
     pub not_remembered: BTreeMap<String, u64>,
     /// All servers, leaving ones included.
     pub servers: Vec<ServerStatistics>,
@@ -93,29 +94,30 @@ pub struct ServerStatistics {
     pub mac: Option<String>,
     /// Its weight.
     pub weight: u32,
-    /// `up`, `full`, `down`, `draining` or `leaving`; if several hold, the last of them in this order.
+    /// `up`, `full`, `down`, `draining` or `leaving`. If several apply, the last one in this order.
     pub state: String,
-    /// Whether its checks succeed, and it answers for its address.
+    /// Whether its checks succeed and it answers ARP or neighbour discovery for its address.
     pub is_up: bool,
-    /// Why its checks fail.
+    /// Reason why its checks fail.
     pub why_down: Option<String>,
     /// From this number of connections on, it gets no new ones.
     pub max_connections: Option<u32>,
-    /// Its share of the places of the ring.
+    /// Its share of the places of the ring, from 0 to 1.
     pub ring_ratio: f64,
-    /// Connections that are established and not closing, at the last sweep.
+    /// Number of established connections that were not closing at the last sweep.
     pub active: u64,
-    /// Connections after FIN or RST, at the last sweep.
+    /// Number of connections after FIN or RST at the last sweep.
     pub closing: u64,
-    /// New flows that were given to it.
+    /// Number of new flows that it got.
     pub flows: u64,
-    /// New flows whose address and port had ended another flow within 1.07 s: they got its server, and took no turn of round robin.
+    /// Number of new flows whose address and port had ended another flow less than 1.07 s before. They got that flow's
+    /// server and took no turn of round robin.
     pub kept: u64,
-    /// Flows that have continued after their handshakes.
+    /// Number of flows that continued after their handshakes.
     pub established: u64,
-    /// Frames that were sent to it.
+    /// Number of frames sent to it.
     pub packets: u64,
-    /// Their bytes, with the headers of Ethernet.
+    /// Bytes of the frames, with Ethernet headers.
     pub bytes: u64,
 }
 
@@ -128,7 +130,8 @@ pub(crate) fn vips(balancer: &Balancer, table: &Table) -> Result<Vec<VipStatisti
 }
 
 impl VipStatistics {
-    /// The label of a server: its name, with its address if it is leaving and another server has the same name, because series must differ.
+    /// The label of a server: its name. If it is leaving and another server has the same name, its address is added,
+    /// because the labels of series must differ.
     fn label(&self, server: &ServerStatistics) -> String {
         let is_other =
             |other: &ServerStatistics| other.name == server.name && other.address != server.address;
@@ -202,12 +205,12 @@ fn server(state: &ServerState, counts: &ServerCounts, ring_ratio: f64) -> Server
     }
 }
 
-/// A kind of measurement of a server: name, kind, help, value.
+/// A metric of a server: name, kind, help, value.
 type Measure = (&'static str, &'static str, &'static str, fn(&ServerStatistics) -> u64);
 
 const MEASURES: [Measure; 8] = [
     ("flows", "counter", "New flows that were given to the server.", |of| of.flows),
-    ("kept", "counter", "New flows that took no turn, because their port was used a moment before.", |of| {
+    ("kept", "counter", "New flows that reused a recent address and port, and kept its server.", |of| {
         of.kept
     }),
     ("established", "counter", "Flows that have gone on after their handshakes.", |of| of.established),
@@ -253,7 +256,7 @@ pub(crate) fn open_metrics(statistics: &Statistics) -> String {
     out
 }
 
-/// A label's value: names of servers may have anything but blanks and control characters.
+/// The escaped value of a label. Names of servers may contain any characters except blanks and control characters.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }

@@ -1,9 +1,9 @@
-//! Looks at all established flows from time to time: counts them by server, and forgets those that are idle or closed.
+//! Reads all established flows from time to time, counts them by server, and removes flows that are idle or closed.
 //!
-//! The program marks each flow that sends something with the number of the next sweep, so a flow has sent nothing since the sweep whose
-//! number is its mark. A sweep reads flow by flow, with two system calls each, because the library has no call for many at once. That takes
-//! about 1.5 µs for each flow, or half a second for the 262,144 flows of the default table. The daemon therefore sweeps seldom while no
-//! request waits for the counts.
+//! The program marks each flow that sends a packet with the number of the next sweep, so a flow has sent nothing since
+//! the sweep whose number is its mark. A sweep reads one flow at a time, with two system calls each, because the
+//! library has no call for many at once. This takes about 1.5 µs per flow, or half a second for the 262,144 flows of
+//! the default table. The daemon therefore sweeps seldom while no request needs the counts.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,22 +15,23 @@ use std::{
 
 use crate::{Error, Flow, FlowKey, table::FlowTable};
 
-/// How often a sweep is tried if changes of the table make the kernel begin again with the first flow.
+/// Maximum number of tries of a sweep, if changes of the table make the kernel start again with the first flow.
 const TRIES: usize = 3;
-/// How many ends of marks are remembered. Ten sweeps per second and a timeout of a day would make 864,000.
+/// Maximum number of remembered ends of marks. Ten sweeps per second and a timeout of one day would give 864,000.
 const MOST_ENDS: usize = 4_096;
-/// Of the ends in a span of time, one is kept. A span is at most its age divided by this number.
+/// One end is kept of all ends in a span of time. A span is at most its age divided by this number.
 const SPANS_PER_AGE: u64 = 128;
 
-/// The times of past sweeps, which tell when a flow was last seen.
+/// The times of past sweeps, from which the time of a flow's last packet follows.
 #[derive(Debug, Clone)]
 pub(crate) struct Sweeps {
-    /// The mark that flows get now.
+    /// The current mark.
     mark: u32,
-    /// Earlier marks, with the time when flows stopped getting them, by the monotonic clock. A mark that is missing in between counts as
-    /// the next one, so that a flow is kept longer by up to a 128th of its timeout, and is never forgotten sooner.
+    /// Earlier marks, each with the time at which the program stopped using it, on the monotonic clock. A missing mark
+    /// in between counts as the next one. A flow may therefore be kept longer by up to a 128th of its timeout, but is
+    /// never removed early.
     ended: VecDeque<(u32, u64)>,
-    /// Flows with marks before those in `ended` were last seen at this time at the latest.
+    /// Latest time at which flows with marks older than those in `ended` were seen.
     floor_ns: u64,
     idle_ns: u64,
     closing_ns: u64,
@@ -39,12 +40,12 @@ pub(crate) struct Sweeps {
 /// The result of a sweep.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Swept {
-    /// When it began, by the monotonic clock.
+    /// Start of the sweep, on the monotonic clock.
     pub begun_ns: u64,
     pub took: Duration,
-    /// Whether each flow was seen exactly once. Otherwise the counts are invalid.
+    /// Whether each flow was seen exactly once. If not, the counts are invalid.
     pub is_whole: bool,
-    /// Flows that are active, and flows that are closing, by number and generation of the server.
+    /// Numbers of active and of closing flows, by number and generation of the server.
     pub counted: BTreeMap<(u16, u32), (u64, u64)>,
     pub flows: u64,
     pub forgotten: u64,
@@ -53,15 +54,15 @@ pub(crate) struct Swept {
 /// The purpose of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SweepFor {
-    /// Forgets old flows; no caller waits for the counts.
+    /// Removes old flows. No caller waits for the counts.
     OldFlows,
-    /// Counts the flows for a reader of the counts, or for the removal of a server.
+    /// Counts the flows for a request for the counts, or for the removal of a server.
     Reader,
     /// Counts the flows of a server that may have reached its threshold.
     Threshold,
 }
 
-/// The thread that sweeps.
+/// The thread that makes the sweeps.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     orders: Sender<(Sweeps, u64)>,
@@ -81,12 +82,12 @@ impl Sweeps {
         (self.idle_ns, self.closing_ns) = (idle_ns, closing_ns);
     }
 
-    /// The mark that the program must give to flows.
+    /// The mark that the program must write into flows.
     pub(crate) fn mark(&self) -> u32 {
         self.mark
     }
 
-    /// Begins a sweep: flows get a new mark from now on.
+    /// Begins a sweep: from now on, flows get a new mark.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.ended.push_back((self.mark, now_ns));
         self.mark = self.mark.wrapping_add(1);
@@ -103,12 +104,14 @@ impl Sweeps {
         }
     }
 
-    /// Keeps only the last end of each span of time. Older spans are longer, so that about 1,900 ends remain of a day. The oldest end
-    /// stays: without it, marks between it and the next one would count as seen at `floor_ns`, which is too early.
+    /// Keeps only the last end in each span of time. Older spans are longer, so that about 1,900 ends are left of a
+    /// day. The oldest end is kept: without it, marks between it and the next one would count as seen at `floor_ns`,
+    /// which is too early.
     fn thin_out(&mut self, now_ns: u64) {
         let mut kept: VecDeque<(u32, u64)> = VecDeque::new();
         while let Some((mark, ended_ns)) = self.ended.pop_back() {
-            // A span is a power of two, so that a long one consists of whole short ones, and the end of a mark moves by at most the span.
+            // A span is a power of two, so that a long span consists of whole short ones and the end of a mark moves by
+            // at most one span.
             let span = (now_ns.saturating_sub(ended_ns) / SPANS_PER_AGE).checked_ilog2().unwrap_or_default();
             let is_last = kept.front().is_none_or(|(_, next_ns)| next_ns >> span != ended_ns >> span);
             if is_last || self.ended.is_empty() {
@@ -118,7 +121,7 @@ impl Sweeps {
         self.ended = kept;
     }
 
-    /// Whether a flow has been idle, or closing, for too long.
+    /// Whether a flow has been idle or closing for longer than its timeout.
     pub(crate) fn is_over(&self, flow: &Flow, now_ns: u64) -> bool {
         let longest = if flow.is_closing { self.closing_ns.min(self.idle_ns) } else { self.idle_ns };
         now_ns.saturating_sub(self.last_seen_ns(flow.sweep, now_ns)) > longest
@@ -130,14 +133,14 @@ impl Sweeps {
         }
         match self.ended.binary_search_by_key(&mark, |(ended, _)| *ended) {
             Err(0) => self.floor_ns,
-            // For a mark newer than all of these, no time is known, so the flow counts as seen now.
+            // No time is known for a mark newer than all of these, so the flow counts as seen now.
             Ok(at) | Err(at) => self.ended.get(at).map_or(now_ns, |(_, ended)| *ended),
         }
     }
 }
 
 impl Sweeper {
-    /// Starts the thread on the pinned tables. The thread calls `swept` with the result of each sweep.
+    /// Starts the thread on the pinned tables. It calls `swept` with the result of each sweep.
     ///
     /// # Errors
     /// When the table cannot be opened.
@@ -160,9 +163,9 @@ impl Sweeper {
         Ok(Self { orders, is_sweeping: false, ended: Instant::now(), took: Duration::ZERO })
     }
 
-    /// When the next sweep is due; none while one is under way.
+    /// Time at which the next sweep is due; none while a sweep is in progress.
     pub(crate) fn due(&self, sweep_for: SweepFor) -> Option<Instant> {
-        // The shortest pause since the last sweep, in milliseconds, and as a multiple of the time that the sweep took.
+        // The minimum pause since the last sweep: in milliseconds, and as a multiple of the last sweep's duration.
         let (least_ms, times) = match sweep_for {
             SweepFor::Threshold => (100, 4),
             SweepFor::Reader => (2_000, 10),
@@ -171,9 +174,9 @@ impl Sweeper {
         (!self.is_sweeping).then(|| self.ended + Duration::from_millis(least_ms).max(self.took * times))
     }
 
-    /// Tells the thread to sweep. The program must already give the new mark.
+    /// Starts a sweep in the thread. The program must already write the new mark.
     pub(crate) fn begin(&mut self, sweeps: &Sweeps, now_ns: u64) {
-        // The thread ends only with the daemon.
+        // The thread ends only with the daemon, so sending normally succeeds.
         self.is_sweeping = self.orders.send((sweeps.clone(), now_ns)).is_ok();
     }
 
@@ -203,7 +206,7 @@ fn sweep(flows: &mut FlowTable, sweeps: &Sweeps, now_ns: u64) -> Result<Swept, E
         }
     }
     for key in over {
-        // The flow may have sent something meanwhile.
+        // The flow may have sent a packet meanwhile, so it is read again.
         if flows.get(&key)?.is_some_and(|flow| sweeps.is_over(&flow, now_ns)) {
             flows.forget(&key)?;
             swept.forgotten += 1;
@@ -213,8 +216,8 @@ fn sweep(flows: &mut FlowTable, sweeps: &Sweeps, now_ns: u64) -> Result<Swept, E
     Ok(swept)
 }
 
-/// Counts all flows, and lists those that are over. The sweep is not whole if the kernel began again with the first flow, because the flow
-/// that it had read last was gone: then some flows were counted twice.
+/// Counts all flows and lists those past their timeouts. If the flow that the kernel read last is removed, the kernel
+/// starts again with the first flow. Some flows are then counted twice, and the sweep is not whole.
 fn count(
     flows: impl Iterator<Item = (FlowKey, Flow)>,
     capacity: u32,
@@ -250,7 +253,8 @@ mod tests {
     }
 
     proptest! {
-        /// A flow that is seen at some time is forgotten no sooner than its timeout later, and at most a sweep and a bit after that.
+        /// A flow is not removed before its timeout after its last packet, and at most one sweep and a small delay
+        /// later.
         #[test]
         fn flows_are_forgotten_after_their_timeouts(
             pauses in prop::collection::vec(1_u64..50, 1..200),

@@ -1,4 +1,4 @@
-//! The tables of the program in the kernel: its settings, its state and its counts.
+//! The tables of the program in the kernel: settings, state and counts.
 
 use std::{
     error,
@@ -26,26 +26,26 @@ use crate::{
     },
 };
 
-/// Bytes of stack for the thread that reads a ring.
+/// Stack of the thread that reads a ring, in bytes.
 const READING_STACK: usize = 16 << 20;
 
-/// How many rings are set at the same time. The kernel makes each write wait until no program uses the former ring any more, which takes
-/// some hundredths of a second, in which others can be set.
+/// Number of rings that are written at the same time. The kernel delays each write until no program uses the former
+/// ring any more, which takes some hundredths of a second; other rings can be written meanwhile.
 pub(crate) const WRITERS: usize = 64;
 
 type RingMap = Array<MapData, RingBytes>;
 type Rings = ArrayOfMaps<MapData, RingMap>;
 
-/// The number of a VIP, its ring, its former ring, and the time of the change.
+/// The number of a VIP, its ring, its former ring and the time of the change.
 pub(crate) type RingChange<'a> = (u32, &'a Ring, &'a Ring, u64);
 
-/// The tables of a balancer. The program reads them while they change: each call is one step, and between two calls the program works
-/// with the present entries.
+/// The tables of a balancer. The program reads them while they change: each call is one step, and the program uses the
+/// current entries between two calls.
 pub struct Table {
     settings: Array<MapData, SettingsBytes>,
     services: HashMap<MapData, ServiceKeyBytes, ServiceBytes>,
     servers: Array<MapData, ServerBytes>,
-    /// The table of rings, opened once for each thread that writes rings.
+    /// The table of rings, opened once for each thread that writes to it.
     rings: Vec<Rings>,
     server_counts: PerCpuArray<MapData, ServerCountsOfCore>,
     vip_counts: PerCpuArray<MapData, [u64; REASONS]>,
@@ -54,7 +54,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Takes the tables of a loaded object.
+    /// Takes the tables out of a loaded object.
     pub(crate) fn of(ebpf: &mut Ebpf) -> Result<Self, Error> {
         Ok(Self {
             settings: take(ebpf, "settings")?,
@@ -71,37 +71,37 @@ impl Table {
     /// Sets the settings for all VIPs.
     ///
     /// # Errors
-    /// When the kernel refuses, as with every function here.
+    /// If the kernel refuses, as for all functions of this type.
     pub fn set_settings(&mut self, settings: &Settings) -> Result<(), Error> {
-        written(self.settings.set(0, settings.bytes(), 0), "set the settings")
+        written(self.settings.set(0, settings.bytes(), 0), "write the settings")
     }
 
-    /// Balances a port of an address; port 0 stands for all ports that are not set. For a VIP without port 0, [`Self::set_address`] marks
-    /// the address as a VIP's.
+    /// Balances a port of an address. Port 0 stands for all ports without an entry. If a VIP has no port 0,
+    /// [`Self::set_address`] marks the address as that of a VIP.
     ///
     /// # Errors
-    /// Also when the number of the VIP is too large.
+    /// Also if the number of the VIP is too large.
     pub fn set_service(&mut self, address: IpAddr, port: u16, entry: &ServiceEntry) -> Result<(), Error> {
         check(entry.vip, "VIPs", VIPS)?;
         let set = self.services.insert(service_key_bytes(address, port), entry.bytes(), 0);
         written(set, &format!("balance port {port} of {address}"))
     }
 
-    /// Marks an address as a VIP's, so that broken frames to it are dropped, and counted for the VIP. Its other ports stay those of the
-    /// balancer's own stack.
+    /// Marks an address as that of a VIP, so that malformed frames to it are dropped and counted for the VIP. Its other
+    /// ports stay with the kernel's own stack.
     ///
     /// # Errors
-    /// Also when the number of the VIP is too large.
+    /// Also if the number of the VIP is too large.
     pub fn set_address(&mut self, address: IpAddr, vip: u32) -> Result<(), Error> {
         check(vip, "VIPs", VIPS)?;
         let set = self.services.insert(service_key_bytes(address, 0), address_bytes(vip), 0);
-        written(set, &format!("take {address} for a VIP"))
+        written(set, &format!("add the VIP {address}"))
     }
 
-    /// Passes a port of an address to the balancer's own network stack again. Established flows continue.
+    /// Passes the frames of a port to the kernel's own network stack again. Established flows continue.
     ///
     /// # Errors
-    /// When the kernel refuses; not when the port was not set.
+    /// If the kernel refuses. A port without an entry is not an error.
     pub fn remove_service(&mut self, address: IpAddr, port: u16) -> Result<(), Error> {
         match self.services.remove(&service_key_bytes(address, port)) {
             removed if is_not_found(&removed) => Ok(()),
@@ -109,23 +109,24 @@ impl Table {
         }
     }
 
-    /// Sets a server. While flows or a ring name its number, only its state may change: another address needs another number, or
-    /// `None` before it and another generation.
+    /// Sets a server. While flows or a ring refer to its number, only its state may change: another address needs
+    /// another number, or first `None` and then another generation.
     ///
     /// # Errors
-    /// Also when the number is too large.
+    /// Also if the number is too large.
     pub fn set_server(&mut self, number: u16, server: Option<&ServerEntry>) -> Result<(), Error> {
         check(number.into(), "servers", SERVERS)?;
         let bytes = server.map(ServerEntry::bytes).unwrap_or_default();
         written(self.servers.set(number.into(), bytes, 0), &format!("set server {number}"))
     }
 
-    /// Replaces the ring of a VIP at once. Handshakes whose SYN followed the former ring continue there for a while after `changed_ns`, a
-    /// time of the monotonic clock. The first ring is also its own former ring. Of several changes within that time, only the former ring
-    /// of the last one is known, so a change should wait until the one before is over; a server's death needs no change.
+    /// Replaces the ring of a VIP atomically. For some time after `changed_ns` (monotonic clock), handshakes whose SYN
+    /// followed the former ring continue to follow it. The first ring is also its own former ring. If a ring changes
+    /// several times within that time, only the former ring of the last change is known, so a change should wait until
+    /// that time has passed since the one before. A server's death needs no change.
     ///
     /// # Errors
-    /// Also when the number of the VIP is too large.
+    /// Also if the number of the VIP is too large.
     pub fn set_ring(&mut self, vip: u32, ring: &Ring, former: &Ring, changed_ns: u64) -> Result<(), Error> {
         self.set_rings(&[(vip, ring, former, changed_ns)])
     }
@@ -142,7 +143,7 @@ impl Table {
         let Some((own, others)) = self.rings.split_first_mut() else { return Ok(()) };
         thread::scope(|scope| {
             let spawn = |table| thread::Builder::new().spawn_scoped(scope, || write(table)).ok();
-            // If a thread cannot be started, the others do its work.
+            // If a thread cannot be started, the other threads do its work.
             let helpers: Vec<_> =
                 others.iter_mut().take(rings.len().saturating_sub(1)).map_while(spawn).collect();
             let written = write(own);
@@ -152,25 +153,26 @@ impl Table {
         })
     }
 
-    /// The ring of a VIP; none if it has none.
+    /// The ring of a VIP; none if it has not been set.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn ring(&self, vip: u32) -> Result<Option<Ring>, Error> {
         let what = format!("read the ring of VIP {vip}");
         let Some(rings) = self.rings.first() else { return Ok(None) };
         let map = match rings.get(&vip, 0) {
             Err(MapError::KeyNotFound) => return Ok(None),
-            // The kernel opens a table by its number only with this right.
+            // The kernel opens a table by its number only for processes with this capability.
             Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::PermissionDenied => {
                 return Err(Error::Kernel {
                     what,
-                    cause: "going on with the tables of an earlier daemon takes CAP_SYS_ADMIN".to_owned(),
+                    cause: "continuing with the tables of an earlier daemon needs CAP_SYS_ADMIN".to_owned(),
                 });
             }
             map => map.map_err(|error| Error::new(&*what, &error))?,
         };
-        // The library copies values over the stack several times, and a ring has a quarter of a megabyte.
+        // The library copies values on the stack several times, and a ring takes a quarter of a megabyte, so a thread
+        // with a large stack reads it.
         let read = || map.get(&0, 0).map(|bytes| ring_of(&bytes)).map_err(|error| Error::new(&*what, &error));
         thread::scope(|scope| {
             let reader = thread::Builder::new().stack_size(READING_STACK).spawn_scoped(scope, read);
@@ -192,7 +194,7 @@ impl Table {
         Ok(counts)
     }
 
-    /// Resets the counts of a number to 0, before another server gets the number.
+    /// Resets the counts of a server's number to 0 before another server gets the number.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -201,7 +203,7 @@ impl Table {
             .map_err(|error| Error::new(format!("clear the counts of server {number}"), &*error))
     }
 
-    /// How often each reason came up for a VIP; of VIP 0, for frames that no VIP could be read from.
+    /// The count of each reason for a VIP. VIP 0 counts the frames from which no VIP could be read.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -215,7 +217,7 @@ impl Table {
         Ok(counts)
     }
 
-    /// Resets the counts of a VIP's number to 0, before another VIP gets the number.
+    /// Resets the counts of a VIP's number to 0 before another VIP gets the number.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -224,7 +226,7 @@ impl Table {
             .map_err(|error| Error::new(format!("clear the counts of VIP {vip}"), &*error))
     }
 
-    /// The entry of an established flow; none if it is not remembered.
+    /// The entry of an established flow; none if the flow is not remembered.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -232,13 +234,13 @@ impl Table {
         found(self.flows.get(&key.bytes(), 0)).map(|flow| flow.as_ref().map(Flow::of))
     }
 
-    /// All established flows. A flow that begins or ends meanwhile may be left out or returned twice.
+    /// All established flows. Flows that begin or end meanwhile may be left out or returned twice.
     pub fn flows(&self) -> impl Iterator<Item = (FlowKey, Flow)> {
-        // Skips entries that were removed after their keys were read.
+        // Entries that were removed after their keys were read are skipped.
         self.flows.iter().flatten().map(|(key, flow)| (FlowKey::of(&key), Flow::of(&flow)))
     }
 
-    /// The server of a flow whose handshake is under way; none if it is not remembered.
+    /// The server of a flow whose handshake is in progress; none if it is not remembered.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -248,7 +250,7 @@ impl Table {
     }
 }
 
-/// The table of established flows alone, opened once more, for a thread that reads it while others change the rest.
+/// A second handle of the table of established flows, for a thread that reads it while another one changes the tables.
 pub(crate) struct FlowTable {
     flows: HashMap<MapData, FlowKeyBytes, FlowBytes>,
     capacity: u32,
@@ -265,12 +267,12 @@ impl FlowTable {
         Ok(Self { flows, capacity })
     }
 
-    /// The largest number of flows.
+    /// The maximum number of flows.
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// All flows, as [`Table::flows`].
+    /// All established flows, as in [`Table::flows`].
     pub(crate) fn all(&self) -> impl Iterator<Item = (FlowKey, Flow)> {
         self.flows.iter().flatten().map(|(key, flow)| (FlowKey::of(&key), Flow::of(&flow)))
     }
@@ -291,13 +293,13 @@ fn set_ring(table: &mut Rings, (vip, ring, former, changed_ns): &RingChange<'_>)
     check(*vip, "VIPs", VIPS)?;
     let what = format!("set the ring of VIP {vip}");
     let mut map = RingMap::create(1, 0).map_err(|error| Error::new(&*what, &error))?;
-    // The bytes are passed by reference, because they do not fit on a small stack.
+    // The bytes are passed by reference, because they would not fit on a small stack.
     let bytes = ring_bytes(ring, former, *changed_ns);
     written(map.set(0, Box::as_ref(&bytes), 0), &what)?;
     written(table.set(*vip, &map, 0), &what)
 }
 
-/// A table of the object, opened once for each writer.
+/// Opens a table of the object once for each writer.
 fn several(ebpf: &mut Ebpf, name: &'static str) -> Result<Vec<Rings>, Error> {
     let failed = |error: &(dyn error::Error + 'static)| Error::new(format!("open the table {name}"), error);
     let first = match ebpf.take_map(name) {
@@ -310,7 +312,7 @@ fn several(ebpf: &mut Ebpf, name: &'static str) -> Result<Vec<Rings>, Error> {
         again.map_err(|error| failed(&error))
     };
     let mut all: Vec<Rings> = (1..WRITERS).map(open).collect::<Result<_, _>>()?;
-    // This one must stay open, because the program, which is not loaded yet, refers to it by its descriptor.
+    // This handle must stay open: the program, which is not loaded yet, refers to the table by its descriptor.
     all.push(Map::ArrayOfMaps(first).try_into().map_err(|error| failed(&error))?);
     Ok(all)
 }

@@ -1,4 +1,4 @@
-//! Sends and receives packets on a device, past the kernel's own protocols.
+//! Sends and receives packets on a device without the kernel's protocols.
 
 use std::{
     io::{self, Read},
@@ -14,13 +14,13 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, Socket, T
 
 use crate::{Device, Error, Mac, prober::PORTS};
 
-/// Size of the receive buffer, which has room for the packets of all servers, if they answer at once.
+/// Size of the receive buffer in bytes: room for the packets of all servers if they answer at the same time.
 const RECEIVE_BYTES: usize = 4 << 20;
-/// How many bytes of a packet are read. Longer answers are cut off.
+/// Maximum bytes of a packet that are read. Longer packets are cut off.
 pub(crate) const SNAP_BYTES: usize = 2_048;
 
 const BROADCAST: Mac = [0xff; 6];
-/// The multicast group of all IPv6 nodes, as an Ethernet address (RFC 2464), and as an IPv6 address.
+/// The multicast group of all IPv6 nodes, as an Ethernet address (RFC 2464) and as an IPv6 address.
 const ALL_NODES: Mac = [0x33, 0x33, 0, 0, 0, 1];
 const ALL_NODES_ADDRESS: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
@@ -33,10 +33,10 @@ pub(crate) struct ProbeSocket {
 }
 
 impl ProbeSocket {
-    /// Opens a socket that receives the TCP segments to the ports of probes. It sees only frames that the kernel passes to IP, so the
-    /// frames that the balancer's program forwards cost nothing here.
+    /// Opens a socket that receives TCP segments to the ports of probes. It sees only frames that the kernel passes to
+    /// IP, so the frames that the balancer's program forwards cost nothing here.
     pub(crate) fn open(device: &Device, protocol: EtherType) -> io::Result<Self> {
-        // The socket has no protocol, and so receives nothing, until the filter is set.
+        // Without a protocol, the socket receives nothing until the filter is set.
         let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(0)))?;
         socket.set_nonblocking(true)?;
         let filter = if protocol == EtherType::IPV4 { filter_v4() } else { filter_v6() };
@@ -50,7 +50,7 @@ impl ProbeSocket {
         self.socket.send_to(packet, &address(self.index, self.protocol, to)).map(drop)
     }
 
-    /// Reads a packet; none if no packet waits.
+    /// Reads a packet; none if no packet is waiting.
     pub(crate) fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
         match (&self.socket).read(buffer) {
             Ok(length) => Ok(Some(&buffer[..length])),
@@ -66,8 +66,8 @@ impl AsFd for ProbeSocket {
     }
 }
 
-/// Tells all neighbours that a device has an address, so that they forget its former host: by an ARP request of the address for
-/// itself, or by an unsolicited neighbour advertisement.
+/// Announces to all neighbours that a device has an address, so that they replace the address's former host: by an ARP
+/// request for the own address, or by an unsolicited neighbour advertisement.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -92,7 +92,8 @@ fn gratuitous_arp(mac: Mac, vip: [u8; 4]) -> io::Result<Vec<u8>> {
     packet.map(|packet| packet.to_bytes().to_vec()).map_err(io::Error::other)
 }
 
-/// A neighbour advertisement as in [RFC 4861](https://www.rfc-editor.org/rfc/rfc4861), section 7.2.6; its option is our MAC address.
+/// A neighbour advertisement as in [RFC 4861](https://www.rfc-editor.org/rfc/rfc4861), section 7.2.6. Its option
+/// contains our MAC address.
 fn advertisement(mac: Mac, vip: [u8; 16]) -> io::Result<Vec<u8>> {
     const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
     let header = NeighborAdvertisementHeader { router: false, solicited: false, r#override: true };
@@ -100,7 +101,7 @@ fn advertisement(mac: Mac, vip: [u8; 16]) -> io::Result<Vec<u8>> {
     payload.extend([TARGET_LINK_LAYER_ADDRESS, 1]);
     payload.extend(mac);
     let mut packet = Vec::new();
-    // Receivers require a hop limit of 255, so that no advertisement can come over a router.
+    // Receivers require a hop limit of 255, so that no advertisement can have passed a router.
     let builder = PacketBuilder::ipv6(vip, ALL_NODES_ADDRESS, 255);
     let builder = builder.icmpv6(Icmpv6Type::NeighborAdvertisement(header));
     builder.write_to_vec(&mut packet, &payload).map_err(io::Error::other)?;
@@ -121,7 +122,7 @@ fn address(index: u32, protocol: EtherType, mac: Mac) -> SockAddr {
     unsafe { SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t) }
 }
 
-/// Accepts IPv4 packets of TCP to a port of probes, but no later fragments. The IP header is at offset 0.
+/// Accepts IPv4 packets that contain TCP to a port of probes, except later fragments. The IP header is at offset 0.
 fn filter_v4() -> Vec<SockFilter> {
     const PROTOCOL_AT: u32 = 9;
     const FRAGMENT_AT: u32 = 6;
@@ -139,7 +140,7 @@ fn filter_v4() -> Vec<SockFilter> {
     filter
 }
 
-/// The same for IPv6 without extension headers; answers to probes have none.
+/// The same filter for IPv6 without extension headers, which answers to probes do not have.
 fn filter_v6() -> Vec<SockFilter> {
     const NEXT_HEADER_AT: u32 = 6;
     const HEADER_BYTES: u32 = 40;
@@ -169,7 +170,7 @@ fn statement(code: u32, k: u32) -> SockFilter {
     SockFilter::new(code as u16, 0, 0, k)
 }
 
-/// Skips `yes` statements if the comparison holds, and `no` if not.
+/// Skips `yes` statements if the comparison holds, otherwise `no` statements.
 fn jump(comparison: u32, k: u32, yes: u8, no: u8) -> SockFilter {
     SockFilter::new((libc::BPF_JMP | comparison | libc::BPF_K) as u16, yes, no, k)
 }

@@ -1,4 +1,4 @@
-//! The program on a device: attached, replaced while packets flow, and gone without a trace.
+//! The program on a device: attached, replaced while packets flow, and detached again.
 
 use std::{
     net::{IpAddr, SocketAddr, TcpStream},
@@ -19,7 +19,7 @@ use testing::until;
 const MAC: Mac = [2, 0, 0, 0, 0, 1];
 const VIP: [u8; 4] = [10, 0, 0, 100];
 
-/// Both ends of a veth pair, and a neighbour that is the VIP.
+/// Both ends of a veth pair, and a neighbour entry for the VIP.
 const DEVICES: &str = "ip link add near type veth peer name far.1 && ip link set far.1 address 02:00:00:00:00:01 && \
                        ip address add 10.0.0.1/24 dev near && ip link set near up && ip link set far.1 up && \
                        ip neigh add 10.0.0.100 lladdr 02:00:00:00:00:01 dev near";
@@ -58,10 +58,11 @@ fn in_namespaces_of_its_own() {
         third.attach("far.1", None).unwrap();
         is_attached(&table);
         drop(third);
-        // An attachment that is not pinned ends with its process.
+        // An attachment without a pin ends with its process.
         is_detached(&table);
         if hook == Hook::Xdp {
-            // Where the driver has no XDP, the hook cls costs less than XDP on packets that the kernel has made.
+            // If the driver does not support XDP, the hook cls costs less than XDP on packets that the kernel has
+            // built.
             let made = Command::new("ip").args(["link", "add", "plain", "type", "bridge"]).status().unwrap();
             assert!(made.success() && load(hook, None).0.attach("plain", None).is_err());
         }
@@ -70,7 +71,7 @@ fn in_namespaces_of_its_own() {
     }
 }
 
-/// Entries of another processor, whose coarse clock is ahead, count as new.
+/// The coarse clock of another processor may be ahead. Entries with such times count as new.
 fn clocks_may_differ(hook: Hook, pins: &Path) {
     let (program, mut table) = load(hook, Some(pins));
     let members = [1, 2, 3].map(|number| Member { number, name: number.to_string(), weight: 1 });
@@ -120,7 +121,7 @@ fn syn(client_port: u16, port: u16) -> Vec<u8> {
     frame
 }
 
-/// A balancer with one server, which does not exist.
+/// A balancer with one server that does not exist.
 fn load(hook: Hook, pins: Option<&Path>) -> (Program, Table) {
     let (program, mut table) = Program::load(hook, &Sizes::default(), pins).unwrap();
     let handshake = Duration::from_secs(600);
@@ -141,12 +142,12 @@ fn is_attached(table: &Table) {
     until("the program sees packets", || packets_of_an_attempt(table) > 0);
 }
 
-/// The kernel detaches a moment after the last descriptor or pin has gone.
+/// The kernel detaches the program shortly after the last descriptor or pin is gone, so this waits.
 fn is_detached(table: &Table) {
     until("the program sees no packets", || packets_of_an_attempt(table) == 0);
 }
 
-/// How many packets the balancer sends to its server while a client tries to connect.
+/// Number of packets that the balancer sends to its server while a client tries to connect.
 fn packets_of_an_attempt(table: &Table) -> u64 {
     let before = table.server_counts(1).unwrap().packets;
     let refused = TcpStream::connect_timeout(&SocketAddr::from((VIP, 80)), Duration::from_millis(200));

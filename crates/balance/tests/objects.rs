@@ -1,4 +1,4 @@
-//! The committed BPF objects match their sources.
+//! Checks that the committed BPF objects match their sources.
 
 use std::{fs, process::Command};
 

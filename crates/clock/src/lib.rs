@@ -17,7 +17,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// As [`monotonic_ns`], in seconds.
+/// Same as [`monotonic_ns`], in seconds.
 pub fn monotonic_s() -> f64 {
     monotonic_ns() as f64 / 1e9
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// Measures the time since the start of a run, the same on all its threads.
+/// Measures the time since the start of a run. Its copies on other threads have the same start.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,

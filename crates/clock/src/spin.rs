@@ -3,9 +3,9 @@
 //! A sleeping processor takes tens of microseconds to wake up, a halted virtual one a hundred or more. The length of
 //! the polling phase, called the tail, adapts to the lateness of recent sleeps.
 
-/// Shortest tail, in nanoseconds, because sleeps are never exact. A smaller maximum takes precedence.
+/// Minimum tail, in nanoseconds, because no sleep is exact. A smaller `max_ns` takes precedence.
 const MIN_TAIL_NS: u64 = 20_000;
-/// Most polling time that a budget can save up, in nanoseconds.
+/// Maximum of the unused polling time that a budget accumulates, in nanoseconds.
 const MAX_SAVED_NS: u64 = 20_000_000;
 
 /// Decides how long to sleep and how long to poll before a wake-up. The tail is a little longer than the lateness of recent
@@ -17,23 +17,23 @@ pub struct SpinTail {
     budget: Option<Budget>,
 }
 
-/// The polling time that is allowed, as a share of the time that passes.
+/// Limits the polling time to a share of the elapsed time.
 #[derive(Debug)]
 struct Budget {
-    /// The share is one nanosecond in this number.
+    /// The budget grows by one nanosecond per `one_in` nanoseconds of elapsed time.
     one_in: u64,
     saved_ns: u64,
     updated_ns: u64,
 }
 
 impl SpinTail {
-    /// A tail of at most `max_ns`, without a budget; 0 never polls. It begins with the full length.
+    /// A tail of at most `max_ns`, without a budget. It starts at `max_ns`; 0 never polls.
     pub fn new(max_ns: u64) -> Self {
         Self { tail_ns: max_ns, max_ns, budget: None }
     }
 
-    /// A tail with a budget: in the long run at most one nanosecond in `one_in` is polled. For threads that always have
-    /// something due and would otherwise poll all the time.
+    /// A tail with a budget: on average at most one nanosecond in `one_in` is spent polling. Threads that always have
+    /// something due need a budget, because they would poll all the time otherwise.
     pub fn with_budget(max_ns: u64, one_in: u64, now_ns: u64) -> Self {
         let budget = Budget { one_in: one_in.max(1), saved_ns: 0, updated_ns: now_ns };
         Self { budget: Some(budget), ..Self::new(max_ns) }
@@ -53,8 +53,8 @@ impl SpinTail {
         if is_over_budget { left_ns } else { left_ns - tail_ns }
     }
 
-    /// Adapts the tail to a sleep that ended `late_ns` late. The tail rises at once and falls by 1/64 each time, so that it
-    /// stays near the maximum of some hundred recent sleeps.
+    /// Adapts the tail to a sleep that ended `late_ns` late. The tail rises at once to 1.5 times the lateness and falls by
+    /// at most 1/64 per sleep, so that it follows the largest lateness of some hundred recent sleeps.
     #[inline]
     pub fn woke_late_by(&mut self, late_ns: u64) {
         let wanted = late_ns + late_ns / 2;
@@ -108,7 +108,8 @@ mod tests {
     #[test]
     fn a_budget_allows_rare_wake_ups_to_be_polled_for_and_bounds_frequent_ones() {
         let mut tail = SpinTail::with_budget(300_000, 20, 0);
-        // One wake-up in 5 ms: the initial tail of 300 µs exceeds a twentieth, and becomes shorter.
+        // One wake-up per 5 ms: the initial tail of 300 µs exceeds the budget of a twentieth (250 µs), then the tail
+        // shrinks.
         let mut now_ns = 0;
         for _ in 0..1_000 {
             now_ns += 5_000_000;
@@ -117,7 +118,7 @@ mod tests {
             tail.polled(1_000_000 - sleep_ns);
         }
         assert_eq!(tail.sleep_ns(now_ns, 1_000_000), 910_000);
-        // One wake-up in 100 µs: polled for at most a twentieth of the time.
+        // One wake-up per 100 µs: polling stays within a twentieth of the time.
         let mut polled_ns = 0;
         let began_ns = now_ns;
         for _ in 0..10_000 {

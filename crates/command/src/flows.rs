@@ -9,7 +9,7 @@ use std::{
 
 use record::Flow;
 
-/// Samples counters of bytes and packets.
+/// Byte and packet counters of interfaces, sampled into time bins of equal length.
 #[derive(Debug)]
 pub struct Flows {
     started: Instant,
@@ -28,7 +28,7 @@ struct Counter {
 }
 
 impl Flows {
-    /// Starts counting. Each host is given by its name and its file `net/dev`, opened on the host.
+    /// Starts counting. `hosts` has the name of each host and its file `net/dev`, opened on the host.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -71,7 +71,7 @@ impl Flows {
         });
         let (grown, since_ns) = (u128::from(bytes.saturating_sub(counter.last.0)), counter.read_ns);
         (counter.last, counter.read_ns) = (now, now_ns);
-        // The bytes between two samples are assumed to be spread evenly over the time.
+        // The counter does not say when the bytes passed, so spread them evenly over the time between the two samples.
         let (bin_ns, length_ns) = (self.bin.as_nanos().max(1), now_ns.saturating_sub(since_ns).max(1));
         let until = |ns: u128| grown * ns.clamp(since_ns, now_ns).saturating_sub(since_ns) / length_ns;
         counter.bins.resize(counter.bins.len().max((now_ns / bin_ns) as usize + 1), 0);
@@ -80,7 +80,7 @@ impl Flows {
         }
     }
 
-    /// The counted traffic, without interfaces that carried nothing.
+    /// Returns the traffic of each interface, without those that carried nothing.
     pub fn finish(self) -> BTreeMap<String, Flow> {
         let flow = |counter: Counter| Flow {
             bytes: counter.last.0.saturating_sub(counter.first.0),
@@ -126,7 +126,7 @@ mod tests {
         }
         let flows = flows.finish();
         let flow = &flows["x"];
-        // The bytes are spread evenly: 30 in each millisecond, then 2.
+        // 600 bytes in 20 ms are 30 in each millisecond; then 100 bytes in 50 ms are 2.
         assert_eq!((flow.bytes, flow.packets, &flow.bins[..]), (700, 5, &[570, 68, 40, 22][..]));
     }
 }

@@ -1,4 +1,4 @@
-//! The job of a supervisor, and its report.
+//! The job of a supervisor, and the report that it writes.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ pub const JOB_VARIABLE: &str = "PROOFLOAD_JOB";
 /// Only this user may read the output of programs before secrets in it are masked.
 const MODE: u32 = 0o600;
 
-/// A wall time is unknown if it may be wrong by more than this share of it and by more than `MAX_AWAY_S`.
+/// A wall time counts as unknown if its error may exceed both this share of it and `MAX_AWAY_S`.
 const MAX_AWAY_RATIO: f64 = 0.01;
 const MAX_AWAY_S: f64 = 0.005;
 
@@ -34,24 +34,24 @@ pub struct Job {
     pub environment: BTreeMap<String, String>,
     /// Working directory; this process's own if none.
     pub directory: Option<PathBuf>,
-    /// Numbers of the copies that are run at once.
+    /// Numbers of the copies that run concurrently.
     pub copies: Vec<u32>,
     /// Exit statuses that count as success.
     pub expect: Vec<i32>,
-    /// Time after which a running copy is ended, and has failed.
+    /// Time after which the supervisor ends a running copy and counts it as failed.
     pub timeout: Option<Duration>,
-    /// Time after which the copies are ended, which is no failure.
+    /// Time after which the supervisor ends the copies. This is not a failure.
     pub stop_after: Option<Duration>,
-    /// Maximum time that the supervisor waits, after the copies have ended, until the other sides have acknowledged the data
-    /// that the host still sends for them. If none, the supervisor does not check.
+    /// Maximum time that the supervisor waits, after the copies have ended, until the peers have acknowledged the data that the host still
+    /// sends for them. If none, the supervisor does not check.
     pub settle: Option<Duration>,
-    /// Files of control groups that the supervisor joins with all its descendants.
+    /// Files (`cgroup.procs`) of the control groups that the supervisor joins with all its descendants.
     pub groups: Vec<PathBuf>,
-    /// Folder of the copies' output (see [`Job::output`]) and of the report, which only this user can look into.
+    /// Folder of the copies' output (see [`Job::output`]) and of the report. Other users cannot access it.
     pub folder: PathBuf,
     /// Prefix of these files' names: `command`, `prepare`.
     pub name: String,
-    /// Process that the supervisor belongs to; none if the host's processes cannot see its number.
+    /// Process id of the supervisor's parent; none if processes of the host cannot see it.
     pub parent: Option<u32>,
 }
 
@@ -62,14 +62,14 @@ pub struct Report {
     pub runs: Vec<CommandRun>,
     /// When the first copy was started, in seconds of CLOCK_MONOTONIC.
     pub began_s: f64,
-    /// When the last copy had ended, by the same clock.
+    /// When the last copy ended, by the same clock.
     pub ended_s: f64,
     /// Data that the host still sent after `ended_s`.
     pub rest: Rest,
-    /// Longest time for which the supervisor itself may have been stopped or without a processor when it started the copies
-    /// and when the last one ended, in seconds.
+    /// Upper bound of the time, in seconds, for which the supervisor was stopped or without a processor at the two moments that decide the
+    /// wall time: when it started the copies and when the last one ended.
     pub away_s: f64,
-    /// Why the supervisor and its copies are outside of the groups of [`Job::groups`], if they are.
+    /// Why the supervisor and its copies did not join [`Job::groups`], if they did not.
     pub outside: Option<String>,
     /// User time of all processes, in seconds.
     pub user_s: f64,
@@ -79,7 +79,7 @@ pub struct Report {
     pub largest_process_bytes: u64,
     /// Whether the supervisor was stopped before the copies had ended.
     pub interrupted: bool,
-    /// Why this machine could not start all copies, if it could not.
+    /// The resource that this machine lacked to start all copies, if any.
     #[serde(rename = "wants")]
     pub shortage: Option<String>,
 }
@@ -107,9 +107,9 @@ pub struct Sent {
     pub datagrams: u64,
     /// Segments of TCP.
     pub segments: u64,
-    /// Connections of TCP that were reset by either side while they were open, or by this one after that.
+    /// TCP connections that either side reset while they were open, or that this side reset later.
     pub resets: u64,
-    /// Connections of MPTCP that it has opened. The bytes that wait in their sockets cannot be seen.
+    /// MPTCP connections that the host opened. The tables of sockets do not show the bytes that wait in them.
     pub mptcp_connections: u64,
 }
 
@@ -124,10 +124,10 @@ impl Job {
         self.folder.join(format!("{}-{copy}.err", self.name))
     }
 
-    /// The folder, held open.
+    /// Opens the folder.
     ///
     /// # Errors
-    /// When others can look into it.
+    /// If other users can access it.
     pub(crate) fn held(&self) -> io::Result<Folder> {
         Folder::open(&self.folder, Trust::Private)
     }
@@ -141,12 +141,12 @@ impl Job {
         }
     }
 
-    /// Writes the report. It is complete or missing.
+    /// Writes the report atomically, so a reader never finds a part of it.
     pub(crate) fn write_report(&self, report: &Report) -> io::Result<()> {
         self.held()?.replace(self.report(), MODE, &serde_json::to_vec(report)?)
     }
 
-    /// Reads the report, and removes it; none if there is none.
+    /// Reads and removes the report; none if it is missing or unreadable.
     pub fn take_report(&self) -> Option<Report> {
         let (folder, mut text) = (self.held().ok()?, Vec::new());
         folder.kept(self.report(), OFlags::RDONLY).ok()?.read_to_end(&mut text).ok()?;
@@ -187,7 +187,7 @@ impl Report {
 }
 
 impl Rest {
-    /// The value for a host that is not watched: nothing is sent after `ended_s`.
+    /// The value for a host that is not watched: it sent nothing after `ended_s`.
     pub(crate) fn none(ended_s: f64) -> Self {
         Self { looked_s: ended_s, between_s: (ended_s, ended_s), is_acknowledged: true, ..Self::default() }
     }
@@ -208,7 +208,7 @@ impl Rest {
     }
 }
 
-/// A wall time, unless the time away makes too large a part of it.
+/// Returns the wall time; none if `away_s` is too large a part of it.
 pub(crate) fn wall_s(wall_s: f64, away_s: f64) -> Option<f64> {
     (away_s <= (MAX_AWAY_RATIO * wall_s).max(MAX_AWAY_S)).then_some(wall_s)
 }

@@ -1,4 +1,4 @@
-//! Measures the memory of a group of processes by a control group.
+//! Measures the memory of a group of processes with a control group.
 
 use std::{fs, io, path::PathBuf};
 
@@ -18,8 +18,8 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Creates a control group for programs and records it in a journal of `journals`. `has_quota` says whether their host has a
-    /// quota of processor time: in version 2, which has a single hierarchy, they would leave the quota's group for this one.
+    /// Creates a control group for programs and records it in a journal of `journals`. `has_quota` says whether their host has a quota of
+    /// processor time. Version 2 has a single hierarchy, so programs that join this group would leave the group with the quota.
     ///
     /// # Errors
     /// If this machine counts no memory by control groups, if this user may not create one, or for a quota in version 2.
@@ -33,7 +33,7 @@ impl MemoryGroup {
         })?;
         if has_quota && version == Version::Two {
             return Err(io::Error::other(
-                "the programs run in the control group of their host's cpu_quota; leave cpu_quota out to measure the memory",
+                "cpu_quota puts the programs into their host's control group, so their memory cannot be measured; leave cpu_quota out",
             ));
         }
         let journal = Journal::open(journals, KIND, "programs of a trial").map_err(io::Error::other)?;

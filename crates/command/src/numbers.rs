@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-/// The number at a JSON pointer (RFC 6901) in a program's output. The output is JSON, or its last object that starts
-/// at the beginning of a line is used; if that is not valid JSON, for example because it holds `NaN`, there is no number,
-/// because an earlier object has another meaning. A text that holds a number counts as a number.
+/// Reads the number at a JSON pointer (RFC 6901) from a program's output. If the output as a whole is not JSON, this function reads the
+/// last object that starts at the beginning of a line. If that object is not valid JSON, for example because it holds `NaN`, there is no
+/// number: an earlier object has another meaning. A string that holds a number counts as a number.
 pub fn number_in(output: &[u8], pointer: &str) -> Option<f64> {
     let text = String::from_utf8_lossy(output);
     let text = text.trim_start_matches('\u{feff}');
@@ -14,7 +14,7 @@ pub fn number_in(output: &[u8], pointer: &str) -> Option<f64> {
         let begins = begins.filter(|&at| at == 0 || text[..at].ends_with('\n'));
         let (mut last, mut end) = (None, 0);
         for at in begins {
-            // This object lies within the last one.
+            // This object is nested in the last one.
             if at < end {
                 continue;
             }

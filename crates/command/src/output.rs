@@ -1,4 +1,4 @@
-//! The folder that programs write their output to, before it is stored without secrets.
+//! The folder that programs write their output to. Proofload later stores the output elsewhere, without secrets.
 
 use std::{io, path::Path};
 
@@ -8,12 +8,12 @@ use undo::{Change, Folder, Journal};
 /// Kind of the journals of these folders.
 const KIND: &str = "command";
 
-/// A folder below that of the journals, which no other user can look into. It is removed on drop, or by the next command if this
-/// process is killed.
+/// A folder below that of the journals that other users cannot access. It is removed on drop, or by the next command if this process is
+/// killed.
 #[derive(Debug)]
 pub struct OutputFolder {
     held: files::Folder,
-    // Removes the folder.
+    // Removes the folder when dropped.
     _journal: Journal,
 }
 
@@ -21,7 +21,7 @@ impl OutputFolder {
     /// Makes a folder and records it in a journal of `journals`.
     ///
     /// # Errors
-    /// When it cannot be recorded or made.
+    /// If it cannot be recorded or made.
     pub fn create(journals: &Folder) -> io::Result<Self> {
         let journal = Journal::open(journals, KIND, "programs of a trial").map_err(io::Error::other)?;
         let name = format!("{}.output", journal.run());

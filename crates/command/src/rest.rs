@@ -10,14 +10,14 @@ use std::{
 
 use crate::job::{Rest, Sent};
 
-/// Interval between two readings of the tables.
+/// Interval between two reads of the tables.
 const INTERVAL: Duration = Duration::from_micros(500);
 /// Size of the buffer for a table of sockets.
 const BUFFER_BYTES: usize = 1 << 16;
-/// The kernel fills a page with as many whole lines as fit before it returns, so a read shorter than this is the last.
+/// The kernel fills a page with as many whole lines as fit before a read returns, so a shorter read is the last of a table.
 const LAST_READ_BYTES: usize = 2_048;
 
-/// The sockets and datagrams of this process's host.
+/// Watches the sockets and the sent datagrams of this process's host.
 pub(crate) struct Watch {
     tables: Vec<File>,
     text: Vec<u8>,
@@ -65,7 +65,7 @@ impl Watch {
         for mut table in std::mem::take(&mut self.tables) {
             let of_table = self.unacknowledged_bytes_in(&mut table)?;
             bytes += of_table;
-            // Programs that have ended open no connections: a table without bytes stays so.
+            // Programs that have ended open no connections, so a table without unacknowledged bytes needs no further readings.
             if of_table > 0 {
                 self.tables.push(table);
             }
@@ -76,7 +76,7 @@ impl Watch {
     fn unacknowledged_bytes_in(&mut self, table: &mut File) -> io::Result<u64> {
         table.rewind()?;
         let mut length = 0;
-        // Each read walks all of the kernel's table, which takes up to a millisecond.
+        // Each read makes the kernel walk its whole table, which takes up to a millisecond, so keep the buffer large and the reads few.
         loop {
             if self.text.len() - length < BUFFER_BYTES / 2 {
                 self.text.resize(self.text.len() * 2, 0);
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Set in the process that a test starts in a new namespace.
+    /// Environment variable that a test sets in the process that it starts in a new namespace.
     const INSIDE: &str = "REST_TEST_IS_INSIDE";
 
     #[test]

@@ -35,9 +35,9 @@ const GRACE_PERIOD: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL_WHILE_STARTING: Duration = Duration::from_millis(10);
 /// Interval between checks of output and of stop requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// A wait that lasts this much longer than asked for may have ended long after the exit that it waited for.
+/// If a wait lasts this much longer than requested, the process may have been frozen and may have noticed an exit long after it happened.
 const MAX_LATENESS: Duration = Duration::from_millis(10);
-/// A copy is ended and has failed if one of its output streams exceeds this size.
+/// Maximum size of an output stream, in bytes. The supervisor ends a copy that exceeds it, and counts it as failed.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 /// Maximum number of bytes from the end of standard error that are reported for a failed copy.
 const MAX_REPORTED_BYTES: u64 = 2_000;
@@ -49,7 +49,7 @@ const MAX_REPORTED_LINES: usize = 5;
 /// If there is no readable job, or the report cannot be written.
 pub fn run() -> io::Result<()> {
     let job = std::env::var(JOB_VARIABLE)
-        .map_err(|_| io::Error::other("there is no job: only proofload itself starts this command"))?;
+        .map_err(|_| io::Error::other("the environment has no job: only proofload may start this command"))?;
     let job: Job = serde_json::from_str(&job)?;
     set_child_subreaper(Some(getpid()))?;
     set_parent_process_death_signal(Some(Signal::TERM))?;
@@ -76,7 +76,7 @@ fn explained(verb: &str, path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {verb} {}: {error}", path.display()))
 }
 
-/// The times in which this process was stopped, or waited for a processor.
+/// Measures how long this process was stopped, or waited for a processor.
 struct Absences<'a> {
     was_stopped: &'a AtomicBool,
     since: Instant,
@@ -89,8 +89,8 @@ impl<'a> Absences<'a> {
         Self { was_stopped, since: Instant::now(), waited_ns }
     }
 
-    /// Upper bound of the time since the last call in which this process was stopped or had no processor. If the call comes later
-    /// than `due` after the last one, the process may have been frozen.
+    /// Returns an upper bound of the time since the last call for which this process was stopped or had no processor. If the call comes
+    /// later than `due` after the last one, the process may have been frozen, so all of that time counts.
     fn take(&mut self, due: Duration) -> Duration {
         let elapsed = self.since.elapsed();
         let before_ns = self.waited_ns;
@@ -136,7 +136,7 @@ fn run_copies(job: &Job, stop: &AtomicBool, mut absences: Absences<'_>) -> Repor
         }
     }
     let (mut interrupted, mut away_at_end) = (copies.len() < job.copies.len(), Duration::ZERO);
-    // A copy that was started late prolongs the wall time of all copies.
+    // A copy that starts late prolongs the wall time of all copies.
     let away_at_start = absences.take_at_start();
     while copies.iter().any(|copy| copy.child.is_some()) {
         let deadline_of = |copy: &Copy| Some(copy.started + job.timeout.filter(|_| copy.child.is_some())?);
@@ -181,7 +181,7 @@ fn running_copies(copies: &[Copy]) -> usize {
     copies.iter().filter(|copy| copy.child.is_some()).count()
 }
 
-/// Records copies that have ended, and ends those whose time is up. An exit may have gone unnoticed for up to `away`.
+/// Records copies that have ended, and ends copies that have reached a time limit. An exit may have gone unnoticed for up to `away`.
 fn check_copies(copies: &mut [Copy], job: &Job, started: Instant, away: Duration) {
     copies.iter_mut().for_each(|copy| copy.check(job, away));
     let now = Instant::now();
@@ -220,7 +220,7 @@ fn start(job: &Job, number: u32, shortage: &mut Option<String>) -> Copy {
 
 fn spawn(job: &Job, number: u32) -> io::Result<(Child, OwnedFd)> {
     let words: Vec<String> = job.command.iter().map(|word| Job::with_copy_number(word, number)).collect();
-    let (program, arguments) = words.split_first().ok_or_else(|| io::Error::other("an empty command"))?;
+    let (program, arguments) = words.split_first().ok_or_else(|| io::Error::other("the command is empty"))?;
     let mut command = Command::new(program);
     command
         .args(arguments)
@@ -320,9 +320,9 @@ fn kill_orphans() {
     }
 }
 
-/// The orphans that this process has inherited, by their numbers in its own namespace. On a host of a lab `/proc`
-/// belongs to the machine and lists the numbers of a process in all its namespaces. A number cannot mean another
-/// process: a child keeps it until it is waited for.
+/// The orphans that this process has inherited, by their process ids in its own namespace. On a host of a lab, `/proc` belongs to the
+/// machine and lists the ids of a process in all its namespaces. An id cannot mean another process, because a child keeps it until it is
+/// waited for.
 fn own_children() -> Vec<Pid> {
     let Ok(own_pid) = fs::read_link("/proc/self") else { return Vec::new() };
     let level = pids_in_namespaces(&own_pid.display().to_string()).len();
@@ -334,7 +334,7 @@ fn own_children() -> Vec<Pid> {
     known.filter_map(Pid::from_raw).collect()
 }
 
-/// The numbers of a process in its nested namespaces, from that of `/proc` inwards.
+/// The ids of a process in its nested namespaces, from that of `/proc` inwards.
 fn pids_in_namespaces(process: &str) -> Vec<i32> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();

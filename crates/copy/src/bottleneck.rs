@@ -1,4 +1,5 @@
-//! Finds what held a copy back, without a clock, input or output. `docs/copy.md` explains each rule.
+//! Determines the bottleneck of a copy from its measurements. Uses no clock, input or output. `docs/copy.md` explains
+//! each rule.
 
 mod cause;
 
@@ -11,89 +12,94 @@ pub use cause::{Bottleneck, Cause};
 
 use crate::{host_sampler::HostUse, options::Direction};
 
-/// The least time for which a steady copy must have been observed, in seconds.
+/// Minimum time for which a steady copy must have been observed, in seconds.
 const LEAST_STEADY_S: f64 = 2.0;
-/// Share of a bound that counts as reached.
+/// A bound counts as reached from this share of it on.
 pub(crate) const REACHED_SHARE: f64 = 0.9;
-/// A program that takes at least this share of a processor is limited by the processor.
+/// A program counts as limited by its processor if it uses at least this share of the processor.
 const HOT_SHARE: f64 = 0.85;
-/// A program that takes at least this share of a processor makes its neighbours wait for each piece, if no window is full.
+/// If no window is full, a program that uses at least this share of a processor delays the other programs at each
+/// piece.
 const BUSY_SHARE: f64 = 0.35;
-/// Bytes that one channel carries in a round trip if a window of 2 MiB holds it back.
+/// Minimum bytes per round trip of one channel if a window of 2 MiB holds it back.
 const WINDOW_BYTES: f64 = (1 << 20) as f64;
-/// As [`WINDOW_BYTES`], for servers with small windows, if TCP is known to have room on all connections.
+/// As [`WINDOW_BYTES`], for servers with small windows. Used only if TCP certainly has room on all connections.
 const SMALL_WINDOW_BYTES: f64 = (16 << 10) as f64;
-/// A machine whose processors work for at least this share of the time has no processor time left.
+/// A machine has no processor time left if its processors are busy for at least this share of the time.
 const FULL_SHARE: f64 = 0.95;
-/// The least share of the time or of the samples for which a limit must have acted to count.
+/// A limit counts if it acted for at least this share of the time or of the samples.
 const HALF: f64 = 0.5;
-/// A disk is the limit if a program waited for it for at least this share of the time.
+/// A disk counts as the bottleneck if a program waited for it for at least this share of the time.
 const DISK_SHARE: f64 = 0.3;
-/// As [`DISK_SHARE`], if a program of the copy itself was blocked in half of the samples.
+/// As [`DISK_SHARE`], if one of the copy's own programs was blocked in half of the samples.
 const BLOCKED_DISK_SHARE: f64 = 0.1;
-/// A send buffer counts as full from this share on, because freed space is filled again only gradually.
+/// A send buffer counts as full from this share on, because freed space is refilled only gradually.
 const FULL_BUFFER_SHARE: f64 = 0.6;
-/// A sender that has less than this share of its congestion window in flight is not limited by the window.
+/// A sender with less than this share of its congestion window in flight is not limited by the window.
 const FILLED_WINDOW_SHARE: f64 = 0.7;
-/// As [`FILLED_WINDOW_SHARE`], for a sender whose segments wait to be sent: BBR has half of its window in flight.
+/// As [`FILLED_WINDOW_SHARE`], for a sender whose segments wait to be sent: BBR has only half of its window in flight.
 const HARDLY_FILLED_WINDOW_SHARE: f64 = 0.25;
-/// There is a queue on the path if packets are delayed by this share of the smallest round trip, and by [`LEAST_QUEUE_US`].
+/// The path has a queue if packets are delayed by at least this share of the smallest round trip, and by
+/// [`LEAST_QUEUE_US`].
 const QUEUE_SHARE: f64 = 0.1;
-/// As [`QUEUE_SHARE`], if packets are lost: packets behind a lost one wait until it is sent again.
+/// As [`QUEUE_SHARE`], if packets are lost: packets behind a lost one wait until it is retransmitted.
 const LOSSY_QUEUE_SHARE: f64 = 0.25;
-/// Packets count as lost if at least this share of the segments is sent again.
+/// Packets count as lost if at least this share of the segments is retransmitted.
 const LOSS_SHARE: f64 = 0.002;
-/// Bytes of a segment.
+/// Payload bytes of a segment.
 const SEGMENT_BYTES: f64 = 1_448.0;
-/// Smallest delay, in microseconds, that counts as a queue on the path, besides [`QUEUE_SHARE`]. Without a queue, acknowledgement times
-/// vary by less.
+/// Minimum delay that counts as a queue on the path, in microseconds, in addition to [`QUEUE_SHARE`]. Without a queue,
+/// acknowledgement times vary by less.
 const LEAST_QUEUE_US: f64 = 1_000.0;
-/// From this smallest round trip on, delays count as those of the path even if all processors are busy. On a shorter path, they may come
-/// from programs that wait for a processor, and so read and answer late.
+/// From this smallest round trip on, in microseconds, delays count as those of the path even if all processors are
+/// busy. On a shorter path, they may be caused by programs that wait for a processor and therefore read and answer
+/// late.
 const LEAST_PATH_US: f64 = 200.0;
-/// Up to this round trip, the wait for a checksum is a wait for the program that computes it.
+/// Up to this round trip, in seconds, the wait for a checksum is mostly a wait for the program that computes it.
 const SHORT_ROUND_TRIP_S: f64 = 0.001;
 /// The fastest cipher on most processors.
 pub(crate) const FAST_CIPHER: &str = "aes128-gcm@openssh.com";
-/// Buffer of a connection in each direction: twice as much as 1 Gbit/s and 250 ms need.
+/// Buffer of a connection in each direction, in bytes: twice the need of 1 Gbit/s at 250 ms.
 const LARGE_BUFFER_BYTES: u32 = 64 << 20;
 
-/// The measurements of a copy at its end.
+/// The measurements of a copy, taken at its end.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) direction: Direction,
     /// The name of the other machine.
     pub(crate) machine: &'a str,
     pub(crate) here: &'a HostUse,
-    /// None if no shell there has answered.
+    /// None if no shell on the other machine has answered.
     pub(crate) there: Option<&'a HostUse>,
-    /// Bytes per second while all connections carried.
+    /// Bytes per second while all connections carried data.
     pub(crate) rate: f64,
-    /// The limit of the rate that was asked for, in bytes per second.
+    /// The rate limit that the user set, in bytes per second.
     pub(crate) limit: Option<u64>,
-    /// The bound of bytes in flight that was asked for, and the share of the time in which it was reached.
+    /// The limit on bytes in flight that the user set, and the share of the time in which it was reached.
     pub(crate) in_flight: Option<(usize, f64)>,
-    /// Mean share of the channels whose bytes in flight had reached their bound.
+    /// Mean share of the channels whose bytes in flight had reached their limit.
     pub(crate) full_channels_share: f64,
     pub(crate) channels: u32,
     pub(crate) connections: u32,
     pub(crate) round_trip_s: f64,
-    /// Whether only small files, which are not split into chunks, were left.
+    /// Whether only small files were left, which are not split into chunks.
     pub(crate) are_files_small: bool,
     /// Whether files are copied, so that a disk can be the limit.
     pub(crate) has_files: bool,
-    /// Whether the observed connections are known to end at the other machine.
+    /// Whether the observed connections certainly end at the other machine.
     pub(crate) is_direct: bool,
-    /// The share of the time in which the copy waited for a checksum of the other machine.
+    /// Share of the time in which the copy waited for a checksum from the other machine.
     pub(crate) sums_share: f64,
-    /// Whether the user asked for [`FAST_CIPHER`].
+    /// Whether the user chose [`FAST_CIPHER`].
     pub(crate) has_fast_cipher: bool,
 }
 
 type Rule = fn(&Seen<'_>) -> Option<Bottleneck>;
 
-/// The first rule that holds names the cause. Programs come before windows, because a program without processor time reads its socket
-/// late, so that windows close. Busy processors come after windows, because other work may use them without harm to a copy that waits for
+/// The first rule that applies gives the cause. Programs come before windows, because a program without processor time
+/// reads its socket late, so that windows close. Busy processors come after windows, because other work may use them
+/// without harm to a copy that waits for its windows. SSH's window comes last, because it is the cause only if nothing
+/// else stopped the channels.
 /// its windows. The window of SSH comes last, because it is the cause only if nothing else stopped the channels.
 const RULES: [Rule; 12] = [
     asked,
@@ -110,15 +116,15 @@ const RULES: [Rule; 12] = [
     ssh_window,
 ];
 
-/// Says what held a copy back.
+/// Returns the bottleneck of a copy.
 pub(crate) fn judge(seen: &Seen<'_>) -> Bottleneck {
-    // This rule holds even for a short copy, because programs wait for a disk mostly at the end.
+    // This rule applies even to a short copy, because programs wait for a disk mostly at its end.
     if let Some(held) = own_disk(seen) {
         return held;
     }
     if seen.here.steady_s < LEAST_STEADY_S {
         return unknown(format!(
-            "all connections carried together for only {:.1} s, which is too short to tell",
+            "all connections carried data at once for only {:.1} s, too short for a judgement",
             seen.here.steady_s
         ));
     }
@@ -139,23 +145,23 @@ fn asked(seen: &Seen<'_>) -> Option<Bottleneck> {
         return held(Cause::Asked, format!("-l allows {} kbit/s", show_count(limit * 8 / 1_000)), None);
     }
     let (bytes, _) = seen.in_flight.filter(|(_, share)| *share >= HALF)?;
-    held(Cause::Asked, format!("--in-flight allows {} on the way", show_bytes(bytes as u64)), None)
+    held(Cause::Asked, format!("--in-flight allows {} in flight", show_bytes(bytes as u64)), None)
 }
 
-/// Both ends with their names; the sender comes first.
+/// Both ends with their names, first the sender.
 fn ends<'a>(seen: &'a Seen<'_>) -> [(&'a str, Option<&'a HostUse>); 2] {
     let (here, there) = (("this machine", Some(seen.here)), (seen.machine, seen.there));
     if seen.direction == Direction::Up { [here, there] } else { [there, here] }
 }
 
-/// Each small file needs a start of `cksum` on the other machine; on a short path, the copy mostly waits for that.
+/// Each small file needs a new `cksum` process on the other machine. On a short path, the copy mostly waits for that.
 fn sums_of_small_files(seen: &Seen<'_>) -> Option<Bottleneck> {
     if !seen.are_files_small || seen.round_trip_s > SHORT_ROUND_TRIP_S || seen.sums_share < HALF {
         return None;
     }
     let share = percent(seen.sums_share.min(1.0));
-    let evidence = format!("{} summed small files one by one for {share} of the time", seen.machine);
-    let advice = format!("--no-verify, which saves up to {share} of the time and compares nothing");
+    let evidence = format!("{} summed up small files one by one for {share} of the time", seen.machine);
+    let advice = format!("--no-verify, which saves up to {share} of the time, but compares nothing");
     held(Cause::Processor, evidence, Some(advice))
 }
 
@@ -163,7 +169,8 @@ fn hot_program(seen: &Seen<'_>) -> Option<Bottleneck> {
     hottest_program(seen, HOT_SHARE)
 }
 
-/// A program can be the limit without a full processor, because the programs of a copy wait for each other at every piece.
+/// A program can be the bottleneck without a full processor, because the programs of a copy wait for each other at
+/// every piece.
 fn busy_program(seen: &Seen<'_>) -> Option<Bottleneck> {
     if each_carried(seen) < WINDOW_BYTES { hottest_program(seen, BUSY_SHARE) } else { None }
 }
@@ -181,7 +188,7 @@ fn hottest_program(seen: &Seen<'_>, least_share: f64) -> Option<Bottleneck> {
 fn full_machine(seen: &Seen<'_>) -> Option<Bottleneck> {
     let full = ends(seen).into_iter().filter_map(|(place, shown)| Some((place, shown?.busy_share?)));
     let (place, share) = full.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|full| full.1 >= FULL_SHARE)?;
-    processor(seen, format!("all processors ({place}) worked {} of the time", percent(share)))
+    processor(seen, format!("all processors ({place}) were busy for {} of the time", percent(share)))
 }
 
 fn processor(seen: &Seen<'_>, evidence: String) -> Option<Bottleneck> {
@@ -191,7 +198,8 @@ fn processor(seen: &Seen<'_>, evidence: String) -> Option<Bottleneck> {
     held(Cause::Processor, evidence, Some(advice))
 }
 
-/// The sending end and what stopped its connections, if these had data to send most of the time; and the receiving end.
+/// If the sending end's connections had data to send most of the time: the sending end, what stopped them, and the
+/// receiving end.
 fn sender<'a>(seen: &'a Seen<'_>) -> Option<(&'a str, SenderUse, &'a str)> {
     let [(sender, shown), (receiver, _)] = ends(seen);
     let senders = shown?.senders;
@@ -228,7 +236,7 @@ fn send_buffer(seen: &Seen<'_>) -> Option<Bottleneck> {
     let (place, senders, _) = sender(seen)?;
     let by_time = limited_share(&senders, senders.send_buffer_limited_us) >= HALF;
     let used_share = senders.send_buffer_used_bytes as f64 / senders.send_buffer_bytes.max(1) as f64;
-    // If unsent segments wait in the buffer, it has room for more than the windows allow, so it is not the limit.
+    // A buffer with unsent segments has room for more than the windows allow, so it is not the bottleneck.
     let is_full = used_share >= FULL_BUFFER_SHARE
         && filled_share(&senders) < FILLED_WINDOW_SHARE
         && unsent_share(&senders) < HALF;
@@ -275,7 +283,7 @@ fn congestion_window(seen: &Seen<'_>) -> Option<Bottleneck> {
         return None;
     }
     let evidence = format!(
-        "{}; {} segments were sent again",
+        "{}; {} segments were retransmitted",
         window_in_words(&senders),
         show_count(senders.retransmits)
     );
@@ -288,7 +296,7 @@ fn own_disk(seen: &Seen<'_>) -> Option<Bottleneck> {
     disk(seen, |shown| shown.blocked_share >= HALF && shown.disk_share >= Some(BLOCKED_DISK_SHARE))
 }
 
-/// A program waited for a disk, and nothing else explains the copy.
+/// A program waited for a disk, and no other rule explains the copy.
 fn any_disk(seen: &Seen<'_>) -> Option<Bottleneck> {
     disk(seen, |shown| shown.disk_share >= Some(DISK_SHARE))
 }
@@ -302,7 +310,7 @@ fn disk(seen: &Seen<'_>, is_slow: impl Fn(&HostUse) -> bool) -> Option<Bottlenec
         .into_iter()
         .zip(causes)
         .filter_map(|((place, shown), cause)| Some((place, shown.filter(|shown| is_slow(shown))?, cause)));
-    // If both ends are one machine, both show its disk; the blocked programs tell which end waited for it.
+    // If both ends are the same machine, both report its disk. The blocked programs tell which end waited for it.
     let (place, shown, cause) =
         slow.max_by(|(_, a, _), (_, b, _)| a.blocked_share.total_cmp(&b.blocked_share))?;
     let evidence = format!(
@@ -328,7 +336,7 @@ fn small_files(seen: &Seen<'_>) -> Option<Bottleneck> {
     }
 }
 
-/// Bytes that a channel carried in a round trip.
+/// Bytes that a channel carried per round trip.
 fn each_carried(seen: &Seen<'_>) -> f64 {
     seen.rate * seen.round_trip_s / f64::from(seen.channels.max(1))
 }
@@ -349,7 +357,7 @@ fn ssh_window(seen: &Seen<'_>) -> Option<Bottleneck> {
     held(Cause::SshWindow, evidence, Some(format!("more --connections than {}", seen.connections)))
 }
 
-/// The measurements in words, for a copy whose cause is unknown.
+/// The measurements in words, for a copy whose bottleneck is unknown.
 fn in_words(seen: &Seen<'_>) -> String {
     let mut words = Vec::new();
     for (place, shown) in ends(seen) {
@@ -368,7 +376,7 @@ fn in_words(seen: &Seen<'_>) -> String {
         None if ends(seen)[0].1.is_some_and(|shown| shown.senders.samples > 0) => {
             words.push("its connections had nothing to send most of the time".to_owned());
         }
-        None => words.push("what stopped its connections is unknown".to_owned()),
+        None => words.push("the limit of its connections is unknown".to_owned()),
     }
     words.join("; ")
 }

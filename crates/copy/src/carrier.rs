@@ -1,4 +1,4 @@
-//! The state that all channels of a copy share, with its partial files and their journals.
+//! The state that all channels of a copy share, including its partial files and their journals.
 
 use std::{
     cell::{Cell, RefCell},
@@ -28,7 +28,8 @@ use crate::{
     report::FileReport,
 };
 
-/// Maximum number of chunks that are verified concurrently. Their files stay open, and a server has a limited number of handles.
+/// Maximum number of chunks that are verified concurrently. Their files stay open, and a server limits the number of
+/// handles.
 const MAX_SETTLING: usize = 64;
 
 /// The state that all channels share.
@@ -40,9 +41,9 @@ pub(crate) struct Carrier {
     pub(crate) hashers: Rc<Hashers>,
     pub(crate) done_bytes: Cell<u64>,
     pub(crate) reports: RefCell<Vec<FileReport>>,
-    /// Requests that could not be met, such as times and permissions, although all data was copied.
+    /// Requests that could not be fulfilled, for example for times and permissions, although all data was copied.
     pub(crate) warnings: RefCell<BTreeSet<String>>,
-    /// Partial files that no later run can use, by the numbers of the files.
+    /// Partial files that no later run can use, by file number.
     pub(crate) parts: RefCell<BTreeMap<u64, PartialFile>>,
     /// The open target folders on this machine.
     pub(crate) held: OpenFolders,
@@ -80,7 +81,7 @@ impl Carrier {
         }
     }
 
-    /// The journal that an earlier run has left for a file.
+    /// The contents of a file's journal from an earlier run.
     pub(crate) fn known(&self, identity: &Identity) -> Known {
         let Some(folder) = &self.options.journals else { return Known::default() };
         Journal::known(folder, &self.options.token, identity).unwrap_or_else(|error| {
@@ -89,7 +90,8 @@ impl Carrier {
         })
     }
 
-    /// Begins the journal of a file whose partial file has this name and these chunks. If this fails, the copy continues without a journal.
+    /// Begins the journal of a file whose partial file has this name and these chunks. On failure, the copy continues
+    /// without a journal.
     pub(crate) fn journal(
         &self,
         identity: &Identity,
@@ -103,7 +105,7 @@ impl Carrier {
 
     pub(crate) fn warn_of_journal(&self, folder: &Path, error: &impl Display) {
         self.warn(format!(
-            "cannot write a journal in {}: {error}; after a break, files begin anew",
+            "cannot write a journal in {}: {error}; after an interruption, files are copied from the start",
             folder.display()
         ));
     }
@@ -112,12 +114,13 @@ impl Carrier {
         self.warnings.borrow_mut().insert(words);
     }
 
-    /// Records a partial file that no later run can continue.
+    /// Records a partial file that no later run can use.
     pub(crate) fn part(&self, file: &FileCopy, part: PartialFile) {
         self.parts.borrow_mut().insert(file.number, part);
     }
 
-    /// Removes the partial files that no later run can continue, if a connection is left for it. Returns whether all are gone.
+    /// Removes the partial files that no later run can use, if a connection is left for this. Returns whether all of
+    /// them are gone.
     pub(crate) async fn remove_parts(&self) -> bool {
         let other = self.channels.borrow().first().cloned();
         let mut are_gone = true;
@@ -134,36 +137,37 @@ impl Carrier {
         are_gone
     }
 
-    /// The name of a file's partial file. Other users cannot guess it, because it is derived from the random secret of the run.
+    /// The name of a file's partial file. Other users cannot guess it, because it is derived from the random secret of
+    /// the run.
     pub(crate) fn part_name(&self, file: &FileCopy) -> String {
         part_name(&self.options.secret, &self.identity(file))
     }
 
-    /// The names that the partial files of a file had in runs that were killed.
+    /// The names of the file's partial files in runs that were killed.
     pub(crate) fn former_names(&self, file: &FileCopy) -> Vec<String> {
         let identity = self.identity(file);
         self.options.former_secrets.iter().map(|secret| part_name(secret, &identity)).collect()
     }
 }
 
-/// Syncs a file of this machine to its disk.
+/// Writes a file of this machine to its disk (fsync).
 pub(crate) async fn sync_local(file: &Arc<File>) -> Result {
     let file = Arc::clone(file);
     let synced = spawn_blocking(move || file.sync_data()).await;
     synced.map_err(io::Error::other).flatten().map_err(|error| Error::local("sync the file to disk", &error))
 }
 
-/// Whether a part of a file is a hole.
+/// Whether a range of a file is a hole.
 pub(crate) fn is_hole(file: &File, begin: u64, length: u64) -> bool {
     match seek(file, SeekFrom::Data(begin)) {
         Ok(data) => data >= begin + length,
-        // There is no data up to the end of the file.
+        // The kernel reports that there is no data from here to the end of the file.
         Err(rustix::io::Errno::NXIO) => true,
         Err(_) => false,
     }
 }
 
-/// Whether a file has no holes, so that all of it was written.
+/// Whether a file has no holes. All of its bytes were then written.
 pub(crate) fn is_hole_free(file: &File, size_bytes: u64) -> bool {
     seek(file, SeekFrom::Hole(0)).is_ok_and(|hole| hole >= size_bytes)
 }

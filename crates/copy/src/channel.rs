@@ -1,4 +1,4 @@
-//! One SFTP channel: requests go in, answers come out in any order.
+//! One SFTP channel. It sends requests and receives their answers in any order.
 
 use std::{
     cell::{Cell, RefCell},
@@ -33,14 +33,14 @@ use crate::{
 
 /// Size of one read from the pipe of `ssh`, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// Capacity of the pipes to and from `ssh`, in bytes: a request of any size fits.
+/// Capacity of the pipes to and from `ssh`, in bytes: room for a request of any size.
 const PIPE_BYTES: usize = 256 << 10;
-/// Largest READ or WRITE for a server that reports no limit, in bytes: every server accepts this size.
+/// Maximum size of a READ or WRITE for a server that reports no limit, in bytes. Every server accepts this size.
 const USUAL_BYTES: usize = 32 << 10;
-/// Upper bound for the size of a READ or a WRITE, in bytes: OpenSSH accepts no more.
+/// Maximum size of a READ or WRITE, in bytes. OpenSSH accepts no more.
 const MAX_BYTES: usize = 255 << 10;
 
-/// Number of chunks that a channel sends concurrently: while it opens the file of one chunk, it sends the others.
+/// Number of chunks that a channel sends concurrently: it sends others while it opens the file of one.
 const TURNS: usize = 3;
 
 /// A channel to a server.
@@ -49,7 +49,7 @@ pub(crate) struct Channel {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
     pub(crate) waiting: Rc<RefCell<PendingReplies>>,
     window: Rc<Governor>,
-    /// Permits to send chunks, [`TURNS`] in total.
+    /// Permits to send chunks; there are [`TURNS`].
     pub(crate) turns: Arc<Semaphore>,
     ended: Rc<Notify>,
     is_retired: Cell<bool>,
@@ -60,14 +60,14 @@ pub(crate) struct Channel {
     pub(crate) has_posix_rename: bool,
     /// Whether the server can set attributes of a path without following a link.
     pub(crate) has_lsetstat: Cell<bool>,
-    /// Largest READ, in bytes.
+    /// Maximum size of a READ, in bytes.
     pub(crate) read_bytes: Cell<usize>,
-    /// Largest WRITE, in bytes.
+    /// Maximum size of a WRITE, in bytes.
     pub(crate) write_bytes: Cell<usize>,
 }
 
 impl Channel {
-    /// Starts `ssh`, and waits for the server's version and extensions.
+    /// Starts `ssh` and waits for the server's version and extensions.
     pub(crate) async fn open(mut command: Command) -> Result<Rc<Self>> {
         let mut child = command.spawn().map_err(|error| {
             Error::Lost(format!("cannot run ssh: {error}; is it installed (Debian: openssh-client)?"))
@@ -77,7 +77,7 @@ impl Channel {
         else {
             return Err(Error::Lost("ssh has no pipes".to_owned()));
         };
-        // Larger pipes need fewer system calls. If the user may not enlarge them, the kernel's default size works, too.
+        // Larger pipes need fewer system calls. If the kernel refuses them to this user, the default size works too.
         let _ = fcntl_setpipe_size(&stdin, PIPE_BYTES);
         let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
         let waiting = Rc::new(RefCell::new(PendingReplies::new()));
@@ -120,10 +120,10 @@ impl Channel {
         Ok(Rc::new(channel))
     }
 
-    /// Asks the server for its size limits, if it has that extension. Returns the round-trip time of a request.
+    /// Requests the server's size limits if it supports this. Returns the round-trip time of a request.
     ///
     /// # Errors
-    /// When the channel is lost.
+    /// If the channel is lost.
     pub(crate) async fn ask_limits(&self) -> Result<Duration> {
         let asked = Instant::now();
         let request = if self.has_limits { Request::Limits } else { Request::Realpath(b".") };
@@ -153,23 +153,23 @@ impl Channel {
         self.write_bytes.get().min(self.window.request_bytes()).min(path.request_bytes())
     }
 
-    /// The current bound on the bytes in flight.
+    /// The current limit on the bytes in flight.
     pub(crate) fn bound_bytes(&self) -> usize {
         self.window.bound_bytes()
     }
 
-    /// Whether the bytes in flight have nearly reached their bound.
+    /// Whether the bytes in flight have nearly reached their limit.
     pub(crate) fn is_full(&self) -> bool {
         self.window.is_full()
     }
 
-    /// Makes the channel take no new work.
+    /// Makes the channel accept no new work.
     pub(crate) fn retire(&self) {
         self.is_retired.set(true);
         self.ended.notify_waiters();
     }
 
-    /// Waits for `what`; returns none as soon as the channel is lost or retired.
+    /// Waits for `what`. Returns none as soon as the channel is lost or retired.
     pub(crate) async fn unless_lost<T>(&self, what: impl Future<Output = Option<T>>) -> Option<T> {
         let ended = self.ended.notified();
         if self.is_retired.get() || self.waiting.borrow().lost.is_some() {
@@ -193,7 +193,7 @@ impl Channel {
         }
     }
 
-    /// Why the channel is lost.
+    /// The error with which the channel was lost.
     pub(crate) fn loss(&self) -> Error {
         let lost = self.waiting.borrow().lost.clone();
         Error::Lost(lost.unwrap_or_else(|| "the connection was closed".to_owned()))
@@ -213,7 +213,7 @@ impl Channel {
         Ok((id, Pending(pending)))
     }
 
-    /// Sends a request, and waits for its answer.
+    /// Sends a request and waits for its answer.
     pub(crate) async fn ask(&self, request: &Request<'_>) -> Result<OwnedReply> {
         self.begin(request)?.answer().await
     }
@@ -227,14 +227,14 @@ impl Channel {
         Ok(pending)
     }
 
-    /// Waits until `bytes` more may be in flight.
+    /// Waits until `bytes` more bytes may be in flight.
     pub(crate) async fn room(&self, bytes: usize, governor: &Rc<Governor>) -> OnTheWay {
         let permits = (self.window.permit(bytes).await, governor.permit(bytes).await);
         let governors = [Rc::clone(&self.window), Rc::clone(governor)];
         OnTheWay { bytes, sent: Instant::now(), governors, _permits: permits }
     }
 
-    /// Sends a WRITE; `fill` provides its bytes.
+    /// Sends a WRITE whose data `fill` provides.
     pub(crate) fn begin_write(
         &self,
         room: OnTheWay,
@@ -254,7 +254,7 @@ impl Channel {
         Ok(pending)
     }
 
-    /// Sends a READ; `take` gets the received data: at least one byte, and at most as many as requested.
+    /// Sends a READ. `take` gets the received data: at least one byte, and at most the requested number.
     pub(crate) fn begin_read(
         &self,
         room: OnTheWay,
@@ -286,8 +286,8 @@ impl Channel {
         Ok(Handle::new(bytes, self.outgoing.clone(), Rc::clone(&self.next_id)))
     }
 
-    /// Drops the handle of a file. If nothing else uses the handle, it is closed at once, and the pending answer is returned. Otherwise it
-    /// is closed after its last use.
+    /// Drops the handle of a file. If nothing else uses it, sends the CLOSE at once and returns the pending answer.
+    /// Otherwise the handle is closed after its last use.
     pub(crate) fn close(&self, file: u64) -> Result<Option<Pending>> {
         let cell = self.handles.borrow_mut().remove(&file);
         let handle = cell.and_then(Rc::into_inner).and_then(OnceCell::into_inner).and_then(Rc::into_inner);
@@ -298,14 +298,14 @@ impl Channel {
 async fn send(mut stdin: ChildStdin, mut packets: mpsc::UnboundedReceiver<Vec<u8>>) {
     while let Some(packet) = packets.recv().await {
         if stdin.write_all(&packet).await.is_err() {
-            // `receive` notices the loss at the end of the answers.
+            // The receive loop notices the loss when the answers end.
             return;
         }
     }
 }
 
-/// A running `ssh`. After its login, it ends when its standard input closes. If it is dropped before that, it is terminated, with all its
-/// descendants.
+/// A running `ssh`. After the login, it ends when its standard input is closed. If it is dropped before that, it is
+/// terminated together with all its descendants.
 #[derive(Debug)]
 struct Ssh {
     child: Child,
@@ -314,7 +314,7 @@ struct Ssh {
 
 impl Drop for Ssh {
     fn drop(&mut self) {
-        // A child that has ended and was waited for has no id.
+        // A child that has ended and was reaped has no id.
         for pid in self.child.id().filter(|_| !self.is_let_in).map(with_descendants).into_iter().flatten() {
             let _ = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, Signal::TERM));
         }
@@ -352,7 +352,8 @@ async fn receive(
     let why = match (words.is_empty(), why) {
         (false, _) => words,
         (true, Some(why)) => why,
-        // ssh prints only errors here; it ends without one if the server has missed three checks of ServerAliveInterval.
+        // ssh prints only errors here. It ends without a message if the server has missed three checks of
+        // ServerAliveInterval.
         (true, None) => {
             "ssh ended without a message: the server does not respond, or it ended the session; see sshd's log on the server"
                 .to_owned()
@@ -384,11 +385,12 @@ fn dispatch(
             Reply::Answer(id, answer) => {
                 let Some(asked) = waiting.borrow_mut().asked.remove(&id) else { continue };
                 if let Some(OnTheWay { bytes, sent, governors: [channel, path], .. }) = &asked.on_the_way {
-                    // Data that was read back only to verify it does not count as copied.
+                    // Data that is read back only for verification does not count as copied.
                     if asked.take.is_some() == path.counts_reads {
                         path.arrived(*bytes, sent.elapsed());
                     }
-                    // The channel's bound uses the path's round-trip time: what the channel takes longer is time in a queue.
+                    // The channel's limit uses the round-trip time of the path: any additional time in the channel is
+                    // time in a queue.
                     channel.arrived(*bytes, path.round_trip());
                     channel.tick(Instant::now(), path.spare_bytes());
                 }

@@ -1,4 +1,4 @@
-//! Finds out what exists at the destination before anything is copied.
+//! Determines what exists at the destination before anything is copied.
 
 use std::{fs, path::Path};
 
@@ -14,11 +14,11 @@ use crate::{
 pub(crate) enum Destination {
     Folder,
     File,
-    /// Nothing; its folder exists.
+    /// Nothing exists there, but its parent folder does.
     Free,
-    /// Nothing, and its folder does not exist either.
+    /// Neither it nor its parent folder exists.
     Nowhere,
-    /// Something that a copy does not replace.
+    /// Something exists that a copy does not replace.
     Other,
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination
             Some(FileType::Regular) | None => Destination::File,
             Some(_) => Destination::Other,
         },
-        // If this user may not look at the folder above, it may exist.
+        // If this user may not read the parent folder, it may exist.
         None if Error::unless_lost(above)?.is_ok_and(|above| above.is_none()) => Destination::Nowhere,
         None => Destination::Free,
     })

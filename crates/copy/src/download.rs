@@ -1,4 +1,4 @@
-//! Downloads: copies from the other machine to this one.
+//! Downloads: copies from the other machine to this machine.
 
 use std::{
     cell::RefCell,
@@ -29,14 +29,14 @@ use crate::{
 };
 
 impl Carrier {
-    /// Makes the partial file on this machine, or continues the one of an earlier run.
+    /// Creates the partial file on this machine, or continues that of an earlier run.
     pub(crate) async fn prepare_down(&self, file: &FileCopy) -> Result<Prepared> {
         let (target, replaced_permissions) = self.held.target(&file.item)?;
         let mode = at_first(&file.item, replaced_permissions);
         let identity = self.identity(file);
         let Known { part: former, mut chunks } = self.known(&identity);
         let former = former.map(|name| (target.beside(&name), name));
-        // A partial file without known chunks is useless.
+        // A partial file without any known chunk is useless.
         let taken_up = match &former {
             Some((part, _)) if !chunks.is_empty() => {
                 part.take_up(mode).filter(|local| local.set_len(file.item.size_bytes).is_ok())
@@ -72,7 +72,8 @@ impl Carrier {
         })
     }
 
-    /// The place and the name of a new partial file on this machine. Removes the partial files of runs that were killed.
+    /// The place and the name of a new partial file on this machine. Removes the partial files of runs that were
+    /// killed.
     fn new_part_here(&self, file: &FileCopy, target: &Place) -> (Place, String) {
         for name in self.former_names(file) {
             let _ = target.beside(&name).remove();
@@ -91,13 +92,13 @@ impl Carrier {
         span: &Span,
     ) -> Result {
         let handle = channel.handle(file.number, &to_read(&file.item.source)).await?;
-        // Each channel opens the path at a different time, so this channel may have opened a different file.
+        // Each channel opens the path at another time, so this channel may have opened a different file.
         let opened = channel.begin(&Request::Fstat(&handle))?;
         self.fetch(channel, &handle, &prepared.local, span).await?;
         unchanged(&file.item, opened.attributes().await?)
     }
 
-    /// Reads a part of a remote file into the local one, with many concurrent requests. Zeros stay holes.
+    /// Reads a range of a remote file into the local file with many concurrent requests. Blocks of zeros stay holes.
     async fn fetch(&self, channel: &Channel, handle: &[u8], local: &Arc<File>, span: &Span) -> Result {
         let local = Arc::clone(local);
         let write = move |offset: u64, data: &[u8]| {
@@ -112,7 +113,7 @@ impl Carrier {
         }
     }
 
-    /// Reads a range of a remote file; returns fewer bytes if the file ends earlier.
+    /// Reads a range of a remote file. Returns fewer bytes if the file ends earlier.
     pub(crate) async fn read(&self, channel: &Channel, handle: &[u8], range: Range<u64>) -> Result<Vec<u8>> {
         let begin = range.start;
         let bytes = Rc::new(RefCell::new(vec![0; (range.end - begin) as usize]));
@@ -120,7 +121,7 @@ impl Carrier {
         let taken = Rc::clone(&bytes);
         let ended = self.receive(channel, handle, &span, move |offset, data: &[u8]| {
             let at = (offset - begin) as usize;
-            // Once a missing piece has ended the read, the buffer is gone, and later pieces are not needed.
+            // Once a missing piece has ended the read, the buffer is gone and later pieces are dropped.
             if let Some(space) = taken.borrow_mut().get_mut(at..at + data.len()) {
                 space.copy_from_slice(data);
             }
@@ -134,7 +135,7 @@ impl Carrier {
         Ok(bytes)
     }
 
-    /// Reads a part of a remote file, and passes its pieces to `take`. Returns the end of the file if it was reached.
+    /// Reads a range of a remote file and passes its pieces to `take`. Returns the end of the file if it was reached.
     async fn receive(
         &self,
         channel: &Channel,
@@ -172,7 +173,7 @@ impl Carrier {
                 if bytes == 0 {
                     break;
                 }
-                // A server may answer with less than was asked for.
+                // A server may return less than was requested.
                 let room = channel.room(bytes, &self.governor).await;
                 answer = channel.begin_read(room, (handle, offset, bytes), at(offset))?.answer().await?;
             }
@@ -192,7 +193,7 @@ impl Carrier {
         self.name_down(file, &prepared.local, ends, prepared.replaced_permissions).await
     }
 
-    /// Fails if the source has changed, or was replaced by another file, since it was listed.
+    /// Fails if the source has been changed, or replaced by another file, since it was listed.
     pub(crate) async fn unchanged_there(&self, channel: &Channel, file: &FileCopy) -> Result {
         unchanged(&file.item, channel.stat(&file.item.source).await?.ok_or(Error::Changed)?)
     }
@@ -213,7 +214,7 @@ impl Carrier {
             .map_or(Ok(()), |permissions| local.set_permissions(fs::Permissions::from_mode(permissions)));
         let set = set.and_then(|()| if self.options.preserve { set_times(local, item) } else { Ok(()) });
         if let Err(error) = set {
-            // Some file systems, such as FAT, have no such times or permissions.
+            // Some file systems, such as FAT, do not support such times or permissions.
             self.warn(format!("{}: cannot set times and permissions: {error}", target.path().display()));
         }
         if self.options.sync {

@@ -1,4 +1,4 @@
-//! Errors of a copy, a file or a connection.
+//! Errors of a copy, of a file or of a connection.
 
 use std::{fmt, io};
 
@@ -6,13 +6,13 @@ use sftp::Code;
 
 use crate::location::shown;
 
-/// Why nothing was copied.
+/// Reason why a copy could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The options or paths contradict each other.
     #[error("{0}")]
     WrongUse(String),
-    /// The other machine cannot be reached.
+    /// The login to the other machine failed.
     #[error("cannot copy over ssh to {machine}: {why}; {}", next_step(machine, why))]
     Login {
         /// The machine.
@@ -20,27 +20,27 @@ pub enum CopyError {
         /// Message of `ssh`.
         why: String,
     },
-    /// The copy was stopped before the first file.
+    /// The copy was interrupted before the first file.
     #[error("interrupted")]
     Interrupted,
-    /// Something failed before the first file.
+    /// Another failure before the first file.
     #[error("{0}")]
     Failed(String),
 }
 
-/// The advice if no connection could be made.
+/// Advice for a failed connection.
 fn next_step(machine: &str, why: &str) -> String {
     if why.contains("subsystem request failed") {
         "the login worked, but sshd there has no SFTP: set 'Subsystem sftp' in its sshd_config".to_owned()
     } else {
-        format!("see whether 'ssh {machine}' works")
+        format!("check that 'ssh {machine}' works")
     }
 }
 
-/// Why an operation failed.
+/// Reason why an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Error {
-    /// The connection was lost, with the message of `ssh`. Another connection may succeed.
+    /// The connection was lost; contains the message of `ssh`. Another connection may succeed.
     Lost(String),
     /// The server refused the request.
     Refused(Refusal),
@@ -48,7 +48,7 @@ pub(crate) enum Error {
     Local(String),
     /// The source has changed since it was listed.
     Changed,
-    /// The written data differs from the source, even after several attempts.
+    /// The written data still differs from the source after several attempts.
     Differs {
         /// Offset of the chunk, in bytes.
         offset: u64,
@@ -58,7 +58,7 @@ pub(crate) enum Error {
 /// The result of an operation of this crate.
 pub(crate) type Result<T = (), E = Error> = std::result::Result<T, E>;
 
-/// The refusal of a server.
+/// A refusal by the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: Code,
@@ -77,7 +77,7 @@ impl Error {
         Self::Local(format!("cannot {what}: {error}"))
     }
 
-    /// The target exists, and is neither a regular file nor a folder.
+    /// The target exists but is neither a regular file nor a folder.
     pub(crate) fn not_regular(target: &[u8]) -> Self {
         Self::Local(format!("{} exists and is not a regular file; choose another name", shown(target)))
     }
@@ -89,7 +89,7 @@ impl Error {
         ))
     }
 
-    /// Returns a lost connection as the outer error, which ends the operation; any other error is an inner result.
+    /// Turns a lost connection into the outer error, which ends the operation. Any other error becomes an inner result.
     pub(crate) fn unless_lost<T>(done: Result<T>) -> Result<Result<T>> {
         match done {
             Err(lost @ Self::Lost(_)) => Err(lost),
@@ -122,7 +122,7 @@ impl fmt::Display for Error {
             Self::Changed => f.write_str("the source changed while it was copied; copy it again"),
             Self::Differs { offset } => write!(
                 f,
-                "in the part from byte {offset} on, what was written differs from what was read; check \
+                "the data written from byte {offset} on differs from the data read; check \
                  the disks and the memory of both machines"
             ),
         }

@@ -19,11 +19,12 @@ use crate::{
     place::Place,
 };
 
-/// Size of a chunk, the unit of work that a channel takes from the queue, in bytes: two SSH windows.
+/// Size of a chunk in bytes: two SSH windows. A chunk is the unit of work that a channel takes from the queue.
 pub(crate) const CHUNK_BYTES: u64 = 4 * BLOCK_BYTES;
-/// Files up to this size are small: they are not split into chunks, and a channel carries many at once.
+/// Maximum size of a small file, in bytes. Small files are not split into chunks, and a channel carries many at the
+/// same time.
 pub(crate) const SMALL_BYTES: u64 = 2 * BLOCK_BYTES;
-/// Number of attempts after which a chunk that still differs is given up.
+/// Maximum number of attempts for a chunk that differs.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// A file that is being copied, with the state of its chunks.
@@ -36,11 +37,11 @@ pub(crate) struct FileCopy {
     next: Cell<u64>,
     again: RefCell<BTreeMap<u64, u32>>,
     there: RefCell<BTreeSet<u64>>,
-    /// Whether the rename to the final name may have succeeded although its answer was lost.
+    /// Whether the rename to the final name may have succeeded, because its answer was lost.
     pub(crate) may_have_name: Cell<bool>,
     pub(crate) unsynced_bytes: Cell<u64>,
     pub(crate) resumed_bytes: Cell<u64>,
-    /// Whether at least one chunk was not verified by a checksum of the other machine.
+    /// Whether at least one chunk was not verified by a checksum from the other machine.
     pub(crate) lacks_hash: Cell<bool>,
     is_closed: Cell<bool>,
     pub(crate) began: Cell<Option<Instant>>,
@@ -51,18 +52,19 @@ pub(crate) struct FileCopy {
 pub(crate) struct Prepared {
     /// The end on this machine: the source of an upload, or the partial file of a download.
     pub(crate) local: Arc<File>,
-    /// The path of the partial file, on the side of the target.
+    /// The path of the partial file, on the machine of the target.
     pub(crate) temporary: Vec<u8>,
     /// The final path: the target, or the file that the target links to.
     pub(crate) target: Vec<u8>,
-    /// The places of the partial file and of the final file on this machine; only for a download.
+    /// The places of the partial file and of the final file on this machine; only for downloads.
     pub(crate) here: Option<[Place; 2]>,
-    /// Permissions of the file that it replaces.
+    /// Permissions of the existing file that this one will replace.
     pub(crate) replaced_permissions: Option<u32>,
     pub(crate) journal: RefCell<Option<Journal>>,
-    /// Chunks that an earlier run has copied, with their checksums.
+    /// Chunks that an earlier run copied, with their checksums.
     pub(crate) known: RefCell<BTreeMap<u64, String>>,
-    /// Size of an earlier run's partial file, in bytes. Its data may come from another source, so holes of the source are written over it.
+    /// Size of an earlier run's partial file, in bytes. Its data may come from another source, so holes of the source
+    /// must be written as zeros over it.
     pub(crate) former_bytes: u64,
 }
 
@@ -88,7 +90,7 @@ impl FileCopy {
         self.item.size_bytes <= SMALL_BYTES
     }
 
-    /// The next chunk to carry.
+    /// The next chunk to carry; none if no chunk waits.
     pub(crate) fn take_chunk(&self) -> Option<u64> {
         if self.is_closed.get() {
             return None;
@@ -106,19 +108,19 @@ impl FileCopy {
         })
     }
 
-    /// Whether there is a chunk to carry.
+    /// Whether a chunk waits to be carried.
     pub(crate) fn has_more(&self) -> bool {
         !self.is_closed.get()
             && (self.next.get() * CHUNK_BYTES < self.item.size_bytes
                 || self.again.borrow().values().any(|attempts| attempts & WAITS != 0))
     }
 
-    /// Marks a chunk to be carried again, because its connection was lost.
+    /// Marks a chunk for another attempt, because its connection was lost.
     pub(crate) fn put_back(&self, chunk: u64) {
         *self.again.borrow_mut().entry(chunk).or_default() |= WAITS;
     }
 
-    /// Marks a chunk that differs to be carried again. Fails after [`MAX_ATTEMPTS`].
+    /// Marks a differing chunk for another attempt. Fails after [`MAX_ATTEMPTS`].
     pub(crate) fn retry_differing(&self, chunk: u64) -> Result {
         let mut again = self.again.borrow_mut();
         let attempts = again.entry(chunk).or_default();
@@ -144,7 +146,7 @@ impl FileCopy {
         self.is_closed.get()
     }
 
-    /// Closes the file, which is complete or was given up. Returns false if it was closed before.
+    /// Closes a file that is complete or was given up. Returns false if it was closed before.
     pub(crate) fn close(&self) -> bool {
         !self.is_closed.replace(true)
     }
@@ -156,7 +158,7 @@ impl FileCopy {
     }
 }
 
-/// Bit that marks a chunk to be carried again; the other bits count its failed attempts.
+/// Bit that marks a chunk for another attempt. The other bits count its failed attempts.
 const WAITS: u32 = 1 << 31;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Selects the files to copy: expands patterns in paths of the other machine, and applies filters.
+//! Selects the files to copy: expands patterns in paths of the other machine and applies filters.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -13,18 +13,18 @@ use crate::{
     remote::{ASKED_AT_ONCE, LISTINGS, MAX_ITEMS},
 };
 
-/// Which files below the sources are copied, and whether links are followed.
+/// The selection of files below the sources, and the treatment of links.
 #[derive(Debug, Clone, Default)]
 pub struct FileFilter {
     /// Copies folders with their contents.
     pub recursive: bool,
-    /// Copies links as links, instead of the files and folders that they lead to.
+    /// Copies links as links, not the files and folders that they lead to.
     pub links: bool,
-    /// Only files that match one of these, by name or by path below the source; all if empty.
+    /// If not empty, only files that match one of these patterns are copied, by name or by path below the source.
     pub include: Vec<Pattern>,
-    /// Files and folders that match one of these are left out.
+    /// Files and folders that match one of these patterns are left out.
     pub exclude: Vec<Pattern>,
-    /// Folders that match one of these are left out.
+    /// Folders that match one of these patterns are left out.
     pub exclude_folders: Vec<Pattern>,
 }
 
@@ -40,16 +40,16 @@ impl FileFilter {
     }
 }
 
-/// The paths of the other machine that match a pattern; the words themselves if they are a plain path.
+/// The paths of the other machine that match a pattern. A plain path matches itself.
 ///
 /// # Errors
-/// When the connection is lost.
+/// If the connection is lost.
 pub(crate) async fn expand(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Vec<u8>>> {
     if !words.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\')) {
         return Ok(vec![words.to_vec()]);
     }
     let paths = matching(channel, words).await?;
-    // As in scp, a file whose name looks like a pattern can be named without escaping.
+    // As in scp, a file whose name looks like a pattern can be given without escaping.
     if paths.is_empty() && Error::unless_lost(channel.lstat(words).await)?.is_ok_and(|known| known.is_some())
     {
         return Ok(vec![words.to_vec()]);
@@ -84,7 +84,7 @@ async fn matching(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Vec<u8>>> {
         }
         for listing in listings {
             let (path, listed) = listing.await.map_err(|error| Error::Lost(error.to_string()))?;
-            // The path is not a folder, or this user may not list it, so nothing in it matches.
+            // If the path is not a folder, or this user may not list it, nothing in it matches.
             let Ok((names, _)) = Error::unless_lost(listed)? else { continue };
             let is_meant = |name: &[u8]| {
                 (name[0] != b'.' || part[0] == b'.') && pattern.matches(&String::from_utf8_lossy(name))
@@ -94,7 +94,7 @@ async fn matching(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Vec<u8>>> {
         more.sort();
         paths = more;
     }
-    // The rest of the path does not exist in every folder that a pattern matches.
+    // The rest of the path may not exist in every folder that the pattern matches.
     if has_pattern && !ends_in_pattern {
         paths = those_there(channel, paths).await?;
     }
@@ -125,13 +125,14 @@ fn plain(words: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Replaces a backslash and the character after it by that character in brackets, which this pattern library takes literally.
+/// Replaces a backslash and the next character with that character in brackets, which this pattern library takes
+/// literally.
 fn unescaped(pattern: &str) -> String {
     let mut letters = pattern.chars();
     let mut text = String::new();
     while let Some(letter) = letters.next() {
         match (letter, letters.clone().next()) {
-            // In brackets, these characters would negate the set.
+            // These characters would negate the set if they were in brackets.
             ('\\', Some(sign @ ('!' | '^'))) => {
                 letters.next();
                 text.push(sign);

@@ -1,4 +1,4 @@
-//! Makes folders before the files, and links after them.
+//! Creates folders before the files are copied, and links afterwards.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -21,7 +21,7 @@ use crate::{
     tree::Problem,
 };
 
-/// Target folders that could not be made, or that belong to another item. Nothing is written below them.
+/// Target folders that could not be created or that belong to another item. Nothing is written below them.
 #[derive(Debug, Default)]
 pub(crate) struct Missing(HashSet<Vec<u8>>);
 
@@ -30,20 +30,20 @@ impl Missing {
         self.0.insert(folder.target.clone());
     }
 
-    /// Whether a folder is one of them, or is below one of them.
+    /// Whether a folder is one of these or below one of them.
     pub(crate) fn has(&self, folder: &Item) -> bool {
         self.0.contains(&folder.target) || self.is_above(folder)
     }
 
-    /// Whether an item is below one of them.
+    /// Whether an item is below one of these.
     pub(crate) fn is_above(&self, item: &Item) -> bool {
         let mut slashes = item.target.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         slashes.any(|(at, _)| self.0.contains(&item.target[..at]))
     }
 }
 
-/// Keeps the first item of each target; folders with the same target become one. A folder whose target belongs to another item is left out,
-/// with everything below it.
+/// Keeps only the first item of each target; folders with the same target are merged. A folder whose target belongs to
+/// another item is left out, together with everything below it.
 pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<Problem>) -> Vec<Item> {
     let (mut first, mut missing, mut kept) = (HashMap::new(), Missing::default(), Vec::new());
     for item in items {
@@ -53,12 +53,12 @@ pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<Problem>)
             kept.push(item);
             continue;
         };
-        // A source that is named twice, such as by a pattern and by its name, is copied once without a problem.
+        // A source that is named twice, for example by a pattern and by its name, is copied once and is no problem.
         if !(is_folder && *is_first_folder) && *source != item.source {
             let name = shown(&item.target);
             problems.push(Problem::new(
                 &item.source,
-                format!("another source gets the name {name} at the destination; only that one is copied"),
+                format!("another source has the same name {name} at the destination; only that is copied"),
             ));
         }
         if is_folder && !is_first_folder {
@@ -69,7 +69,7 @@ pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<Problem>)
     kept
 }
 
-/// The result of making folders.
+/// The result of creating folders.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     pub(crate) missing: Missing,
@@ -77,7 +77,7 @@ pub(crate) struct Made {
     new: HashSet<Vec<u8>>,
 }
 
-/// Makes folders, parents first. Their owner can write to them until [`finish_folders`].
+/// Creates folders, parents first. Their owner can write to them until [`finish_folders`].
 pub(crate) async fn make_folders(
     carrier: &Carrier,
     channel: &Channel,
@@ -88,7 +88,8 @@ pub(crate) async fn make_folders(
     let depth = |folder: &&Item| folder.target.iter().filter(|byte| **byte == b'/').count();
     let mut sorted: Vec<&Item> = folders.iter().collect();
     sorted.sort_by_key(depth);
-    // Folders of one depth are made concurrently, and deeper ones once it is known whether their parents exist.
+    // Folders of the same depth are created concurrently. Deeper ones follow when it is known whether their parents
+    // exist.
     for level in sorted.chunk_by(|a, b| depth(a) == depth(b)) {
         for some in level.chunks(ASKED_AT_ONCE) {
             let some: Vec<&Item> =
@@ -123,13 +124,13 @@ pub(crate) async fn make_folders(
     Ok(all)
 }
 
-/// Permissions of a folder while it is being filled: those of its source, and those that its owner needs to fill it.
+/// Permissions of a folder while it is being filled: those of its source plus those that its owner needs to fill it.
 fn at_first(folder: &Item) -> u32 {
     folder.permissions | 0o700
 }
 
-/// Gives folders their final attributes, children first. As in scp, a new folder has the permissions of its source; on this machine, as
-/// far as the umask allows, unless the owner lacks permissions that were needed to fill it.
+/// Gives folders their final attributes, children first. As in scp, a new folder gets the permissions of its source. On
+/// this machine, the umask reduces them, unless the owner would lack permissions that were needed to fill the folder.
 pub(crate) async fn finish_folders(
     carrier: &Carrier,
     channel: &Channel,
@@ -160,7 +161,8 @@ pub(crate) async fn finish_folders(
                 Some(Err(error)) => Err(error.to_string()),
                 None => set_here(carrier, folder).map_err(|error| error.to_string()),
             };
-            // Some servers refuse all such requests; without -p, the user has not asked for these attributes.
+            // Some servers refuse all such requests. Without -p, the user did not ask for these attributes, so there is
+            // no warning.
             if let (true, Err(why)) = (preserve, set) {
                 warnings.push(format!("{}: cannot set times and permissions: {why}", shown(&folder.target)));
             }
@@ -174,7 +176,7 @@ fn set_here(carrier: &Carrier, folder: &Item) -> io::Result<()> {
     if carrier.options.preserve { set_times(&opened, folder) } else { Ok(()) }
 }
 
-/// Makes links, many concurrently. Returns the sources of those that could not be made, and why.
+/// Creates many links concurrently. Returns the sources of the links that could not be created, with the reasons.
 pub(crate) async fn make_links(
     carrier: &Rc<Carrier>,
     channel: &Rc<Channel>,
@@ -243,7 +245,7 @@ mod tests {
         let mut problems = Vec::new();
         let items = items.into_iter().enumerate().map(|(at, (target, kind))| of(at, target, kind.clone()));
         let mut items: Vec<_> = items.collect();
-        // Named twice.
+        // This item is named twice.
         items.push(items[6].clone());
         let kept = one_for_each_target(items, &mut problems);
         let kept: Vec<_> = kept.iter().map(|item| String::from_utf8_lossy(&item.target)).collect();

@@ -1,8 +1,9 @@
 //! Limits the number of bytes in flight.
 //!
-//! With too few bytes, the path idles; with too many, the copy waits for a slow connection at the end. As in BBR (Cardwell et al., ACM
-//! Queue 14(5), 2016), the bound of a channel is a multiple of what its path holds: the largest rate of the last round trips times the
-//! smallest round trip. Channels share no bound unless the user asked for one: bytes of slow connections would use up a shared bound.
+//! With too few bytes in flight, the path idles; with too many, the copy waits for a slow connection at its end. As in
+//! BBR (Cardwell et al., ACM Queue 14(5), 2016), the bound of a channel is a multiple of the capacity of its path: the
+//! highest rate of the last round trips times the smallest round trip. Channels share no bound unless the user sets
+//! one, because slow connections would use up a shared bound.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,25 +14,26 @@ use std::{
 
 use tokio::{sync::Notify, time::sleep_until};
 
-/// The bound as a multiple of what the path holds, while the rate still grows: TCP doubles the rate in each round trip.
+/// The multiple while the rate still grows: TCP doubles the rate in each round trip.
 const STARTUP_GAIN: f64 = 3.0;
-/// The multiple after that: enough to notice that the path holds more than before.
+/// The multiple afterwards: large enough to notice that the path has more capacity than before.
 const CRUISE_GAIN: f64 = 1.2;
-/// The rate has stopped growing if it has grown by less than this factor in [`STALLED_ROUND_TRIPS`].
+/// The rate has stopped growing if it grew by less than this factor in [`STALLED_ROUND_TRIPS`].
 const GROWTH: f64 = 1.25;
-/// A connection that lost a packet as it started needs some round trips to recover.
+/// Number of round trips without growth. A connection that loses a packet while it starts needs some round trips to
+/// recover.
 const STALLED_ROUND_TRIPS: u32 = 6;
-/// Longest pause that a limited rate makes up for: about as long as a busy machine takes to wake a program.
+/// Longest pause that a limited rate makes up for: about the time that a busy machine needs to wake a program.
 const MADE_UP: Duration = Duration::from_millis(250);
-/// Smallest and largest size of a request, in bytes. A request with less data is smaller.
+/// Minimum and maximum size of a request, in bytes. A request with less data is smaller.
 const REQUEST_BYTES: [usize; 2] = [32 << 10, 255 << 10];
-/// Requests per second under a rate limit.
+/// Number of requests per second under a rate limit.
 const LIMITED_PER_S: usize = 40;
-/// Bytes that all channels together may have in flight beyond the multiple, as a time at their total rate.
+/// Bytes that all channels together may have in flight beyond the multiple, expressed as a time at their total rate.
 const SPARE_TIME: Duration = Duration::from_millis(100);
-/// Minimum and maximum of these spare bytes for each channel.
+/// Minimum and maximum of these additional bytes for each channel.
 const SPARE_BYTES: [usize; 2] = [128 << 10, 2_048 << 10];
-/// The bound of bytes in flight over all channels by default.
+/// Default bound on the bytes in flight over all channels.
 const MAX_BYTES: usize = 512 << 20;
 /// Time between two adjustments of a bound.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -39,18 +41,19 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// The range of a bound.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// The first bound: more than TCP sends in its first round trips, but not so much that a slow connection has a long queue.
+    /// The first bound: more than TCP sends in its first round trips, but not so much that a slow connection gets a
+    /// long queue.
     first_bytes: usize,
-    /// The least bound.
+    /// The minimum bound.
     least_bytes: usize,
     max_bytes: usize,
-    /// Number of the last rates that are kept.
+    /// Number of past rates that are kept.
     remembered: usize,
 }
 
 impl Bounds {
-    /// For one channel: bytes beyond SSH's window of 2 MiB would only wait in front of it. A channel that has become slow soon has little
-    /// in flight, so that a file does not wait for it at the end.
+    /// For one channel. Bytes beyond SSH's window of 2 MiB would only wait in front of it. A channel that becomes slow
+    /// soon has little in flight, so that a file does not wait for it at the end.
     pub(crate) const CHANNEL: Self =
         Self { first_bytes: 256 << 10, least_bytes: 0, max_bytes: 2_560 << 10, remembered: 8 };
 
@@ -61,7 +64,7 @@ impl Bounds {
     }
 }
 
-/// Gives out permits for bytes in flight.
+/// Grants permits for bytes in flight.
 #[derive(Debug)]
 pub(crate) struct Governor {
     used: Rc<Used>,
@@ -70,7 +73,7 @@ pub(crate) struct Governor {
     limit_bytes_per_s: Option<u64>,
     /// Whether the bytes of READs count as delivered; otherwise those of WRITEs do.
     pub(crate) counts_reads: bool,
-    /// Earliest time of the next bytes, under a rate limit.
+    /// Earliest time for the next bytes under a rate limit.
     next: Cell<Instant>,
     round_trip: Cell<Duration>,
     delivered_bytes: Cell<u64>,
@@ -94,7 +97,7 @@ struct Used {
     freed: Notify,
 }
 
-/// Permission for bytes to be in flight, until it is dropped.
+/// Permission to have bytes in flight until the permit is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     bytes: usize,
@@ -109,7 +112,7 @@ impl Drop for Permit {
 }
 
 impl Governor {
-    /// A governor whose bound follows the path. Under a limit, bytes are sent no faster than that.
+    /// A governor whose bound follows the path. With a rate limit, bytes are sent no faster than that.
     pub(crate) fn new(bounds: Bounds, limit_bytes_per_s: Option<u64>, counts_reads: bool) -> Rc<Self> {
         Rc::new(Self {
             used: Rc::default(),
@@ -127,14 +130,14 @@ impl Governor {
         })
     }
 
-    /// Waits until `bytes` more may be in flight. A request that exceeds the bound is sent alone.
+    /// Waits until `bytes` more bytes may be in flight. A request larger than the bound is sent alone.
     pub(crate) async fn permit(&self, bytes: usize) -> Permit {
         loop {
             let freed = self.used.freed.notified();
             let used = self.used.bytes.get();
             if used == 0 || used + bytes <= self.bound_bytes.get() {
                 self.used.bytes.set(used + bytes);
-                // There may be room for the next waiter, too.
+                // There may also be room for the next waiter.
                 self.used.freed.notify_one();
                 break;
             }
@@ -142,7 +145,7 @@ impl Governor {
         }
         let permit = Permit { bytes, used: Rc::clone(&self.used) };
         if let Some(limit) = self.limit_bytes_per_s {
-            // Each caller gets the next free time slot. A short pause is made up for, a longer one is not.
+            // Each caller gets the next free time slot. A short pause is made up for, but not a longer one.
             let now = Instant::now();
             let begin = self.next.get().max(now.checked_sub(MADE_UP).unwrap_or(now));
             self.next.set(begin + Duration::from_secs_f64(bytes as f64 / limit.max(1) as f64));
@@ -151,7 +154,7 @@ impl Governor {
         permit
     }
 
-    /// Returns permitted bytes that are not sent.
+    /// Returns permitted bytes that will not be sent.
     pub(crate) fn give_back(&self, bytes: usize) {
         if let Some(limit) = self.limit_bytes_per_s {
             let time = Duration::from_secs_f64(bytes as f64 / limit.max(1) as f64);
@@ -159,7 +162,7 @@ impl Governor {
         }
     }
 
-    /// Records that bytes have arrived, and how long their request took.
+    /// Records the arrival of bytes and the duration of their request.
     pub(crate) fn arrived(&self, bytes: usize, took: Duration) {
         self.delivered_bytes.set(self.delivered_bytes.get() + bytes as u64);
         self.saw_round_trip(took);
@@ -175,12 +178,12 @@ impl Governor {
         self.round_trip.get()
     }
 
-    /// Bytes that have arrived.
+    /// Number of bytes that have arrived.
     pub(crate) fn delivered_bytes(&self) -> u64 {
         self.delivered_bytes.get()
     }
 
-    /// The largest rate of the last round trips, in bytes per second.
+    /// The highest rate of the last round trips, in bytes per second.
     pub(crate) fn rate(&self) -> f64 {
         self.rates.borrow().iter().copied().fold(0.0, f64::max)
     }
@@ -196,23 +199,23 @@ impl Governor {
         free_bytes < (self.bound_bytes.get() / 10).max(self.request_bytes())
     }
 
-    /// Size of a request, in bytes: small enough for each channel to have several in flight. Under a rate limit, a request takes only a
-    /// short time to send, so that other users of the path see no bursts.
+    /// Size of a request, in bytes: small enough for each channel to have several in flight. Under a rate limit,
+    /// sending a request takes only a short time, so that other users of the path see no bursts.
     pub(crate) fn request_bytes(&self) -> usize {
         let fitting = self.bound_bytes.get() / 4 / self.channels.get().max(1) as usize;
         let limited = self.limit_bytes_per_s.map_or(usize::MAX, |limit| limit as usize / LIMITED_PER_S);
         fitting.min(limited).clamp(REQUEST_BYTES[0], REQUEST_BYTES[1])
     }
 
-    /// Bytes that each channel may have in flight beyond the multiple of what it delivers. Answers take longer than the smallest round
-    /// trip, so without spare bytes the bound could shrink and never grow again. At a low rate there are few of them, so that a slow
-    /// connection does not end long after all others.
+    /// Bytes that each channel may have in flight beyond the multiple of what it delivers. Answers take longer than the
+    /// smallest round trip, so without these bytes the bound could shrink and never grow again. At a low rate there are
+    /// few of them, so that a slow connection does not end long after all others.
     pub(crate) fn spare_bytes(&self) -> usize {
         let all = self.rate() * SPARE_TIME.as_secs_f64();
         ((all / f64::from(self.channels.get().max(1))) as usize).clamp(SPARE_BYTES[0], SPARE_BYTES[1])
     }
 
-    /// Sets the bound to the multiple of what was delivered, plus the spare bytes. The caller calls it every [`TICK`].
+    /// Sets the bound to the multiple of the delivered bytes plus `spare_bytes`. Must be called every [`TICK`].
     pub(crate) fn tick(&self, now: Instant, spare_bytes: usize) {
         let (then, before) = self.last.get();
         let elapsed = now.duration_since(then);
@@ -232,7 +235,7 @@ impl Governor {
         drop(rates);
         let best = self.rate();
         if let Some(startup) = self.startup.get() {
-            // If the bound is not used up, as with few channels or small files, it does not hold the rate back.
+            // A bound that is not used up, as with few channels or small files, does not hold the rate back.
             if best > startup.best_rate * GROWTH || !self.is_full() {
                 self.startup.set(Some(Startup { best_rate: best.max(startup.best_rate), since: now }));
             } else if now.duration_since(startup.since) > STALLED_ROUND_TRIPS * round_trip.max(TICK) {
@@ -252,7 +255,8 @@ impl Governor {
 mod tests {
     use super::*;
 
-    /// The bound of a channel of this rate in bytes per second, whose round trip is always 200 ms: excess bytes in flight wait.
+    /// The bound of a channel with this rate, in bytes per second. The round trip is always 200 ms: additional bytes in
+    /// flight wait in a queue.
     fn bound_after(rate: f64, ticks: u32) -> usize {
         let governor = Governor::new(Bounds::CHANNEL, None, true);
         let begin = Instant::now();
@@ -301,7 +305,7 @@ mod tests {
         assert!(more.is_err());
         held.pop();
         held.push(governor.permit(256 << 10).await);
-        // After a bound became smaller, permits are given out again only below it.
+        // After the bound has shrunk, permits are granted only below the new bound.
         governor.bound_bytes.set(1 << 20);
         held.truncate(4);
         assert!(tokio::time::timeout(Duration::from_millis(20), governor.permit(1)).await.is_err());
@@ -316,7 +320,7 @@ mod tests {
         let large = governor.permit(3 << 20).await;
         let mut waits = Box::pin(governor.permit(2 << 20));
         assert!(tokio::time::timeout(Duration::from_millis(20), &mut waits).await.is_err());
-        // The bound becomes smaller than the request of a waiting caller.
+        // The bound shrinks below the request of a waiting caller.
         governor.bound_bytes.set(1 << 20);
         drop((first, large));
         tokio::time::timeout(testing::PATIENCE, waits).await.unwrap();

@@ -1,12 +1,12 @@
-//! Handles of files that a server has open.
+//! Handles of files that are open on a server.
 
 use std::{cell::Cell, mem::take, ops::Deref, rc::Rc};
 
 use sftp::Request;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// A handle of an open file or folder. It is closed only when its last user drops it, because a server soon gives the same handle to
-/// another file, and late data would be written into that.
+/// A handle of an open file or folder. It is closed only when its last user drops it: a server soon gives the same
+/// handle to another file, and late data would be written into that file.
 #[derive(Debug)]
 pub(crate) struct Handle {
     bytes: Vec<u8>,
@@ -19,7 +19,8 @@ impl Handle {
         Self { bytes, outgoing, next_id }
     }
 
-    /// Its bytes, for a caller that closes it and waits for the answer, which tells whether all data is written.
+    /// The bytes of the handle, for a caller that closes it and needs the answer, which tells whether all data was
+    /// written.
     pub(crate) fn into_bytes(mut self) -> Vec<u8> {
         take(&mut self.bytes)
     }
@@ -39,7 +40,7 @@ impl Drop for Handle {
             let id = self.next_id.replace(self.next_id.get().wrapping_add(1));
             let mut packet = Vec::new();
             Request::Close(&self.bytes).write(id, &mut packet);
-            // The answer is not needed.
+            // No caller waits for the answer.
             let _ = self.outgoing.send(packet);
         }
     }

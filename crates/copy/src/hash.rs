@@ -1,7 +1,8 @@
-//! Checksums of chunks, as `cksum` computes them; and hashes for names.
+//! Checksums of chunks that match those of `cksum`, and hashes for names.
 //!
-//! `cksum` is in POSIX, and GNU's is as fast as memory. SSH already protects the data in transit; these checksums protect it on disks
-//! and in memory, where faults are random: of those that touch a chunk, one in 2^32 would not be detected.
+//! `cksum` is in POSIX, and GNU's version is as fast as memory. SSH already protects the data in transit. These
+//! checksums protect it on disks and in memory, where faults are random: one in 2^32 faulty chunks would not be
+//! detected.
 
 use std::{
     fmt::{self, Display},
@@ -13,12 +14,12 @@ use std::{
 use blake2::{Blake2b512, Digest};
 use crc32fast::Hasher;
 
-/// Block size of `dd` for `cksum`, in bytes; offsets are multiples of it.
+/// Block size of `dd` for `cksum`, in bytes. Offsets must be multiples of it.
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
 /// Size of one read from a file, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The hash of bytes, for a unique name.
+/// The hash of bytes, for use as a unique name.
 pub(crate) fn of(bytes: &[u8]) -> String {
     hex(&Blake2b512::digest(bytes))
 }
@@ -27,18 +28,19 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The checksum of bytes. It is displayed as `cksum` prints it: the CRC, and the number of bytes.
+/// The checksum of bytes. It is displayed in the form of `cksum`: the CRC and the number of bytes.
 ///
-/// Unlike `crc32fast`, `cksum` takes the bits of a byte in the opposite order, begins with 0, and appends the length.
+/// Unlike `crc32fast`, `cksum` processes the bits of a byte in the opposite order, starts with 0 and appends the
+/// length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sum {
-    /// The register, with its bits in the opposite order.
+    /// The register of the CRC, with its bits in the opposite order.
     register: u32,
     pub(crate) bytes: u64,
 }
 
 impl Sum {
-    /// The checksum of bytes, which are overwritten.
+    /// The checksum of bytes. The bytes are overwritten.
     pub(crate) fn of(bytes: &mut [u8]) -> Self {
         let mut sum = Self::default();
         sum.add(bytes);
@@ -53,10 +55,10 @@ impl Sum {
         self.bytes += bytes.len() as u64;
     }
 
-    /// The checksum of a part of a file, up to the end of the file if that comes first.
+    /// The checksum of a range of a file. The end of the file may end the range early.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the file cannot be read.
     pub(crate) fn of_part(file: &File, offset: u64, length: u64) -> io::Result<Self> {
         let (mut sum, mut piece) = (Self::default(), vec![0; PIECE_BYTES.min(length as usize)]);
         while sum.bytes < length {
@@ -71,7 +73,7 @@ impl Sum {
         Ok(sum)
     }
 
-    /// The checksum of these bytes followed by those of `other`, computed from both checksums.
+    /// The checksum of the bytes of `self` followed by those of `other`, computed from both checksums alone.
     pub(crate) fn followed_by(self, other: Self) -> Self {
         let mut hasher = Hasher::new_with_initial_len(self.register, self.bytes);
         hasher.combine(&Hasher::new_with_initial_len(other.register, other.bytes));

@@ -1,4 +1,4 @@
-//! Runs shells on the other machine that compute checksums of the files there.
+//! Runs shells on the other machine that compute checksums of files there.
 
 use std::{
     cell::{Cell, RefCell},
@@ -26,37 +26,39 @@ use crate::{
 const READY: &str = "proofload: ready";
 /// The shell prints this line for a file that it cannot read.
 const UNREADABLE: &str = "-";
-/// Longest wait for a shell's first answer. After it, the shell counts as missing.
+/// Maximum wait for a shell's first answer. After that, the shell counts as missing.
 const START_WAIT: Duration = Duration::from_secs(15);
-/// Shortest wait for a shell's first answer if the data could be read back instead.
+/// Minimum wait for a shell's first answer if the data could be read back instead.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
-/// Interval after which the length of that wait is computed again.
+/// Interval at which the maximum wait is computed again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How long to wait until a lost shell is back: as long as all attempts to log in again take.
+/// Maximum wait for a lost shell to return: the time that all attempts to log in again take.
 const RETURN_WAIT: Duration = Duration::from_secs(60);
-/// How long a chunk waits for the next chunks, so that one command sums them all: starting programs takes longer than summing 4 MiB.
+/// Time that a chunk waits for further chunks, so that one command computes all checksums: starting programs takes
+/// longer than the checksum of 4 MiB.
 const LINGER: Duration = Duration::from_millis(50);
-/// Maximum number of chunks that one command sums.
+/// Maximum number of chunks per command.
 const MAX_TOGETHER: usize = 16;
 
 /// The sender of the answer to a request for a checksum.
 type PendingHash = oneshot::Sender<Option<String>>;
 
-/// A shell on the other machine that computes checksums one after the other.
+/// A shell on the other machine that computes one checksum after the other.
 #[derive(Debug)]
 struct Hasher {
     commands: tokio::sync::mpsc::UnboundedSender<Vec<u8>>,
-    /// The pending requests for checksums, in order; none once the shell no longer answers.
+    /// The pending requests for checksums, in order. None once the shell has stopped answering.
     waiting: Rc<RefCell<Option<VecDeque<PendingHash>>>>,
 }
 
 impl Hasher {
-    /// Starts the shell; none if the other machine has no shell for this user, or no `cksum`.
+    /// Starts the shell. None if the other machine has no shell for this user, or no `cksum`.
     async fn start(mut command: Command) -> Option<Self> {
         let mut child = command.spawn().ok()?;
         let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
-        // If `dd` can, it opens files without blocking, because a file may have become a FIFO. Otherwise, a second shell watches the first
-        // one, and ends the session when the first one has lost its parent, the server of its connection.
+        // A file may have become a FIFO, so `dd` opens files without blocking if it supports that. Otherwise, a second
+        // shell watches the first one and ends the session when the first one has lost its parent, the server of its
+        // connection.
         let ask = format!(
             "command -v cksum >/dev/null && command -v dd >/dev/null && echo '{READY}' || exit 1
 n=; dd iflag=nonblock count=0 if=/dev/null >/dev/null 2>&1 && n=iflag=nonblock
@@ -65,7 +67,7 @@ s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && 
         );
         stdin.write_all(ask.as_bytes()).await.ok()?;
         let mut lines = BufReader::new(stdout);
-        // A profile may have printed something before.
+        // A profile may have printed other lines first.
         while next_line(&mut lines).await? != READY {}
         let (commands, mut to_send) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
         let waiting = Rc::new(RefCell::new(Some(VecDeque::<PendingHash>::new())));
@@ -88,24 +90,25 @@ s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && 
                     break;
                 }
             }
-            // The pending requests get no hash.
+            // The pending requests get no checksum.
             *asked.borrow_mut() = None;
         });
         Some(Self { commands, waiting })
     }
 
-    /// Whether the shell no longer answers.
+    /// Whether the shell has stopped answering.
     fn is_gone(&self) -> bool {
         self.waiting.borrow().is_none()
     }
 
-    /// The checksum of a file, or of `length` bytes of it from an offset; `None` if the shell cannot compute it.
+    /// The checksum of a file, or of `length` bytes from an offset; `None` if the shell cannot compute it.
     async fn hash(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
         let path = quoted(path);
         let part = part.map_or(String::new(), |(offset, length)| {
             format!(" skip={} count={}", offset / BLOCK_BYTES, length.div_ceil(BLOCK_BYTES))
         });
-        // Opening a FIFO would block, so the file is tested first. `cksum` behind the pipe would not notice a failure of `dd`.
+        // Opening a FIFO would block, so the file's type is tested first. `cksum` after a pipe would not notice a
+        // failure of `dd`.
         let command = [
             &b"[ -f "[..],
             &path,
@@ -129,7 +132,7 @@ s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && 
     }
 }
 
-/// A chunk whose checksum is wanted.
+/// A chunk that waits for its checksum.
 #[derive(Debug)]
 struct Wanted {
     path: Vec<u8>,
@@ -139,44 +142,45 @@ struct Wanted {
     answer: PendingHash,
 }
 
-/// The hashers of several connections, which are used in turn.
+/// The hashers of several connections. They are used in turn.
 #[derive(Debug, Default)]
 pub(crate) struct Hashers {
     wanted: RefCell<Vec<Wanted>>,
     ready: RefCell<Vec<Rc<Hasher>>>,
     starting: Cell<u32>,
     next: Cell<usize>,
-    /// The folder to which paths are relative for SFTP; a shell may begin in another one.
+    /// The folder to which SFTP's paths are relative. A shell may start in another folder.
     home: RefCell<Vec<u8>>,
-    /// Number of pending checksums, start of the current wait for them, and total time of earlier waits.
+    /// Number of pending checksums, start of the current wait for them, and total duration of earlier waits.
     asked: Cell<u32>,
     since: Cell<Option<Instant>>,
     busy: Cell<Duration>,
-    /// Whether a hasher has answered, so that one may answer again when its connection is back.
+    /// Whether a hasher has answered. If so, one may answer again when its connection is back.
     has_worked: Cell<bool>,
-    /// Connections that are not given up, and have a hasher whenever they are open.
+    /// Number of connections that are not given up and that have a hasher whenever they are open.
     not_given_up: Cell<u32>,
     changed: Notify,
-    /// Start of the wait for a shell's first answer, and number of bytes that the pending checksums cover.
+    /// Start of the wait for a shell's first answer, and number of bytes of the pending checksums.
     first_wait: Cell<Option<Instant>>,
     asked_bytes: Cell<u64>,
-    /// Rate (bytes per second) and round-trip time at which written data could be read back; none if it would not be read back.
+    /// Rate (bytes per second) and round-trip time with which written data could be read back; none if it would not be
+    /// read back.
     reading_back: Cell<Option<(f64, Duration)>>,
-    /// Whether shells are no longer asked.
+    /// Whether shells are no longer used.
     is_distrusted: Cell<bool>,
-    /// Why files were not compared by sums of the other machine.
+    /// Reason why files were not verified by checksums from the other machine.
     why_not: RefCell<Option<String>>,
 }
 
 impl Hashers {
-    /// Sets the rate in bytes per second and the round trip at which written data could be read back.
+    /// Sets the rate, in bytes per second, and the round-trip time with which written data could be read back.
     pub(crate) fn expect(&self, rate: f64, round_trip: Duration) {
         if rate > 0.0 {
             self.reading_back.set(Some((rate, round_trip)));
         }
     }
 
-    /// Stops asking shells on the other machine.
+    /// Stops using shells on the other machine.
     pub(crate) fn distrust(&self, why: String) {
         self.is_distrusted.set(true);
         self.explain(why);
@@ -187,7 +191,7 @@ impl Hashers {
         self.why_not.borrow_mut().get_or_insert(why);
     }
 
-    /// Why files were not compared by sums of the other machine.
+    /// Reason why files were not verified by checksums from the other machine.
     pub(crate) fn why_not(&self) -> Option<String> {
         self.why_not.borrow().clone()
     }
@@ -202,21 +206,21 @@ impl Hashers {
         } else if self.ready.borrow().is_empty() {
             self.has_worked.set(false);
             self.explain(if is_late {
-                format!("the shell there has not answered within {} s", START_WAIT.as_secs())
+                format!("the shell there did not answer within {} s", START_WAIT.as_secs())
             } else {
-                "the login there has no shell with cksum and dd".to_owned()
+                "the login there has no shell that can run cksum and dd".to_owned()
             });
         }
         self.starting.set(self.starting.get() - 1);
         self.changed.notify_waiters();
     }
 
-    /// Adds a connection that will have a hasher whenever it is open.
+    /// Counts a connection that will have a hasher whenever it is open.
     pub(crate) fn connection_begins(&self) {
         self.not_given_up.set(self.not_given_up.get() + 1);
     }
 
-    /// Removes such a connection, which was given up.
+    /// No longer counts such a connection, because it was given up.
     pub(crate) fn connection_ends(&self) {
         self.not_given_up.set(self.not_given_up.get() - 1);
         self.changed.notify_waiters();
@@ -227,7 +231,7 @@ impl Hashers {
         self.starting.get() > 0 || self.has_worked.get() && self.not_given_up.get() > 0
     }
 
-    /// Sets the folder to which paths are relative for SFTP.
+    /// Sets the folder to which SFTP's paths are relative.
     pub(crate) fn begin_in(&self, home: Vec<u8>) {
         *self.home.borrow_mut() = home;
     }
@@ -237,7 +241,8 @@ impl Hashers {
         self.busy.get().as_secs_f64() / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The checksum of a file, or of a part of it, which covers `bytes` bytes; `None` if no shell there can compute it.
+    /// The checksum of a file or of a part of it, with `bytes` bytes; `None` if no shell on the other machine can
+    /// compute it.
     pub(crate) async fn hash(&self, path: &[u8], part: Option<(u64, u64)>, bytes: u64) -> Option<String> {
         self.asked_bytes.set(self.asked_bytes.get() + bytes);
         if self.asked.replace(self.asked.get() + 1) == 0 {
@@ -267,7 +272,7 @@ impl Hashers {
                         self.has_worked.set(true);
                         return Some(hash);
                     }
-                    // The connection of this hasher was lost; another may answer.
+                    // The connection of this hasher was lost; another hasher may answer.
                     None if hasher.is_gone() => {
                         self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, &hasher))
                     }
@@ -278,7 +283,7 @@ impl Hashers {
                 },
                 None if self.has_worked.get() && self.may_come() => {
                     if timeout(RETURN_WAIT, changed).await.is_err() {
-                        // The shell ended without a lost connection, so it will not come back.
+                        // The shell ended although its connection was not lost, so it will not return.
                         self.has_worked.set(false);
                     }
                 }
@@ -288,7 +293,7 @@ impl Hashers {
                     let wait = self.worthy_wait();
                     if since.elapsed() >= wait {
                         self.explain(format!(
-                            "the shell there has not answered within {:.1} s, which slow start-up files can cause",
+                            "the shell there did not answer within {:.1} s, perhaps because of slow start-up files",
                             wait.as_secs_f64()
                         ));
                         return None;
@@ -296,7 +301,7 @@ impl Hashers {
                     let _ = timeout(LOOK_AGAIN, changed).await;
                 }
                 None => {
-                    self.explain("the shell there was lost".to_owned());
+                    self.explain("the connection to the shell there was lost".to_owned());
                     return None;
                 }
             }
@@ -304,14 +309,15 @@ impl Hashers {
         None
     }
 
-    /// How long to wait for the first answer of a shell: as long as reading back the waiting data would take.
+    /// Maximum wait for a shell's first answer: the time that reading back the waiting data would take.
     fn worthy_wait(&self) -> Duration {
         let Some((rate, round_trip)) = self.reading_back.get() else { return START_WAIT };
         let reading = Duration::try_from_secs_f64(self.asked_bytes.get() as f64 / rate).unwrap_or(START_WAIT);
         (reading + 2 * round_trip).clamp(LEAST_WAIT, START_WAIT)
     }
 
-    /// The checksum of a chunk on the other machine; `here` is that on this machine. None if no shell there can compute it.
+    /// The checksum of a chunk on the other machine; `here` is the checksum on this machine. None if no shell on the
+    /// other machine can compute it.
     pub(crate) async fn hash_chunk(self: &Rc<Self>, path: &[u8], offset: u64, here: Sum) -> Option<String> {
         let (answer, sum) = oneshot::channel();
         self.wanted.borrow_mut().push(Wanted { path: path.to_vec(), offset, here, answer });
@@ -345,7 +351,7 @@ impl Hashers {
         let is_same =
             run.len() > 1 && self.hash(&run[0].path, all, here.bytes).await == Some(here.to_string());
         for Wanted { path, offset, here, answer } in run {
-            // If the sum of all differs, each chunk is summed alone to find those that differ.
+            // If the checksum of all chunks differs, each chunk is checked alone to find those that differ.
             let there = if is_same {
                 Some(here.to_string())
             } else {

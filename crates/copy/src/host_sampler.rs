@@ -1,4 +1,4 @@
-//! Samples both ends while a copy runs: their processors and disks, the programs of the copy, and its connections.
+//! Samples both ends during a copy: processors, disks, the copy's programs and its connections.
 
 mod look;
 
@@ -31,11 +31,11 @@ use crate::{processes::with_descendants, shell::next_line};
 
 /// Time between two samples.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// A shell that has not answered within this time is not asked again.
+/// Maximum wait for an answer. A shell that has not answered by then is not asked again.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Maximum number of connections that are sampled.
 const MAX_CONNECTIONS: usize = 1_000;
-/// Longest answer that is read from a shell, in bytes.
+/// Maximum bytes of an answer from a shell.
 const MAX_LOOK_BYTES: usize = 16 << 20;
 /// The line that ends each answer of the shell.
 const END: &str = "proofload: seen";
@@ -46,24 +46,24 @@ const FIRST: &str = "PATH=$PATH:/usr/sbin:/sbin LC_ALL=C; export PATH LC_ALL; ec
 const EACH: &str = "head -n 1 /proc/stat; cat /proc/pressure/io 2>/dev/null; \
     cat /proc/[0-9]*/stat 2>/dev/null | grep -E '[(](sshd|sshd-session|sftp-server|dropbear)[)]'";
 
-/// The load of one end over the time of a copy.
+/// The load of one end during a copy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct HostUse {
-    /// Time that the samples cover while all connections carried data, in seconds.
+    /// Time covered by the samples while all connections carried data, in seconds.
     pub steady_s: f64,
     /// Share of the time in which the machine's processors were busy; none if unknown.
     pub busy_share: Option<f64>,
-    /// The program of the copy that used most processor time, with its share of a processor.
+    /// The copy's program with the most processor time, and its share of a processor.
     pub busiest: Option<(String, f64)>,
     /// Share of the time in which any program waited for a disk; none if unknown.
     pub disk_share: Option<f64>,
     /// Share of the samples in which a program of the copy waited for a device.
     pub blocked_share: f64,
-    /// What stopped the copy's own connections at this end from sending.
+    /// The limits that stopped the copy's own connections at this end from sending.
     pub senders: SenderUse,
 }
 
-/// Sums over the samples of one end.
+/// Sums over all samples of one end.
 #[derive(Debug, Default)]
 struct Sums {
     last: Option<(Instant, Look)>,
@@ -131,21 +131,22 @@ impl Sums {
     }
 }
 
-/// The state of the copy itself at a moment.
+/// The state of the copy itself at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tick {
-    /// Whether all connections carry data, and there is work left that no channel has begun.
+    /// Whether all connections carry data and there is work that no channel has begun.
     pub(crate) is_steady: bool,
     pub(crate) delivered_bytes: u64,
-    /// Share of the channels whose bytes in flight have reached their bound; 1 if the bound of all channels together is reached.
+    /// Share of the channels whose bytes in flight have reached their limit; 1 if the limit of all channels together is
+    /// reached.
     pub(crate) full_channels_share: f64,
-    /// Whether the bound of all channels together is reached.
+    /// Whether the limit of all channels together is reached.
     pub(crate) is_path_full: bool,
     /// Whether only small files are left, which are not split into chunks.
     pub(crate) are_files_small: bool,
 }
 
-/// Sums over the ticks while all connections carried.
+/// Sums over all ticks while all connections carried data.
 #[derive(Debug, Default)]
 pub(crate) struct Steady {
     last: Option<(Instant, u64)>,
@@ -158,7 +159,7 @@ pub(crate) struct Steady {
 }
 
 impl Steady {
-    /// Bytes per second.
+    /// Rate in bytes per second.
     pub(crate) fn rate(&self) -> f64 {
         self.bytes as f64 / self.elapsed_s.max(f64::MIN_POSITIVE)
     }
@@ -167,12 +168,12 @@ impl Steady {
         sum / f64::from(self.ticks.max(1))
     }
 
-    /// Mean share of the channels whose bytes in flight had reached their bound.
+    /// Mean share of the channels whose bytes in flight had reached their limit.
     pub(crate) fn full_channels_share(&self) -> f64 {
         self.share(self.full_channels)
     }
 
-    /// Share of the time in which the bound of all channels together was reached.
+    /// Share of the time in which the limit of all channels together was reached.
     pub(crate) fn full_path_share(&self) -> f64 {
         self.share(f64::from(self.full_path))
     }
@@ -189,12 +190,12 @@ pub(crate) struct HostSampler {
     here: RefCell<Sums>,
     there: RefCell<Sums>,
     steady: RefCell<Steady>,
-    /// Whether connections on the other machine are sampled, which shows why the sender of a download stops.
+    /// Whether connections on the other machine are sampled. They show why the sender of a download stops.
     looks_at_connections_there: bool,
     is_there: Cell<bool>,
-    /// The addresses of the copy's connections as this machine sees them.
+    /// The addresses of the copy's connections on this machine.
     own: RefCell<Vec<(SocketAddr, SocketAddr)>>,
-    /// Whether one of these connections ends at the other machine, and not at a jump host.
+    /// Whether one of these connections ends at the other machine and not at a jump host.
     is_direct: Cell<bool>,
 }
 
@@ -203,7 +204,7 @@ impl HostSampler {
         Rc::new(Self { looks_at_connections_there: is_download, ..Self::default() })
     }
 
-    /// Records the state of the copy. The caller calls it ten times a second while the copy runs.
+    /// Records the state of the copy. Must be called ten times a second during the copy.
     pub(crate) fn tick(&self, now: Instant, tick: &Tick) {
         let mut steady = self.steady.borrow_mut();
         if let (true, Some((then, bytes))) = (tick.is_steady, steady.last) {
@@ -217,7 +218,7 @@ impl HostSampler {
         steady.last = tick.is_steady.then_some((now, tick.delivered_bytes));
     }
 
-    /// The sums while all connections carried.
+    /// The sums over the time in which all connections carried data.
     pub(crate) fn steady(&self) -> Ref<'_, Steady> {
         self.steady.borrow()
     }
@@ -235,7 +236,7 @@ impl HostSampler {
         }
     }
 
-    /// Samples the other machine through a shell, as long as the shell answers.
+    /// Samples the other machine through a shell as long as the shell answers.
     pub(crate) async fn watch_there(self: Rc<Self>, mut command: Command) {
         if self.is_there.replace(true) {
             return;
@@ -289,7 +290,8 @@ impl HostSampler {
         self.is_there.set(false);
     }
 
-    /// Keeps only the connections of the copy. Behind address translation, only the shell's connection can be identified.
+    /// Keeps only the connections of the copy. Behind address translation, only the shell's own connection can be
+    /// identified.
     fn keep_own(&self, there: &mut Vec<Connection>, of_shell: Option<SocketAddr>) {
         let ends = self.own.borrow();
         let is_own = |seen: &Connection| {
@@ -305,7 +307,7 @@ impl HostSampler {
         }
     }
 
-    /// Whether the connections here are known to end at the other machine.
+    /// Whether the connections of this machine certainly end at the other machine.
     pub(crate) fn is_direct(&self) -> bool {
         self.is_direct.get()
     }
@@ -314,16 +316,16 @@ impl HostSampler {
         self.here.borrow().shown()
     }
 
-    /// None if no shell there has answered.
+    /// The load of the other machine. None if no shell there has answered.
     pub(crate) fn there(&self) -> Option<HostUse> {
         let there = self.there.borrow();
         (there.looks > 1).then(|| there.shown())
     }
 }
 
-/// A sample of this machine, with the first thread of proofload and its child processes.
+/// A sample of this machine, including the first thread of proofload and its child processes.
 fn look_here() -> Look {
-    // In a PID namespace, `/proc` may show ids of another namespace, so the own process id is read from `/proc` as well.
+    // `/proc` may show the process ids of another PID namespace, so this process's own id is read from `/proc` too.
     let own_pid = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
     let pids: Vec<u32> = own_pid.into_iter().flat_map(with_descendants).collect();
     let stat = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok();

@@ -1,13 +1,14 @@
-//! A file, folder or link to be copied.
+//! A file, folder or link to copy.
 
 use sftp::Request;
 
 use crate::location::shown;
 
-/// Permissions that are copied. As in scp, the set-user-ID bit is not: a copied program would run as the user who copies.
+/// Permissions that are copied. As in scp, the set-user-ID bit is not copied, because the program would run as the user
+/// who copies it.
 pub(crate) const MODE_BITS: u32 = 0o777;
 
-/// A file, folder or link to be copied.
+/// A file, folder or link to copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
     /// The path of the source.
@@ -20,9 +21,10 @@ pub(crate) struct Item {
     pub(crate) permissions: u32,
     pub(crate) accessed_s: i64,
     pub(crate) modified_s: i64,
-    /// Length of the part of the target that the user named, in bytes. Links in this part are followed; links below it are not.
+    /// Length of the part of the target that the user named, in bytes. Links in this part are followed, but links below
+    /// it are not.
     pub(crate) named_bytes: usize,
-    /// Time of modification, in nanoseconds, as precise as the source's side reports it.
+    /// Modification time in nanoseconds, as precise as the source's side reports it.
     pub(crate) modified_ns: i128,
 }
 
@@ -32,7 +34,7 @@ impl Item {
         self.named_bytes == self.target.len()
     }
 
-    /// The message for a folder that could not be made.
+    /// The message for a folder that could not be created.
     pub(crate) fn not_made(&self, why: &str) -> String {
         format!("{}: cannot make the folder: {why}", shown(&self.target))
     }
@@ -42,7 +44,7 @@ impl Item {
         if self.is_named() { Request::Stat(&self.target) } else { Request::Lstat(&self.target) }
     }
 
-    /// Whether SFTP, whose times are 32 bits of seconds, can represent its times.
+    /// Whether SFTP, which stores times as 32 bits of seconds, can represent both of its times.
     pub(crate) fn has_sftp_times(&self) -> bool {
         [self.accessed_s, self.modified_s].iter().all(|time| u32::try_from(*time).is_ok())
     }
@@ -56,7 +58,8 @@ pub(crate) enum Kind {
     Link(Vec<u8>),
 }
 
-/// The bits of a mode that are copied. Those of a folder include the sticky bit, which protects the files of users from each other.
+/// The bits of a mode that are copied. For folders, they include the sticky bit, which protects the files of users from
+/// each other.
 pub(crate) fn permissions(mode: u32, is_folder: bool) -> u32 {
     mode & if is_folder { 0o1777 } else { MODE_BITS }
 }

@@ -1,7 +1,8 @@
-//! Journals, which record the chunks of a large file that have arrived, so that a later run can resume.
+//! Journals of large files. A journal lists the chunks that have arrived, so that a later run can resume.
 //!
-//! A journal is a file of lines: the identity of the file, then a line for each chunk with its checksum. A torn line ends it. A listed
-//! chunk is summed again before it counts, because either machine may have lost its data since.
+//! A journal is a text file: the identity of the file, then a line for each chunk with its checksum. An incomplete line
+//! ends it. The checksum of a listed chunk is computed again before the chunk counts, because either machine may have
+//! lost its data since.
 
 use std::{
     cell::Cell,
@@ -22,30 +23,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash;
 
-/// Maximum number of concurrent copies by the same command.
+/// Maximum number of concurrent runs of the same command.
 const MAX_RUNS: u32 = 256;
 /// Maximum number of killed runs of a command whose partial files are searched for.
 const MAX_FORMER: usize = 8;
 
-/// Opens the folder of journals, which only this user may read; makes it if it is missing.
+/// Opens the folder of journals, which only this user may read. Creates it if it is missing.
 ///
 /// # Errors
-/// When it cannot be made, or is not this user's; [`io::ErrorKind::Other`] when it would be made in another user's home.
+/// If it cannot be created or does not belong to this user; [`io::ErrorKind::Other`] if it would be created in another
+/// user's home.
 pub(crate) fn open_state(path: &Path) -> io::Result<Rc<Folder>> {
-    // If root made the folder in another user's home (as with sudo), that user could not use it.
+    // If root created the folder in another user's home (for example with sudo), that user could not use it.
     if let Some((above, about)) = path.ancestors().find_map(|above| Some((above, above.metadata().ok()?)))
         && !files::is_owned(&about)
     {
         return Err(io::Error::other(format!("{} belongs to user {}", above.display(), about.uid())));
     }
     path.parent().map_or(Ok(()), |above| DirBuilder::new().recursive(true).mode(0o700).create(above))?;
-    // Removes other users' access to a folder that already existed.
+    // Other users lose their access to a folder that already existed.
     let folder = Folder::make(path, Trust::OwnersOnly)?;
     let _ = fchmod(&folder, Mode::RWXU);
     Folder::open(path, Trust::Private).map(Rc::new)
 }
 
-/// The identity of a file to which a journal belongs. The journal is not valid for another file, or for this one after a change.
+/// The identity of a file that a journal belongs to. The journal is invalid for another file, and for this file after a
+/// change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) source: String,
@@ -65,36 +68,37 @@ struct Head {
 /// The contents of a journal.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// The name of the partial file that an earlier run has left.
+    /// The name of an earlier run's partial file.
     pub(crate) part: Option<String>,
-    /// Valid chunks of this file with their checksums; empty if the source has changed since.
+    /// Valid chunks of this file with their checksums. Empty if the source has changed since.
     pub(crate) chunks: BTreeMap<u64, String>,
 }
 
-/// A lock on the journals and partial files of a command, held until it is dropped. A second, concurrent run of the same command uses
-/// separate journals and partial files.
+/// A lock on the journals and partial files of a command, held until it is dropped. A concurrent run of the same
+/// command uses separate journals and partial files.
 #[derive(Debug)]
 pub(crate) struct RunLock {
     folder: Rc<Folder>,
-    /// Name of the lock file. It is removed at a normal end of the run; that of a killed run stays for the next run of the command.
+    /// Name of the lock file. A run removes it at its normal end; that of a killed run stays for the next run of the
+    /// command.
     name: String,
     _lock: File,
     /// Whether partial files are left that only the next run can remove.
     pub(crate) leaves_parts: Cell<bool>,
-    /// Distinguishes the journals of the run from those of others, on any machine.
+    /// Distinguishes the journals of this run from those of all others, on any machine.
     pub(crate) token: String,
-    /// The secret from which the names of the run's partial files are derived.
+    /// The secret that the names of the run's partial files are derived from.
     pub(crate) secret: String,
     /// The secrets of runs that were killed.
     pub(crate) former_secrets: Vec<String>,
 }
 
 impl RunLock {
-    /// Takes the first free lock file of a command, so that the run after a killed one finds the killed run's state, even if others ran in
-    /// between.
+    /// Takes the first free lock file of a command, so that the next run after a killed one finds that run's state,
+    /// even if other runs came in between.
     ///
     /// # Errors
-    /// When the folder cannot be written to, or another user may have written there.
+    /// If the folder is not writable, or another user may have written to it.
     pub(crate) fn take(folder: &Rc<Folder>, command: &str) -> io::Result<Self> {
         let id = match read(folder, "id")? {
             Some(id) if !id.is_empty() => id,
@@ -110,7 +114,7 @@ impl RunLock {
             loop {
                 let mut lock = match folder.kept(&name, OFlags::RDWR) {
                     Err(error) if error.kind() == ErrorKind::NotFound => match folder.create(&name, 0o600) {
-                        // Another run has made the file first.
+                        // Another run has created the file first.
                         Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                         made => made?,
                     },
@@ -119,13 +123,13 @@ impl RunLock {
                 match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                     Ok(()) => {}
                     Err(Errno::WOULDBLOCK) => break,
-                    // Some file systems have no locks.
+                    // Some file systems do not support locks.
                     Err(error) => {
                         let _ = folder.remove(&name);
                         return Err(error.into());
                     }
                 }
-                // Its last owner may have removed the file since this run opened it.
+                // The last owner may have removed the file after this run opened it.
                 if lock.metadata()?.nlink() == 0 {
                     continue;
                 }
@@ -143,7 +147,7 @@ impl RunLock {
                 });
             }
         }
-        Err(io::Error::other(format!("{MAX_RUNS} copies by the same command are under way")))
+        Err(io::Error::other(format!("{MAX_RUNS} copies with the same command are already running")))
     }
 }
 
@@ -174,16 +178,16 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// The token in the name keeps the journals of concurrent runs apart.
+    /// The token in the name separates the journals of concurrent runs.
     fn name(token: &str, identity: &Identity) -> String {
         let name = hash::of(format!("{token}\0{}\0{}", identity.source, identity.target).as_bytes());
         format!("{}.journal", &name[..32])
     }
 
-    /// The contents of the journal of a file; empty if there is no journal.
+    /// The contents of a file's journal; empty if there is no journal.
     ///
     /// # Errors
-    /// When it cannot be read, or another user may have written it.
+    /// If it cannot be read, or another user may have written it.
     pub(crate) fn known(folder: &Folder, token: &str, identity: &Identity) -> io::Result<Known> {
         let text = read(folder, &Self::name(token, identity))?.unwrap_or_default();
         let mut lines = text.split_inclusive('\n').map_while(|line| line.strip_suffix('\n'));
@@ -199,10 +203,10 @@ impl Journal {
         Ok(Known { part: Some(head.part), chunks })
     }
 
-    /// Rewrites the journal of a file, so that no line follows a torn one.
+    /// Rewrites the journal of a file, so that no line follows an incomplete one.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub(crate) fn begin(
         folder: &Rc<Folder>,
         token: &str,
@@ -251,7 +255,7 @@ mod tests {
         }
     }
 
-    /// A temporary folder, and the folder for journals in it.
+    /// A temporary folder, and a journal folder inside it.
     fn state() -> (tempfile::TempDir, Rc<Folder>) {
         let place = tempfile::tempdir().unwrap();
         let folder = open_state(&place.path().join("deep/state")).unwrap();
@@ -278,7 +282,7 @@ mod tests {
         let Known { part, chunks } = known(&identity());
         assert_eq!(chunks, BTreeMap::from([(0, "aa".to_owned()), (3, "cc".to_owned())]));
         assert_eq!(part.as_deref(), Some("p"));
-        // A rewritten journal has the same chunks, and a torn line does not affect the other lines.
+        // A rewritten journal has the same chunks. An incomplete line does not affect the other lines.
         let journal = begin(&identity(), "p", &chunks);
         write!(&journal.file, "1 b").unwrap();
         assert_eq!(known(&identity()).chunks, chunks);
@@ -304,7 +308,7 @@ mod tests {
         let first = take("a");
         assert_eq!([&first.token, &other.token].map(String::clone), tokens);
         assert!(first.former_secrets.is_empty());
-        // A killed run leaves its lock file: the next run knows the killed run's secret, and has a different one.
+        // A killed run leaves its lock file, so the next run knows the killed run's secret but has a different one.
         let secret = first.secret.clone();
         first.leaves_parts.set(true);
         drop(first);
@@ -331,10 +335,10 @@ mod tests {
         }
         symlink(&elsewhere, folder.path().join(Journal::name("a", &identity()))).unwrap();
         assert!(Journal::known(&folder, "a", &identity()).is_err());
-        // Rewriting a journal replaces the link.
+        // Rewriting a journal replaces the link instead of following it.
         drop(Journal::begin(&folder, "a", &identity(), "p", &BTreeMap::new()).unwrap());
         assert!(!elsewhere.exists() && Journal::known(&folder, "a", &identity()).is_ok());
-        // Any user who may write to the folder could have planted files in it.
+        // Any user with write access to the folder could have planted files in it.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o770)).unwrap();
         assert!(open_state(folder.path()).is_err());
     }
@@ -344,7 +348,7 @@ mod tests {
         let (place, folder) = state();
         std::os::unix::fs::chown(folder.path(), Some(61_234), None).unwrap();
         assert!(open_state(folder.path()).is_err());
-        // No state folder is made in another user's home, because that user could never use it.
+        // No state folder is created in another user's home, because that user could never use it.
         let home = place.path().join("home");
         fs::create_dir(&home).unwrap();
         std::os::unix::fs::chown(&home, Some(61_234), None).unwrap();

@@ -1,4 +1,4 @@
-//! Carries files chunk by chunk, verifies the chunks that have arrived, and renames complete files to their final names.
+//! Carries files chunk by chunk, verifies the chunks that arrived, and renames complete files to their final names.
 
 use std::{path::Path, rc::Rc, sync::Arc, time::Instant};
 
@@ -21,11 +21,11 @@ use crate::{
     verify::READING,
 };
 
-/// Bytes after which the target is synced to its disk.
+/// Number of bytes after which the target is written to its disk (fsync).
 const SYNC_BYTES: u64 = 256 << 20;
 
 impl Carrier {
-    /// Carries chunks over a channel until there are none, or the channel is lost.
+    /// Carries chunks over a channel until none are left or the channel is lost.
     pub(crate) async fn carry_chunks(self: Rc<Self>, channel: Rc<Channel>) {
         loop {
             let turns = Arc::clone(&channel.turns);
@@ -38,7 +38,7 @@ impl Carrier {
                     span.sent();
                     done
                 }
-                // Finishing takes some round trips without data, so the turn is free for another chunk meanwhile.
+                // Finishing a file takes some round trips without data, so the turn is released for another chunk.
                 Step::Finish => {
                     drop(turn);
                     self.finish(&channel, &work.file).await
@@ -60,7 +60,7 @@ impl Carrier {
         }
     }
 
-    /// Carries small files over a channel until there are none, or the channel is lost.
+    /// Carries small files over a channel until none are left or the channel is lost.
     pub(crate) async fn carry_small(self: Rc<Self>, channel: Rc<Channel>) {
         while let Some(file) = channel.unless_lost(self.queue.take_small()).await {
             file.began.set(Some(Instant::now()));
@@ -99,7 +99,7 @@ impl Carrier {
         };
         let known = prepared.known.borrow_mut().remove(&chunk);
         if known.is_some() {
-            // Other channels may have taken a part of the chunk, but have sent nothing yet.
+            // Other channels may have taken a part of the chunk but have sent nothing yet.
             span.give_up();
         } else {
             match self.options.direction {
@@ -125,13 +125,14 @@ impl Carrier {
         Ok(())
     }
 
-    /// Marks a chunk to be carried again, because its connection was lost.
+    /// Marks a chunk for another attempt, because its connection was lost.
     fn put_back(&self, file: &FileCopy, chunk: u64) {
         file.put_back(chunk);
         self.queue.wake();
     }
 
-    /// Verifies a chunk that has arrived, now or (`known`) in an earlier run, and finishes the file if it was the last.
+    /// Verifies a chunk that arrived in this run or, with `known`, in an earlier one. Finishes the file if the chunk
+    /// was its last.
     async fn settle(
         self: &Rc<Self>,
         channel: &Rc<Channel>,
@@ -148,7 +149,7 @@ impl Carrier {
         };
         let hash = here.to_string();
         if !self.is_same(channel, file, prepared, (begin, here, known.as_deref())).await? {
-            // A chunk of an earlier run that has changed since is not counted as a failed attempt.
+            // A chunk of an earlier run that has changed since does not count as a failed attempt.
             if known.is_some() {
                 self.put_back(file, chunk);
             } else {
@@ -186,7 +187,7 @@ impl Carrier {
                 Direction::Up => self.sync_up(channel, file, prepared).await,
                 Direction::Down => sync_local(&prepared.local).await,
             };
-            // The chunk has arrived. If the connection was lost before the sync, the sync at the end includes it.
+            // The chunk has arrived. If the connection was lost before the sync, the final sync includes the chunk.
             return synced.or_else(|error| match error {
                 Error::Lost(_) => Ok(()),
                 error => Err(error),
@@ -195,7 +196,8 @@ impl Carrier {
         Ok(())
     }
 
-    /// Marks a chunk or a small file that differs to be carried again. Fails if its source has changed, or after too many attempts.
+    /// Marks a differing chunk or small file for another attempt. Fails if its source has changed, or after too many
+    /// attempts.
     async fn retry_differing(&self, channel: &Channel, file: &FileCopy, chunk: u64) -> Result {
         match self.options.direction {
             Direction::Up => upload::unchanged(file, &upload::open_source(file)?)?,
@@ -237,13 +239,13 @@ impl Carrier {
     }
 
     async fn failed(&self, channel: &Rc<Channel>, file: &Rc<FileCopy>, error: &Error) {
-        // A late answer for a complete file is ignored.
+        // A late answer about a file that is already closed is ignored.
         if !file.close() {
             return;
         }
-        // A partial file without a journal will not be resumed, so it is removed.
+        // Without a journal, no run can resume the partial file, so it is removed.
         let is_kept = |prepared: &Prepared| prepared.journal.borrow().is_some();
-        // A refusal by the server concerns the file on the other machine.
+        // If the server refused, the error concerns the file on the other machine.
         let mut why = match (error, self.options.direction) {
             (Error::Refused(_), Direction::Up) => {
                 let is_denied = error.is(Code::PermissionDenied);
@@ -255,9 +257,9 @@ impl Carrier {
         let kept = file.prepared.get().filter(|prepared| is_kept(prepared) && *error != Error::Changed);
         if let Some(prepared) = kept {
             let part = shown(&prepared.temporary);
-            why += &format!("; {part} has what arrived, and the same command goes on with it");
+            why += &format!("; {part} has the data received so far, and the same command continues from it");
         }
-        // The failure is reported first, because an interrupt may come while the partial file is removed.
+        // The failure is reported before the partial file is removed, because an interrupt may come during the removal.
         self.reports.borrow_mut().push(FileReport::failed(file, why));
         if let Some(prepared) = file.prepared.get().filter(|_| kept.is_none()) {
             if let Some(removed) = PartialFile::of(prepared, channel).begin_remove(None) {
@@ -270,12 +272,12 @@ impl Carrier {
         self.end(file);
     }
 
-    /// Ends all work on a file, and frees its handles.
+    /// Ends all work on a file and frees its handles.
     fn end(&self, file: &Rc<FileCopy>) {
         self.parts.borrow_mut().remove(&file.number);
         self.queue.finished(file);
         for channel in self.channels.borrow().iter() {
-            // A server has a limited number of handles.
+            // A server limits the number of handles, so both are closed now.
             let _ = channel.close(file.number);
             let _ = channel.close(file.number | READING);
         }

@@ -1,8 +1,8 @@
-//! Secure copy that fills long fat pipes, over the system's `ssh` and any SFTP server.
+//! Secure copy that fully uses paths with a high bandwidth-delay product, over the system's `ssh` and any SFTP server.
 //!
-//! One SSH connection carries 2 MiB in each round trip, even if the path could carry more. So several connections are opened,
-//! each with several channels, and all of them take from one queue of chunks. The bytes in flight follow what the path holds
-//! ([`governor`]). A file has a temporary name until all of its chunks are verified.
+//! One SSH connection carries 2 MiB per round trip, even if the path could carry more. A copy therefore opens several
+//! connections with several channels each, and all channels take chunks from one queue. The number of bytes in flight
+//! follows the capacity of the path ([`governor`]). A file has a temporary name until all of its chunks are verified.
 
 mod bottleneck;
 mod carrier;

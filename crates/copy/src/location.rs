@@ -13,7 +13,7 @@ use kernel::ssh::Login;
 pub enum Location {
     /// A path of this machine.
     Local(PathBuf),
-    /// A path on another machine; relative to the home folder there unless it begins with `/`.
+    /// A path on another machine. It is relative to the home folder there unless it begins with `/`.
     Remote {
         /// The machine.
         host: Login,
@@ -23,11 +23,12 @@ pub enum Location {
 }
 
 impl Location {
-    /// Parses `PATH`, `[USER@]HOST:[PATH]`, `scp://[USER@]HOST[:PORT][/PATH]` or the same with `sftp://`. As in scp, a `/` before the first
+    /// Parses `PATH`, `[USER@]HOST:[PATH]`, `scp://[USER@]HOST[:PORT][/PATH]` or the same with `sftp://`. As in scp, a
+    /// word with a `/` before its first colon is a path on this machine.
     /// colon makes it a path on this machine.
     ///
     /// # Errors
-    /// A message for the user, when the name of the machine is missing or the port is invalid.
+    /// A message for the user, if the machine's name is missing or the port is invalid.
     pub fn parse(word: &OsStr) -> Result<Self, String> {
         let bytes = word.as_bytes();
         for scheme in ["scp://", "sftp://"] {
@@ -42,7 +43,7 @@ impl Location {
         Ok(Self::Remote { host, path })
     }
 
-    /// The location as it is shown to the user.
+    /// The location in the form that is shown to the user.
     pub fn in_words(&self) -> String {
         match self {
             Self::Local(path) => path.display().to_string(),
@@ -51,9 +52,9 @@ impl Location {
     }
 }
 
-/// Position of the colon between a machine and a path, if there is one.
+/// Position of the colon between machine and path; none if the word is a path.
 fn colon(bytes: &[u8]) -> Option<usize> {
-    // An IPv6 address stands in brackets.
+    // An IPv6 address is in brackets and contains colons itself.
     let begin = match bytes.iter().position(|byte| *byte == b'[') {
         Some(0) => bytes.iter().position(|byte| *byte == b']')?,
         Some(at) if bytes[at - 1] == b'@' => bytes.iter().position(|byte| *byte == b']')?,
@@ -102,24 +103,22 @@ fn decoded(path: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The path as scp sends it: relative paths begin in the home folder, so that `~/` can be left out.
+/// The path that scp would send: relative paths start in the home folder, so a leading `~/` is removed.
 fn below_home(path: &[u8]) -> Result<Vec<u8>, String> {
     let path: &[u8] = match path {
         [b'~'] => &[],
         [b'~', b'/', below @ ..] => &below[below.iter().take_while(|byte| **byte == b'/').count()..],
         [b'~', ..] => {
-            return Err(
-                "homes of other users are not looked up; write the whole path, or ./~NAME for a name \
+            return Err("~USER is not supported; write the whole path, or ./~NAME for a name \
                         that begins with '~'"
-                    .to_owned(),
-            );
+                .to_owned());
         }
         path => path,
     };
     Ok(if path.is_empty() { b"." } else { path }.to_vec())
 }
 
-/// Checks a user, a machine and a port. Removes the brackets around an IPv6 address.
+/// Checks the user, the machine and the port. Removes the brackets around an IPv6 address.
 fn checked_login(login: &[u8], port: Option<u16>) -> Result<Login, String> {
     let login = str::from_utf8(login).map_err(|_| "the name of the machine is not UTF-8".to_owned())?;
     let (user, name) = login.rsplit_once('@').map_or((None, login), |(user, name)| (Some(user), name));
@@ -128,7 +127,7 @@ fn checked_login(login: &[u8], port: Option<u16>) -> Result<Login, String> {
         .map_err(|why| format!("{why}; write HOST:PATH, or ./NAME for a local file with a colon"))
 }
 
-/// A path for messages, with bytes that are not UTF-8 as `\xff`.
+/// A path for messages. Bytes that are not UTF-8 appear as `\xff`.
 pub(crate) fn shown(path: &[u8]) -> String {
     let mut words = String::new();
     for chunk in path.utf8_chunks() {
@@ -138,7 +137,7 @@ pub(crate) fn shown(path: &[u8]) -> String {
     if words.is_empty() { "''".to_owned() } else { words }
 }
 
-/// The bytes of a path as a name of this machine.
+/// The bytes of a path as a name on this machine.
 pub(crate) fn os(bytes: &[u8]) -> OsString {
     OsString::from_vec(bytes.to_vec())
 }

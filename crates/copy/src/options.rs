@@ -1,4 +1,4 @@
-//! Where the files go, and how they are carried.
+//! The direction of a copy and the options for carrying files.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ pub(crate) enum Direction {
     Down,
 }
 
-/// How the files are carried.
+/// Options for carrying files.
 #[derive(Debug, Clone)]
 pub(crate) struct CarryOptions {
     pub(crate) direction: Direction,
@@ -20,12 +20,12 @@ pub(crate) struct CarryOptions {
     pub(crate) sync: bool,
     /// Folder of the journals; none if the copy cannot be resumed.
     pub(crate) journals: Option<Rc<Folder>>,
-    /// Distinguishes this run's journals from those of other runs at the same time.
+    /// Distinguishes this run's journals from those of concurrent runs.
     pub(crate) token: String,
-    /// The secret from which the names of this run's partial files are derived.
+    /// The secret that the names of this run's partial files are derived from.
     pub(crate) secret: String,
     /// The secrets of runs of this command that were killed.
     pub(crate) former_secrets: Vec<String>,
-    /// The other machine, as journals and reports name it.
+    /// The name of the other machine in journals and reports.
     pub(crate) machine: String,
 }

@@ -1,4 +1,4 @@
-//! Partial files: their names, and their removal.
+//! Partial files: their names and their removal.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::{
 /// A partial file.
 #[derive(Debug)]
 pub(crate) enum PartialFile {
-    /// On the other machine, where a channel made it.
+    /// On the other machine, created by this channel.
     There(Rc<Channel>, Vec<u8>),
     Here(Place),
 }
@@ -24,8 +24,9 @@ impl PartialFile {
         }
     }
 
-    /// Removes the file, or asks the server to remove it, over another channel if the file's own channel is lost. A server handles the
-    /// requests of a channel in order, so a partial file whose creation is still pending is removed as well.
+    /// Removes the file, or asks the server to remove it. If the file's own channel is lost, uses the channel `other`.
+    /// A server handles the requests of a channel in order, so a partial file whose creation is still pending is
+    /// removed too.
     pub(crate) fn begin_remove(self, other: Option<&Rc<Channel>>) -> Option<Pending> {
         match self {
             Self::Here(place) => {
@@ -40,7 +41,7 @@ impl PartialFile {
     }
 }
 
-/// The name of a partial file, from the secret of its run.
+/// The name of a partial file, derived from the secret of its run.
 pub(crate) fn part_name(
     secret: &str,
     Identity { source, target, size_bytes, modified_ns, .. }: &Identity,
@@ -49,13 +50,13 @@ pub(crate) fn part_name(
     format!(".proofload-{}.part", &hash[..16])
 }
 
-/// A path with another name in the same folder of the other machine.
+/// The path of another name in the same folder of the other machine.
 pub(crate) fn beside(path: &[u8], name: &str) -> Vec<u8> {
     let folder = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     [&path[..folder], name.as_bytes()].concat()
 }
 
-/// Permissions of a partial file: no more than those of the file that it replaces, but always those of its owner.
+/// Permissions of a partial file: at most those of the file that it replaces, but always read and write for its owner.
 pub(crate) fn at_first(item: &Item, replaced_permissions: Option<u32>) -> u32 {
     item.permissions & replaced_permissions.unwrap_or(0o777) | 0o600
 }

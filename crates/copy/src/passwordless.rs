@@ -1,4 +1,4 @@
-//! Remembers logins over long paths that needed no prompt: the next time, several logins begin together.
+//! Remembers logins over long paths that needed no prompt. The next copy begins several such logins together.
 
 use std::rc::Rc;
 
@@ -6,12 +6,12 @@ use files::Folder;
 
 use crate::{hash, ssh::Login};
 
-/// Whether one login, with its options, needed no prompt the last time.
+/// Whether a login with certain options needed no prompt the last time.
 #[derive(Debug, Default)]
 pub(crate) struct PasswordlessLogins(Option<(Rc<Folder>, String)>);
 
 impl PasswordlessLogins {
-    /// Uses this state folder; without one, nothing is remembered.
+    /// Stores the fact in this state folder. Without a folder, nothing is remembered.
     pub(crate) fn of(folder: Option<Rc<Folder>>, login: &Login) -> Self {
         let name = hash::of(login.words().as_bytes());
         Self(folder.map(|folder| (folder, format!("{}.quiet", &name[..32]))))
@@ -22,7 +22,7 @@ impl PasswordlessLogins {
         self.0.as_ref().is_some_and(|(folder, name)| folder.has(name))
     }
 
-    /// Remembers whether the login needed no prompt. Without write access nothing is remembered.
+    /// Remembers whether the login needed no prompt. Without write access, nothing is remembered.
     pub(crate) fn learn(&self, is_passwordless: bool) {
         let Some((folder, name)) = &self.0 else { return };
         let _ = if is_passwordless { folder.create(name, 0o600).map(drop) } else { folder.remove(name) };

@@ -16,14 +16,15 @@ use crate::{
     reply::{OwnedReply, Take},
 };
 
-/// A server that owes an answer and has sent nothing for this time is given up. Syncing much data to a slow disk takes minutes.
+/// Maximum silence of a server that owes an answer; after it, the channel is given up. Writing much data to a slow disk
+/// takes minutes.
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(300);
 
 pub(crate) struct PendingReplies {
     pub(crate) asked: HashMap<u32, InFlight>,
     /// Start of the server's current silence while it owes an answer.
     pub(crate) since: Instant,
-    /// Longest allowed silence: [`ANSWER_WAIT`].
+    /// Maximum silence: [`ANSWER_WAIT`].
     pub(crate) answer_wait: Duration,
     pub(crate) lost: Option<String>,
 }
@@ -46,24 +47,24 @@ impl fmt::Debug for PendingReplies {
 
 pub(crate) struct InFlight {
     pub(crate) answer: oneshot::Sender<Result<OwnedReply>>,
-    /// Takes the data of a READ.
+    /// Receives the data of a READ.
     pub(crate) take: Option<Take>,
-    /// The bytes in flight of a request that carries data.
+    /// The permits for the bytes in flight, if the request carries data.
     pub(crate) on_the_way: Option<OnTheWay>,
 }
 
-/// Permits for bytes in flight, held until the answer to their request.
+/// Permits for bytes in flight, held until their request is answered.
 #[derive(Debug)]
 pub(crate) struct OnTheWay {
     pub(crate) bytes: usize,
     pub(crate) sent: Instant,
-    /// The governor of the channel, and that of the path.
+    /// The governors of the channel and of the path.
     pub(crate) governors: [Rc<Governor>; 2],
     pub(crate) _permits: (Permit, Permit),
 }
 
 impl OnTheWay {
-    /// Keeps permits for the bytes that are sent, and releases the rest.
+    /// Keeps permits for the bytes that are sent and releases the rest.
     pub(crate) fn for_bytes(self, bytes: usize) -> Self {
         self.governors[1].give_back(self.bytes - bytes);
         Self { bytes, sent: Instant::now(), ..self }
@@ -91,7 +92,7 @@ impl Pending {
         }
     }
 
-    /// Waits for the attributes of a path; none if it does not exist.
+    /// Waits for the attributes of a path; none if the path does not exist.
     pub(crate) async fn known(self) -> Result<Option<Attributes>> {
         match self.attributes().await {
             Ok(known) => Ok(Some(known)),
@@ -100,7 +101,8 @@ impl Pending {
         }
     }
 
-    /// Waits for the attributes behind a link. Fails if the server reports the link itself, because the copy would become a link.
+    /// Waits for the attributes of the file that a link leads to. Fails if the server reports the link itself, because
+    /// the copy would become a link.
     pub(crate) async fn behind(self) -> Result<Option<Attributes>> {
         match self.known().await? {
             Some(found) if found.file_type() == Some(FileType::Symlink) => Err(Error::unexpected("STAT")),

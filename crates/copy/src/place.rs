@@ -1,7 +1,7 @@
-//! Places of files on this machine: names beneath a folder that is held open.
+//! Places of files on this machine: names beneath a folder that is kept open.
 //!
-//! Links in a path that the user named are followed once, as in scp. Below that path no link is followed, even if other users rename files
-//! meanwhile.
+//! Links in a path that the user named are followed once, as in scp. Below that path, links are not followed, even if
+//! other users rename files meanwhile.
 
 use std::{
     cell::RefCell,
@@ -25,7 +25,7 @@ use crate::{
     location::os,
 };
 
-/// Open folders by their paths: those that the user named, and those that contain a file that the user named.
+/// Open folders by path: folders that the user named, and folders that contain a file that the user named.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFolders(RefCell<HashMap<PathBuf, Rc<Folder>>>);
 
@@ -51,7 +51,7 @@ impl OpenFolders {
             return Ok(Place { folder: self.folder(Path::new(&os(named)))?, name: os(below).into() });
         }
         let target = PathBuf::from(os(&item.target));
-        // The file behind a link is replaced, not the link, unless the link dangles.
+        // The file that a link leads to is replaced, not the link itself, unless the link dangles.
         let target = fs::canonicalize(&target).unwrap_or(target);
         let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
             return Err(io::Error::new(ErrorKind::IsADirectory, "is a folder"));
@@ -59,9 +59,9 @@ impl OpenFolders {
         Ok(Place { folder: self.folder(folder)?, name: name.into() })
     }
 
-    /// Returns the place of a target file, and the permissions of an existing file.
+    /// Returns the place of a target file, and the permissions of an existing file there.
     pub(crate) fn target(&self, item: &Item) -> Result<(Place, Option<u32>)> {
-        let failed = |error: &io::Error| Error::local("find the place of the target", error);
+        let failed = |error: &io::Error| Error::local("open the folder of the target", error);
         let place = self.place(item).map_err(|error| failed(&error))?;
         let found = match place.folder.look(&place.name) {
             Ok(found) => found,
@@ -70,19 +70,20 @@ impl OpenFolders {
         };
         match FileType::from_raw_mode(found.st_mode) {
             FileType::RegularFile => Ok((place, Some(found.st_mode & MODE_BITS))),
-            // The link itself is replaced: the user who made it must not redirect files.
+            // The link itself is replaced: otherwise the user who created it could redirect files.
             FileType::Symlink => Ok((place, None)),
             _ => Err(Error::not_regular(&item.target)),
         }
     }
 
-    /// The type of the file at the target of an item.
+    /// The type of the existing file at an item's target.
     pub(crate) fn found(&self, item: &Item) -> Option<sftp::FileType> {
         let found = self.place(item).and_then(|place| place.folder.look(&place.name)).ok()?;
         sftp::Attributes { permissions: Some(found.st_mode), ..Default::default() }.file_type()
     }
 
-    /// Makes a folder unless it exists; returns whether it is new. A folder that the user named is held open from now on.
+    /// Creates a folder unless it exists. Returns whether it is new. A folder that the user named is kept open from now
+    /// on.
     pub(crate) fn make_folder(&self, item: &Item, mode: u32) -> io::Result<bool> {
         let path = PathBuf::from(os(&item.target));
         if item.is_named() && self.folder(&path).is_ok() {
@@ -110,7 +111,7 @@ impl OpenFolders {
         Ok(folder.as_fd().try_clone_to_owned()?.into())
     }
 
-    /// Makes a link, which replaces a file or link of the same name.
+    /// Creates a link. A file or link of the same name is replaced.
     pub(crate) fn make_link(&self, item: &Item, to: &[u8]) -> io::Result<()> {
         let place = self.place(item)?;
         if place.is(FileType::Symlink) || place.is(FileType::RegularFile) {
@@ -120,7 +121,7 @@ impl OpenFolders {
     }
 }
 
-/// A name beneath a folder that is held open.
+/// A name beneath a folder that is kept open.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     folder: Rc<Folder>,
@@ -142,7 +143,8 @@ impl Place {
         self.folder.look(&self.name).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == kind)
     }
 
-    /// Makes a new file of this size, which replaces one of the same name: an attempt of this run may have left it.
+    /// Creates a file of this size. A file of the same name is replaced, because an earlier attempt of this run may
+    /// have left it.
     pub(crate) fn create(&self, mode: u32, size_bytes: u64) -> Result<File> {
         let made = match self.folder.create(&self.name, mode) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -150,7 +152,7 @@ impl Place {
             }
             made => made,
         };
-        // The size is set first, so that zeros stay holes, even at the end.
+        // The size is set first, so that blocks of zeros stay holes, even at the end.
         let made = made.and_then(|file| {
             file.set_len(size_bytes).inspect_err(|_| drop(self.remove()))?;
             Ok(file)
@@ -165,7 +167,8 @@ impl Place {
         })
     }
 
-    /// Opens the partial file of an earlier run, if this user owns it, and it gives other users no more rights than this mode.
+    /// Opens the partial file of an earlier run. None unless this user owns it and it gives other users no more rights
+    /// than this mode.
     pub(crate) fn take_up(&self, mode: u32) -> Option<File> {
         let file = self.folder.file(&self.name, OFlags::RDWR).ok()?;
         let about = file.metadata().ok()?;
@@ -182,7 +185,7 @@ impl Place {
         self.folder.rename(&self.name, &to.name)
     }
 
-    /// Syncs the folder to its disk. Some file systems cannot do this.
+    /// Writes the folder to its disk (fsync). Some file systems do not support this.
     pub(crate) fn sync_folder(&self) {
         let _ = match self.name.parent().filter(|parent| *parent != Path::new("")) {
             Some(parent) => self.folder.below(parent, Trust::Anybody).map(fsync),
@@ -222,7 +225,7 @@ mod tests {
         }
         symlink(&named, &link).unwrap();
         let held = OpenFolders::default();
-        // The link that the user named is followed.
+        // A link that the user named is followed.
         assert!(!held.make_folder(&below(&link, "", Kind::Folder), 0o755).unwrap());
         for name in ["a", "b", "c"] {
             assert!(held.make_folder(&below(&link, name, Kind::Folder), 0o700).unwrap());
@@ -239,7 +242,7 @@ mod tests {
             assert!(held.open_folder(&below(&link, name, Kind::Folder)).is_err(), "{name}");
             assert!(held.target(&below(&link, &format!("{name}/file"), Kind::File)).is_err(), "{name}");
         }
-        // The folder that was opened first is used, although its name now leads elsewhere.
+        // The folder that was opened first is used, although its name now leads to another folder.
         fs::remove_file(&link).unwrap();
         symlink(&elsewhere, &link).unwrap();
         let (target, replaced) = held.target(&below(&link, "c/file", Kind::File)).unwrap();
@@ -262,7 +265,7 @@ mod tests {
         let path = part.path();
         drop(part.create(0o640, 5).unwrap());
         assert!(part.take_up(0o640).is_some());
-        // Files with another mode or a second name, and other types, are refused.
+        // Files with another mode or a second hard link, and files of other types, are refused.
         assert!(part.take_up(0o600).is_none());
         for mode in [0o642, 0o644, 0o660] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();

@@ -1,4 +1,4 @@
-//! Connections to the other machine, and the channels over them.
+//! Connections to the other machine and their channels.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,31 +21,32 @@ use crate::{
     ssh::Login,
 };
 
-/// Number of retries of the first connection if sshd refuses it, and the pause before each.
+/// Number of further attempts of the first connection if sshd refuses it, and the pause before each.
 const MAX_REFUSALS: u32 = 5;
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of concurrent logins. sshd refuses some beyond ten (`MaxStartups`).
 const LOGINS_AT_ONCE: usize = 8;
-/// Maximum number of shells that compute checksums; a connection has at most one.
+/// Maximum number of shells that compute checksums. A connection has at most one.
 const MAX_HASHERS: u32 = 2;
-/// Number of chunks that a channel handles concurrently: it sends one and opens the file of the next, while it waits for the answers to the
-/// last one and renames complete files.
+/// Number of chunks that a channel handles concurrently. While it sends one, it opens the file of the next, waits for
+/// the answers to earlier ones and renames complete files.
 const CHUNK_LANES: usize = 8;
 /// Number of small files that a channel carries concurrently.
 const SMALL_LANES: usize = 32;
-/// Number of consecutive attempts to connect, without any progress, after which a connection is given up.
+/// Maximum number of consecutive attempts to connect without any progress. After that, the connection is given up.
 const MAX_ATTEMPTS: u32 = 6;
-/// Wait before the second attempt; it doubles before each further attempt.
+/// Wait before the second attempt. It doubles before each further attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// A login that takes this long indicates a long path: it needs a dozen round trips, and on a busy machine alone it takes less.
+/// A login of at least this duration shows that the path is long: it needs a dozen round trips, and even on a busy
+/// machine it takes less without them.
 const LONG_LOGIN: Duration = Duration::from_secs(1);
 /// Interval between checks whether the first login has succeeded.
 const LOGIN_TICK: Duration = Duration::from_millis(10);
-/// Number of logins that begin together with the first one if the last login needed no prompt. If all fail, a server that counts failures
-/// has seen fewer than five.
+/// Number of logins that begin together with the first one if the last login needed no prompt. Even if all fail, a
+/// server that counts failures sees fewer than five.
 const EARLY_LOGINS: u32 = 3;
 
-/// Connections and their channels.
+/// The connections and their channels.
 #[derive(Debug)]
 pub(crate) struct Pool {
     login: Login,
@@ -53,26 +54,26 @@ pub(crate) struct Pool {
     folder: Folder,
     carrier: Rc<Carrier>,
     sampler: Rc<HostSampler>,
-    /// Whether the first login had to prompt the user; if so, there is no other connection.
+    /// Whether the first login had to prompt the user. If so, there is only one connection.
     is_interactive: Cell<bool>,
-    /// Whether all connections were begun.
+    /// Whether all connections have been begun.
     is_begun: Cell<bool>,
     /// Whether all files are in the queue.
     is_planned: Cell<bool>,
-    /// Channels of each connection once all connections are open.
+    /// Number of channels of each connection once all connections are open.
     usual_channels: Cell<u32>,
-    /// Connections that were begun.
+    /// Number of connections that have been begun.
     slots: Cell<u32>,
-    /// Channels beyond the usual number, with their numbers within their connection: the first connections have more channels until the
-    /// others are open.
+    /// Channels beyond the usual number, with their numbers within their connection: the first connection has more
+    /// channels until the others are open.
     spare: RefCell<Vec<(u32, Rc<Channel>)>>,
-    /// Connections that were begun and not given up.
+    /// Number of connections that have been begun and not given up.
     alive: Cell<usize>,
     most_channels: Cell<u32>,
     most_connections: Cell<u32>,
     connections: Cell<u32>,
     logins: Rc<tokio::sync::Semaphore>,
-    /// Largest READ and WRITE, in bytes, as the server reported over the first channel.
+    /// Maximum sizes of a READ and a WRITE, in bytes, as reported by the server over the first channel.
     limits: Cell<Option<(usize, usize)>>,
     why: RefCell<Option<Error>>,
 }
@@ -111,11 +112,12 @@ impl Pool {
         self.folder.control(slot)
     }
 
-    /// Logs in for the first time, without a prompt if possible. If this takes at least [`LONG_LOGIN`], the path is long, and the other
-    /// connections begin as soon as it succeeds. If the last login over this path needed no prompt, some begin together with it.
+    /// Logs in for the first time, without a prompt if possible. If this takes at least [`LONG_LOGIN`], the path is
+    /// long, and the other connections begin as soon as it succeeds. If the last login over this path needed no prompt,
+    /// some of them begin together with it.
     ///
     /// # Errors
-    /// When the login fails.
+    /// If the login fails.
     pub(crate) async fn first(self: &Rc<Self>, connections: Option<u32>) -> Result<Rc<Channel>> {
         let early = connections.unwrap_or(u32::MAX).min(EARLY_LOGINS + 1);
         for slot in 1..if self.passwordless.is_known() { early } else { 0 } {
@@ -147,7 +149,8 @@ impl Pool {
         }
     }
 
-    /// Whether a connection has a shell for checksums, which are needed to verify files, and to resume those of an earlier run.
+    /// Whether a connection has a shell for checksums. They are needed to verify files and to resume files of an
+    /// earlier run.
     fn has_hasher(&self, slot: u32) -> bool {
         slot < MAX_HASHERS && (self.carrier.options.verify || self.carrier.options.journals.is_some())
     }
@@ -159,8 +162,8 @@ impl Pool {
         }
     }
 
-    /// Begins to carry over the first channel, and over as many more as [`PoolSize`] has. The first connection has more channels than the
-    /// others, because it carries alone until they have logged in.
+    /// Starts to carry files over the first channel and further channels, up to the number in [`PoolSize`]. The first
+    /// connection has more channels than the others, because it carries alone until they have logged in.
     pub(crate) fn start(self: &Rc<Self>, first: Rc<Channel>, connections: Option<u32>) {
         let size = self.size(connections);
         self.limits.set(Some((first.read_bytes.get(), first.write_bytes.get())));
@@ -178,7 +181,7 @@ impl Pool {
         PoolSize::of(self.carrier.governor.round_trip(), connections)
     }
 
-    /// Begins the connections that were not begun earlier.
+    /// Begins the connections that have not been begun yet.
     pub(crate) fn start_others(self: &Rc<Self>, connections: Option<u32>) {
         if self.is_begun.replace(true) {
             return;
@@ -199,7 +202,7 @@ impl Pool {
         spawn_local(Rc::clone(self).slot(slot, first, channels));
     }
 
-    /// Holds one connection open, and connects again when it is lost.
+    /// Keeps one connection open: connects again when it is lost.
     async fn slot(self: Rc<Self>, slot: u32, first: Option<Rc<Channel>>, channels: u32) {
         let mut first = first;
         let mut attempt = 0;
@@ -230,8 +233,8 @@ impl Pool {
                     if !self.is_done() {
                         *self.why.borrow_mut() = Some(channel.loss());
                     }
-                    // A connection that completed chunks or files starts its attempts from 0 again. Arrived bytes are not enough: a server
-                    // may fail at the same byte each time.
+                    // After a connection has completed chunks or files, its attempts count from 0 again. Arrived bytes
+                    // are not enough, because a server may fail at the same byte each time.
                     if self.carrier.done_bytes.get() > before {
                         attempt = 0;
                     }
@@ -264,7 +267,7 @@ impl Pool {
         (self.is_planned.get() && self.carrier.queue.unfinished() == 0) || self.carrier.queue.is_closed()
     }
 
-    /// Gives a channel the limits that the first one has asked for: asking again would take another round trip.
+    /// Sets a channel's size limits to those of the first channel, because another request would take a round trip.
     async fn tell_limits(&self, channel: &Channel) -> Result {
         match self.limits.get() {
             Some((read_bytes, write_bytes)) => {
@@ -278,7 +281,7 @@ impl Pool {
 
     /// Carries files over a connection until all are done or the connection is lost.
     async fn carry(self: &Rc<Self>, slot: u32, first: Rc<Channel>, channels: u32) {
-        // The hasher starts before the channels, because a server may allow too few sessions for all of them.
+        // The hasher starts before the channels, because the server may not allow enough sessions for all of them.
         self.start_hasher(slot);
         let mut all = vec![spawn_local(Rc::clone(self).carry_over(first))];
         for number in 2..=channels {
@@ -305,8 +308,8 @@ impl Pool {
         }
     }
 
-    /// Retires the first connection's surplus channels once all connections are open; otherwise, the last file would wait for this
-    /// connection.
+    /// Retires the first connection's surplus channels once all connections are open. Otherwise, the last file would
+    /// wait for this connection.
     fn retire_spare(&self) {
         if self.are_all_there() && self.alive.get() > 1 {
             let usual = self.usual_channels.get();
@@ -334,7 +337,7 @@ impl Pool {
                 let _ = lane.await;
             }
         };
-        // A lane may wait for a checksum, and so for a shell that returns only with the next login.
+        // A lane may wait for a checksum from a shell that returns only with the next login.
         tokio::select! {
             () = all => {}
             () = channel.lost() => {}
@@ -343,12 +346,12 @@ impl Pool {
         channels.set(channels.get() - 1);
     }
 
-    /// A channel that carries; none if all are lost.
+    /// A channel in use; none if all are lost.
     pub(crate) fn any(&self) -> Option<Rc<Channel>> {
         self.carrier.channels.borrow().first().cloned()
     }
 
-    /// Whether all connections are open, and no surplus channels are left.
+    /// Whether all connections are open and no surplus channels are left.
     pub(crate) fn is_complete(&self) -> bool {
         let has_spare = self.spare.borrow().iter().any(|(number, _)| *number > self.usual_channels.get());
         self.are_all_there() && (self.alive.get() == 1 || !has_spare)
@@ -360,7 +363,7 @@ impl Pool {
         self.is_begun.get() && open > 0 && open >= self.alive.get()
     }
 
-    /// Share of the channels whose bytes in flight have nearly reached their bound.
+    /// Share of the channels whose bytes in flight have nearly reached their limit.
     pub(crate) fn full_share(&self) -> f64 {
         let live = self.carrier.channels.borrow();
         let full = live.iter().filter(|channel| channel.is_full()).count();
@@ -372,28 +375,29 @@ impl Pool {
         self.carrier.governor.channels.get()
     }
 
-    /// The sum of the channels' current bounds on the bytes in flight.
+    /// The sum of the channels' current limits on bytes in flight.
     pub(crate) fn bound_bytes(&self) -> usize {
         self.carrier.channels.borrow().iter().map(|channel| channel.bound_bytes()).sum()
     }
 
-    /// Maximum number of concurrent connections, and of concurrent channels.
+    /// Maximum number of concurrent connections and of concurrent channels so far.
     pub(crate) fn most(&self) -> (u32, u32) {
         (self.most_connections.get(), self.most_channels.get())
     }
 
-    /// Why the last connection could not be made.
+    /// Reason why the last connection failed.
     pub(crate) fn why(&self) -> Option<Error> {
         self.why.borrow().clone()
     }
 }
 
-/// Whether sshd refused a connection, as it may while many others, such as those of an aborted copy, have not logged in (`MaxStartups`).
+/// Whether sshd refused a connection. It may do so while many others have not logged in, such as those of an aborted
+/// copy (`MaxStartups`).
 fn is_refused(why: &str) -> bool {
     why.contains("kex_exchange_identification") && (why.contains("closed by") || why.contains("reset by"))
 }
 
-/// Whether a login failed because `ssh` must prompt the user.
+/// Whether a login failed because `ssh` would have to prompt the user.
 fn may_ask(why: &str) -> bool {
     ["Permission denied", "Host key verification failed", "Too many authentication failures"]
         .iter()

@@ -1,18 +1,18 @@
-//! How many connections and channels a round trip needs.
+//! Chooses the number of connections and channels for a round-trip time.
 
 use std::time::Duration;
 
-/// Maximum number of channels of a connection: sshd allows ten sessions (`MaxSessions`), and each shell takes one, too.
+/// Maximum number of channels of a connection. sshd allows ten sessions (`MaxSessions`), and each shell takes one too.
 pub(crate) const MAX_CHANNELS: u32 = 6;
-/// Number of channels of each connection if there are several connections.
+/// Number of channels per connection if there are several connections.
 pub(crate) const USUAL_CHANNELS: u32 = 2;
-/// From this round trip on, two channels of each connection do not fill 1 Gbit/s: each channel carries 1.5 MiB in a round trip, three
-/// quarters of SSH's window.
+/// From this round trip on, two channels per connection do not fill 1 Gbit/s: each channel carries 1.5 MiB per round
+/// trip, three quarters of SSH's window.
 const VERY_LONG_ROUND_TRIP: Duration = Duration::from_millis(250);
-/// From this round trip on, more than one connection is faster.
+/// From this round trip on, several connections are faster than one.
 pub(crate) const LONG_ROUND_TRIP: Duration = Duration::from_millis(5);
 
-/// How many connections there are, and how many channels each has.
+/// The number of connections, and of channels per connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolSize {
     pub(crate) connections: u32,
@@ -20,8 +20,9 @@ pub(crate) struct PoolSize {
 }
 
 impl PoolSize {
-    /// The numbers for a round trip. Nine connections of two channels filled 1 Gbit/s at 228 ms, even with a 4 MB buffer for each socket.
-    /// On loopback, six channels over one connection took 0.75 of scp's time and 0.99 of its processor time; one channel took 1.0 and 1.06.
+    /// The numbers for a round trip. Nine connections with two channels each filled 1 Gbit/s at 228 ms, even with a 4
+    /// MB buffer per socket. On loopback, six channels over one connection took 0.75 of scp's time and 0.99 of its
+    /// processor time; one channel took 1.0 and 1.06.
     pub(crate) fn of(round_trip: Duration, connections: Option<u32>) -> Self {
         let usual = if round_trip >= LONG_ROUND_TRIP { 9 } else { 1 };
         match connections.unwrap_or(usual) {

@@ -1,4 +1,4 @@
-//! Carries bytes without files, to measure the capacity of the path and the programs.
+//! Carries bytes without files, to measure the capacity of the path and of the programs.
 
 use std::rc::Rc;
 
@@ -14,10 +14,10 @@ use crate::{
 };
 
 impl Carrier {
-    /// Opens `/dev/null`, which takes all data, or `/dev/zero`, which never ends.
+    /// Opens `/dev/null`, which accepts all data, or `/dev/zero`, which never ends.
     ///
     /// # Errors
-    /// When the server has no such device, as in a chroot.
+    /// If the server has no such device, for example in a chroot.
     pub(crate) async fn open_endless(&self, channel: &Channel) -> Result<Vec<u8>> {
         let to_write =
             Request::Open { path: b"/dev/null", flags: OpenFlags::WRITE, attributes: Attributes::default() };
@@ -45,7 +45,7 @@ impl Carrier {
             else {
                 return;
             };
-            // The answers are not needed; they only free permits for the next requests.
+            // The contents of the answers do not matter; they only release permits for the next requests.
             let begun = match self.options.direction {
                 Direction::Up => channel.begin_write(room, (&handle, 0, most), |_| Ok(())),
                 Direction::Down => channel.begin_read(room, (&handle, 0, most), |_| Ok(())),

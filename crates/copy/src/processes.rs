@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// A process, and those of its descendants that the first thread of their parent has started.
+/// A process and its descendants, except those that a thread other than its parent's first one has started.
 pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
     let (mut pids, mut at) = (vec![pid], 0);
     while let Some(&pid) = pids.get(at) {

@@ -1,4 +1,4 @@
-//! The queue of chunks and files. Each channel takes work when it has room, so that none waits for the slowest.
+//! The queue of chunks and files. Each channel takes work when it has room, so that no channel waits for the slowest.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,7 +14,7 @@ use crate::{
     span::Span,
 };
 
-/// Minimum number of bytes left in a chunk to split it for another channel.
+/// Minimum number of bytes left in a chunk that is split for another channel.
 const WORTH_BYTES: u64 = 128 << 10;
 
 /// A piece of work for a large file.
@@ -26,21 +26,22 @@ pub(crate) struct Work {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// Carries a chunk, or a part of one.
+    /// Carries a chunk or a part of it.
     Carry(u64, Rc<Span>),
     /// Gives the file its final name.
     Finish,
 }
 
-/// No new chunk is begun while the chunks under way take this long at the current rate, in seconds: chunks under way are lost if the copy
-/// breaks off.
+/// No new chunk is begun while the chunks in progress need this time at the current rate, in seconds: they are lost if
+/// the copy is aborted.
 const BEGUN_S: f64 = 2.0;
-/// Number of round trips added to this time, for looking up and opening a file and for answers.
+/// Number of round trips that are added to this time, for finding and opening a file and for answers.
 const BEGUN_ROUND_TRIPS: f64 = 8.0;
-/// The limit on chunks under way is at least this number.
+/// Minimum of the limit on chunks in progress.
 const LEAST_BEGUN: usize = 4;
 
-/// Maximum number of large files under way. Each is open twice if it is read back, and a server has a limited number of handles.
+/// Maximum number of large files in progress. A file that is read back is open twice, and a server limits the number of
+/// handles.
 const MAX_FILES: usize = 32;
 
 /// Chunks of large files, and small files.
@@ -48,11 +49,11 @@ const MAX_FILES: usize = 32;
 pub(crate) struct Queue {
     large: RefCell<Vec<Rc<FileCopy>>>,
     small: RefCell<VecDeque<Rc<FileCopy>>>,
-    /// Large files whose chunks have all arrived, and which do not have their final names yet.
+    /// Large files whose chunks have all arrived but that do not have their final names yet.
     complete: RefCell<VecDeque<Rc<FileCopy>>>,
-    /// The work that channels are carrying.
+    /// The work that the channels are carrying.
     active: RefCell<Vec<Work>>,
-    /// Number of chunks under way at which channels start to help each other instead of beginning new chunks.
+    /// Number of chunks in progress at which channels begin to help each other instead of beginning new chunks.
     most_begun: Cell<usize>,
     unfinished: Cell<usize>,
     is_endless: Cell<bool>,
@@ -81,12 +82,13 @@ impl Queue {
         self.is_endless.get()
     }
 
-    /// The next small file; `None` when no work is left.
+    /// The next small file; `None` if no work is left.
     pub(crate) async fn take_small(&self) -> Option<Rc<FileCopy>> {
         self.when(|| self.small.borrow_mut().pop_front()).await
     }
 
-    /// The next chunk of a large file, or half of the rest of a chunk that another channel carries; `None` when no work is left.
+    /// The next chunk of a large file, or half of the rest of a chunk that another channel carries; `None` if no work
+    /// is left.
     pub(crate) async fn take_chunk(&self) -> Option<Work> {
         self.when(|| {
             let next = || self.next_step();
@@ -101,7 +103,7 @@ impl Queue {
         .await
     }
 
-    /// Sets the rate of the path in bytes per second, and its round trip.
+    /// Sets the rate of the path, in bytes per second, and its round trip.
     pub(crate) fn expect(&self, rate: f64, round_trip: Duration) {
         let time_s = BEGUN_S + BEGUN_ROUND_TRIPS * round_trip.as_secs_f64();
         self.most_begun.set((rate * time_s) as usize / CHUNK_BYTES as usize);
@@ -119,7 +121,7 @@ impl Queue {
     fn finish_step(&self) -> Option<Work> {
         let mut complete = self.complete.borrow_mut();
         complete.retain(|file| !file.is_closed());
-        // Late data of a chunk that was carried again must not be written after the file has its final name.
+        // Late data of a chunk that was carried twice must not be written after the file has its final name.
         let active = self.active.borrow();
         let is_carried = |file: &Rc<FileCopy>| {
             active.iter().any(|work| Rc::ptr_eq(&work.file, file) && matches!(work.step, Step::Carry(..)))
@@ -179,18 +181,18 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
-    /// Adds a file whose chunks have all arrived, so that it gets its final name.
+    /// Adds a file whose chunks have all arrived and that needs its final name.
     pub(crate) fn complete(&self, file: Rc<FileCopy>) {
         self.complete.borrow_mut().push_back(file);
         self.changed.notify_waiters();
     }
 
-    /// Wakes the channels, because there is work again.
+    /// Wakes the channels, because there is work for them.
     pub(crate) fn wake(&self) {
         self.changed.notify_waiters();
     }
 
-    /// Removes a file that is finished, or was given up.
+    /// Removes a file that is finished or was given up.
     pub(crate) fn finished(&self, file: &Rc<FileCopy>) {
         if !file.is_small() {
             self.large.borrow_mut().retain(|other| !Rc::ptr_eq(other, file));
@@ -214,7 +216,7 @@ impl Queue {
         self.is_closed.get()
     }
 
-    /// Whether chunks or files wait for a channel.
+    /// Whether chunks or files are waiting for a channel.
     pub(crate) fn has_more(&self) -> bool {
         self.is_endless.get()
             || !self.small.borrow().is_empty()
@@ -226,12 +228,12 @@ impl Queue {
         self.large.borrow().is_empty() && !self.is_endless.get()
     }
 
-    /// Files that are not finished.
+    /// Number of files that are not finished.
     pub(crate) fn unfinished(&self) -> usize {
         self.unfinished.get()
     }
 
-    /// Closes the queue: no more work is given out.
+    /// Closes the queue. After that, it gives out no more work.
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
         self.changed.notify_waiters();
@@ -251,7 +253,7 @@ mod tests {
         let first = queue.take_chunk().await.unwrap();
         assert!(matches!(first.step, Step::Carry(0, _)));
         queue.complete(Rc::clone(&file));
-        // A part of the chunk is still being carried.
+        // A part of the chunk is still in progress.
         let second = queue.take_chunk().await.unwrap();
         assert!(matches!(second.step, Step::Carry(1, _)) && queue.finish_step().is_none());
         queue.carried(&first);

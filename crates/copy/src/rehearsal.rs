@@ -1,4 +1,4 @@
-//! Reports, without copying, the files that a copy would refuse because of the present files at the destination.
+//! Reports, without copying, which files a copy would refuse because of existing files at the destination.
 
 use std::rc::Rc;
 
@@ -17,10 +17,10 @@ use crate::{
     report::FileReport,
 };
 
-/// Looks at the targets of folders, and then of files, and reports each file.
+/// Checks the targets of folders and then of files. Reports each file.
 ///
 /// # Errors
-/// When the connection is lost.
+/// If the connection is lost.
 pub(crate) async fn rehearse(
     carrier: &Carrier,
     channel: &Rc<Channel>,

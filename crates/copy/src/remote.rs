@@ -1,4 +1,4 @@
-//! Requests to a server about its files, with checks of each answer.
+//! Requests to a server about its files. Each answer is checked.
 
 use std::cell::Cell;
 
@@ -15,30 +15,30 @@ use crate::{
 /// Maximum number of files in a copy.
 pub(crate) const MAX_ITEMS: usize = 5_000_000;
 
-/// Maximum number of folders that are listed concurrently: a server has a limited number of handles.
+/// Maximum number of folders that are listed concurrently: a server limits the number of handles.
 pub(crate) const LISTINGS: usize = 64;
 
-/// Maximum number of names that are asked for concurrently.
+/// Maximum number of names that are requested concurrently.
 pub(crate) const ASKED_AT_ONCE: usize = 256;
 
 /// Maximum number of invalid names in the listing of a folder.
 const MAX_REFUSED: usize = 100;
 
-/// The reason why a folder cannot be made if a file or link has its name.
+/// The reason for a folder that cannot be created because a file or link has its name.
 pub(crate) const NAME_IS_TAKEN: &str = "a file or link with this name exists, so the folder cannot be made; remove it, or \
                                         choose another destination";
 
 /// An entry of a folder.
 pub(crate) type Entry = (Vec<u8>, Attributes);
 
-/// A folder that is being made.
+/// A folder whose creation is pending.
 pub(crate) struct NewFolder {
     made: Pending,
     known: Pending,
 }
 
 impl NewFolder {
-    /// Waits until it exists; returns whether it is new.
+    /// Waits until it exists. Returns whether it is new.
     pub(crate) async fn made(self) -> Result<bool> {
         match self.made.done().await {
             Err(Error::Refused(refusal)) => match self.known.answer().await {
@@ -54,7 +54,7 @@ impl NewFolder {
     }
 }
 
-/// Attributes that are being set.
+/// Attributes whose change is pending.
 pub(crate) struct NewAttributes {
     attributes: Attributes,
     is_link_safe: bool,
@@ -66,7 +66,7 @@ impl Channel {
         self.begin(&request)?.done().await
     }
 
-    /// Attributes of the file that a path leads to; none if it does not exist.
+    /// Attributes of the file that a path leads to; none if there is no such file.
     pub(crate) async fn stat(&self, path: &[u8]) -> Result<Option<Attributes>> {
         self.begin(&Request::Stat(path))?.behind().await
     }
@@ -83,7 +83,7 @@ impl Channel {
         }
     }
 
-    /// The absolute path, with all links resolved.
+    /// The absolute path without links.
     pub(crate) async fn real_path(&self, path: &[u8]) -> Result<Vec<u8>> {
         self.name(Request::Realpath(path)).await
     }
@@ -101,17 +101,17 @@ impl Channel {
         self.done(Request::Remove(path)).await
     }
 
-    /// Asks the server to make a folder unless it exists.
+    /// Asks the server to create a folder unless it exists.
     pub(crate) fn begin_folder(&self, folder: &Item, permissions: u32) -> Result<NewFolder> {
         let path = &folder.target;
         let attributes = Attributes { permissions: Some(permissions), ..Attributes::default() };
         let made = self.begin(&Request::Mkdir { path, attributes })?;
-        // Below the folder that the user named, no link is followed.
+        // Below the folder that the user named, links are not followed.
         Ok(NewFolder { made, known: self.begin(&folder.look())? })
     }
 
-    /// Asks the server to set attributes of a file or folder. If the server can, it does not follow a link that another user has put in the
-    /// place of the file.
+    /// Asks the server to set attributes of a file or folder. If the server supports it, a link that another user has
+    /// put in the place of the file is not followed.
     pub(crate) fn begin_set(&self, path: &[u8], attributes: Attributes) -> Result<NewAttributes> {
         let is_link_safe = self.has_lsetstat.get();
         let request = if is_link_safe {
@@ -122,7 +122,7 @@ impl Channel {
         Ok(NewAttributes { attributes, is_link_safe, set: self.begin(&request)? })
     }
 
-    /// Waits until the attributes of the present file at this path are set.
+    /// Waits until the attributes of the file that is now at this path are set.
     pub(crate) async fn set(&self, path: &[u8], asked: NewAttributes) -> Result {
         let NewAttributes { attributes, is_link_safe, set } = asked;
         match set.done().await {
@@ -139,12 +139,12 @@ impl Channel {
         }
     }
 
-    /// Asks the server to sync a file to its disk, if it can.
+    /// Asks the server to write a file to its disk (fsync), if it supports this.
     pub(crate) fn begin_sync(&self, handle: &[u8]) -> Result<Option<Pending>> {
         if self.has_fsync { self.begin(&Request::Fsync { handle }).map(Some) } else { Ok(None) }
     }
 
-    /// Has the server sync a file to its disk, if it can.
+    /// Makes the server write a file to its disk (fsync), if it supports this, and waits until that is done.
     pub(crate) async fn sync(&self, handle: &[u8]) -> Result {
         match self.begin_sync(handle)? {
             Some(synced) => synced.done().await,
@@ -152,17 +152,17 @@ impl Channel {
         }
     }
 
-    /// Renames a file, and replaces the file that has the name.
+    /// Renames a file. An existing file of the new name is replaced.
     pub(crate) async fn rename(&self, from: &[u8], to: &[u8]) -> Result {
         if self.has_posix_rename {
             return self.done(Request::PosixRename { from, to }).await;
         }
-        // Without the extension, a rename replaces no file. So the old file is kept under another name until the new one has its name. It
-        // may already have been set aside over a connection that was lost.
+        // Without the extension, a rename does not replace files. The old file therefore gets another name until the
+        // new file has its final name. This may already have happened over a connection that was lost.
         let aside = aside(from);
         if self.lstat(to).await?.is_some() {
             let _ = self.begin(&Request::Remove(&aside))?;
-            // Both renames are sent at once, so that no loss of the connection comes between them.
+            // Both renames are sent together, so that the connection is not lost between them.
             let _ = self.begin(&Request::Rename { from: to, to: &aside })?;
         }
         if let Err(error) = self.done(Request::Rename { from, to }).await {
@@ -172,14 +172,14 @@ impl Channel {
                 Err(_) if self.lstat(&aside).await?.is_none() => Err(error),
                 Err(_) => {
                     let aside = String::from_utf8_lossy(&aside);
-                    Err(Error::Local(format!("{error}; the file that was there is now {aside}")))
+                    Err(Error::Local(format!("{error}; the previous file is now {aside}")))
                 }
             };
         }
         self.remove_aside(from).await
     }
 
-    /// Removes the old file that was set aside, once the new file has its name.
+    /// Removes the old file with its other name, once the new file has its final name.
     pub(crate) async fn remove_aside(&self, from: &[u8]) -> Result {
         if self.has_posix_rename {
             return Ok(());
@@ -190,7 +190,8 @@ impl Channel {
         }
     }
 
-    /// The entries of a folder except `.` and `..`, at most `left`; and its invalid names, which no correct server lists.
+    /// The entries of a folder except `.` and `..`, at most `left`, and its invalid names, which no correct server
+    /// lists.
     pub(crate) async fn list(&self, path: &[u8], left: &Cell<usize>) -> Result<(Vec<Entry>, Vec<Vec<u8>>)> {
         let handle = self.opened(self.ask(&Request::Opendir(path)).await?)?;
         let (mut entries, mut refused, mut dots) = (Vec::new(), Vec::new(), 0);
@@ -213,7 +214,7 @@ impl Channel {
             }
             if left.get() == 0 {
                 let why =
-                    format!("the server lists more than {MAX_ITEMS} files, or fewer whose paths are long");
+                    format!("the server lists more than {MAX_ITEMS} files, or fewer with very long paths");
                 return Err(Error::Local(why));
             }
             if refused.len() > MAX_REFUSED {
@@ -224,7 +225,7 @@ impl Channel {
     }
 }
 
-/// Name of the old file until the new file has its name.
+/// Name of the old file until the new file has its final name.
 fn aside(from: &[u8]) -> Vec<u8> {
     [from, b".old"].concat()
 }

@@ -1,4 +1,4 @@
-//! Answers of a server and messages of `ssh`, as copies that outlive the receive buffer.
+//! Answers of a server and messages of `ssh`, copied so that they outlive the receive buffer.
 
 use std::{os::unix::process::ExitStatusExt, time::Duration};
 
@@ -11,9 +11,9 @@ use tokio::{
 
 use crate::error::{Error, Refusal, Result};
 
-/// Number of bytes that are kept of the last messages of `ssh`.
+/// Maximum number of bytes that are kept of the last messages of `ssh`.
 const WORDS_BYTES: usize = 4_096;
-/// How long to wait for the last messages of `ssh`.
+/// Maximum wait for the last messages of `ssh`.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
 /// An answer that owns its data.
@@ -22,14 +22,15 @@ pub(crate) enum OwnedReply {
     Done,
     EndOfFile,
     Handle(Vec<u8>),
-    /// The number of data bytes, which the caller has taken.
+    /// The number of data bytes that the caller has received.
     Taken(usize),
     Names(Vec<(Vec<u8>, Attributes)>),
     Attributes(Attributes),
     Extended(Vec<u8>),
 }
 
-/// Takes data from the receive buffer: one more copy of each byte would be a tenth of the cost of a download on this machine.
+/// Receives data directly from the receive buffer: another copy of each byte would cost a tenth of a download's time on
+/// this machine.
 pub(crate) type Take = Box<dyn FnOnce(&[u8]) -> Result>;
 
 pub(crate) fn owned(answer: Answer<'_>, take: Option<Take>) -> Result<OwnedReply> {
@@ -66,7 +67,7 @@ pub(crate) fn not_sftp(error: &sftp::Error, sent: &[u8]) -> String {
     )
 }
 
-/// The messages of `ssh` before it ends.
+/// The last messages of `ssh` before it ends.
 #[derive(Debug)]
 pub(crate) struct LastWords(tokio::task::JoinHandle<Vec<u8>>);
 
@@ -83,7 +84,7 @@ impl LastWords {
         }))
     }
 
-    /// Waits for the end of the program, and returns its messages in one line.
+    /// Waits for the end of the program and returns its messages in one line.
     pub(crate) async fn end(self, child: &mut Child) -> String {
         let status = tokio::time::timeout(LAST_WORDS_WAIT, child.wait()).await;
         let _ = child.start_kill();

@@ -6,17 +6,18 @@ use serde::Serialize;
 
 use crate::{Bottleneck, file::FileCopy, host_sampler::HostUse, item::Item, location::shown};
 
-/// How it was verified that a target equals its source.
+/// The way in which a target was verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verified {
-    /// The other machine computed its checksum.
+    /// The other machine computed the checksum.
     ByChecksum,
     /// The data was read back over the connection.
     ReadBack,
-    /// Only the data that was written to this machine was read again, because the other machine cannot compute checksums.
+    /// Only the data that was written to this machine was read again, because the other machine cannot compute
+    /// checksums.
     HereOnly,
-    /// Not verified, as the user asked.
+    /// The target was not verified, as requested by the user.
     No,
 }
 
@@ -29,22 +30,22 @@ pub struct FileReport {
     pub target: String,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Bytes that an earlier run had copied.
+    /// Bytes copied by an earlier run.
     pub resumed_bytes: u64,
     /// Time from its first byte to its final name, in seconds.
     pub elapsed_s: f64,
-    /// How it was verified; none if it failed.
+    /// The way in which it was verified; none if it failed.
     pub verified: Option<Verified>,
-    /// Why it was not copied.
+    /// Reason why it was not copied.
     pub error: Option<String>,
 }
 
 /// The outcome of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
-    /// The files, in the order in which they were done.
+    /// The files, in the order in which they were finished.
     pub files: Vec<FileReport>,
-    /// Number of folders that were made or already existed.
+    /// Number of folders that were created or already existed.
     pub folders: u64,
     /// Bytes that this run carried, without those of earlier runs.
     pub carried_bytes: u64,
@@ -58,19 +59,19 @@ pub struct Report {
     pub connections: u32,
     /// Maximum number of concurrent channels.
     pub channels: u32,
-    /// The bound on the bytes in flight at the end.
+    /// The limit on the bytes in flight at the end.
     pub in_flight_bytes: u64,
     /// Rate in each full second, in bytes per second.
     pub rate_bytes_per_s: Vec<f64>,
     /// The bottleneck of the copy; none if nothing was carried.
     pub held_back: Option<Bottleneck>,
-    /// Why files were not compared by checksums of the other machine; none if all were.
+    /// Reason why files were not verified by checksums from the other machine; none if all were.
     pub no_checksum_because: Option<String>,
     /// The load of this machine during the copy.
     pub here: Option<HostUse>,
     /// The load of the other machine, if a shell there has answered.
     pub there: Option<HostUse>,
-    /// Requests that could not be met, such as times and permissions, although all data was copied.
+    /// Requests that could not be fulfilled, for example for times and permissions, although all data was copied.
     pub warnings: Vec<String>,
     /// Notes on files that were not copied, or that may be missing.
     pub notes: Vec<String>,
@@ -93,7 +94,7 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Number of channels in use.
     pub channels: u32,
-    /// Why no channel carries, if all connections were lost.
+    /// Reason why no channel carries data, if all connections were lost.
     pub lost: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Runs a copy, from the first login to the last rename.
+//! Runs a copy from the first login to the last rename.
 
 use std::{
     os::unix::ffi::OsStrExt,
@@ -38,10 +38,10 @@ const MAX_PROBE_TIME: Duration = Duration::from_secs(25);
 /// Maximum time for removing partial files at the end of a copy.
 const CLEAN_TIME: Duration = Duration::from_secs(2);
 
-/// Runs a copy. Calls `on_progress` ten times a second, and ends soon after `stop` is set.
+/// Runs a copy. Calls `on_progress` ten times a second. Ends soon after `stop` is set.
 ///
 /// # Errors
-/// When the copy could not begin. Later failures are in the report, file by file.
+/// If the copy could not begin. Later failures are in the report of each file.
 pub fn copy(
     job: &Job,
     stop: &AtomicBool,
@@ -51,11 +51,11 @@ pub fn copy(
     wait_for(run(job, host, direction, stop, on_progress))
 }
 
-/// Finds out what would hold a copy back, apart from disks. Instead of the sources, carries zeros to the other machine's `/dev/null` and
-/// back from its `/dev/zero`, for ten seconds each once all connections are open.
+/// Determines the bottleneck of a copy, without disks. Instead of the sources, carries zeros to the other machine's
+/// `/dev/null` and back from its `/dev/zero`, for ten seconds each once all connections are open.
 ///
 /// # Errors
-/// When no data can be carried.
+/// If no data can be carried.
 pub fn probe(job: &Job, stop: &AtomicBool) -> Result<[Report; 2], CopyError> {
     let (host, _) = sides(job)?;
     let tried = |direction| wait_for(probe_one_way(job, host.clone(), direction, stop));
@@ -67,12 +67,12 @@ fn wait_for<T>(what: impl Future<Output = Result<T, CopyError>>) -> Result<T, Co
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CopyError::Failed(format!("cannot wait for events: {error}")))?;
     let done = LocalSet::new().block_on(&runtime, what);
-    // A thread that waits for a disk must not delay the end.
+    // A thread that waits for a disk must not delay the end of the program.
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
-/// The other machine, and the direction of the copy.
+/// The other machine and the direction of the copy.
 fn sides(job: &Job) -> Result<(Login, Direction), CopyError> {
     let wrong = |why: &str| Err(CopyError::WrongUse(why.to_owned()));
     let remote = |location: &Location| match location {
@@ -83,12 +83,12 @@ fn sides(job: &Job) -> Result<(Login, Direction), CopyError> {
     let Some(first) = sources.first() else { return wrong("there is nothing to copy") };
     match (first, remote(&job.destination)) {
         _ if sources.iter().any(|source| source != first) => {
-            wrong("the sources are not all on one machine; copy them one machine after the other")
+            wrong("the sources are on several machines; copy from one machine at a time")
         }
         (Some(_), Some(_)) => wrong(
-            "both ends are other machines; run proofload copy on one of them, or write ./NAME for a file of this machine whose name has a colon",
+            "the source and the target are both on other machines; run proofload copy on one of them, or write ./NAME for a file of this machine whose name has a colon",
         ),
-        (None, None) => wrong("both ends are on this machine; use cp"),
+        (None, None) => wrong("the source and the target are both on this machine; use cp"),
         (Some(host), None) => Ok((host.clone(), Direction::Down)),
         (None, Some(host)) => Ok((host, Direction::Up)),
     }
@@ -118,7 +118,7 @@ async fn run(
         files::first_claimed(items.iter().filter(|item| item.kind == Kind::File).map(own))
     {
         return Err(CopyError::WrongUse(format!(
-            "{option}: {} is a file of the copy: give another file to write to",
+            "{option}: {} is a source or target of the copy: give another file to write to",
             path.display()
         )));
     }
@@ -166,7 +166,7 @@ async fn run(
     };
     session.carry(job, stop, &mut report, &mut show).await;
     if carrier.queue.unfinished() == 0 {
-        // Links are made last, so that no file is written through them.
+        // Links are created last, so that no file is written through them.
         let channel = pool.any().unwrap_or_else(|| Rc::clone(first));
         let end = async {
             let failed = make_links(carrier, &channel, links).await;
@@ -175,7 +175,7 @@ async fn run(
         };
         if unless_stopped(stop, end).await.is_err() {
             report.is_interrupted = true;
-            report.notes.push("links, and times and permissions of folders, may be missing".to_owned());
+            report.notes.push("links may be missing, and times and permissions of folders unset".to_owned());
         }
     } else if let Some(why) = pool.why().filter(|_| !report.is_interrupted) {
         report.notes.push(format!(
@@ -185,7 +185,7 @@ async fn run(
     report.files.extend(carrier.reports.take());
     let unfinished: Vec<_> =
         files.iter().filter_map(Weak::upgrade).filter(|file| !file.is_closed()).collect();
-    let not_all = || "not copied: the copy ended before all of it was there".to_owned();
+    let not_all = || "not copied: the copy ended before the file was complete".to_owned();
     report.files.extend(unfinished.iter().map(|file| FileReport::failed(file, not_all())));
     let are_gone = timeout(CLEAN_TIME, carrier.remove_parts()).await.unwrap_or(false);
     session.run_lock.iter().for_each(|lock| lock.leaves_parts.set(!are_gone));
@@ -193,7 +193,7 @@ async fn run(
     if !unfinished.is_empty() {
         let has_parts = carrier.options.journals.is_some();
         let next = if has_parts {
-            "; the same command copies every file again, but goes on with what has arrived of files over 2 MiB"
+            "; the same command copies all files again, but continues incomplete files over 2 MiB"
         } else {
             ""
         };
@@ -232,7 +232,7 @@ async fn probe_one_way(
     }
 }
 
-/// Finds all files, folders and links to be copied, and their targets.
+/// Finds all files, folders and links to copy, and their targets.
 async fn find(
     job: &Job,
     direction: Direction,
@@ -270,7 +270,7 @@ async fn find(
     };
     let is_folder = known == Destination::Folder;
     let wrong = match known {
-        // As in scp, the target of a single folder may be a new name with a '/' at its end.
+        // As in scp, the target of a single folder may be a new name that ends in '/'.
         Destination::Free if must_be_folder && sources.len() == 1 && job.choice.recursive => "",
         _ if !is_folder && (sources.len() > 1 || must_be_folder) => NOT_A_FOLDER,
         Destination::Other => {

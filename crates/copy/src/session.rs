@@ -1,4 +1,4 @@
-//! A login, and the parts of a copy that use it.
+//! A login and the parts of a copy that use it.
 
 use std::{
     env, io,
@@ -24,7 +24,7 @@ use crate::{
     ssh::Login,
 };
 
-/// The parts of a copy, once the first login is done.
+/// The parts of a copy after the first login.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) pool: Rc<Pool>,
@@ -35,7 +35,7 @@ pub(crate) struct Session {
     pub(crate) machine: String,
     pub(crate) began: Instant,
     pub(crate) login_s: f64,
-    /// The lock on the journals of this run.
+    /// The lock on this run's journals and partial files.
     pub(crate) run_lock: Option<RunLock>,
 }
 
@@ -61,7 +61,7 @@ impl Session {
         let (state, run_lock) = (state.ok().flatten(), run_lock.ok().flatten());
         let failed = |why: String| CopyError::Failed(why);
         let drawn = kernel::random_hex()
-            .map_err(|error| failed(format!("the kernel has no random numbers: {error}")))?;
+            .map_err(|error| failed(format!("cannot get random numbers from the kernel: {error}")))?;
         let of_run = |what: fn(&RunLock) -> &String| run_lock.as_ref().map_or(&drawn, what).clone();
         let options = CarryOptions {
             token: of_run(|run_lock| &run_lock.token),
@@ -98,10 +98,11 @@ impl Session {
         Ok(Self { pool, carrier, sampler, first, machine, began, login_s, run_lock })
     }
 
-    /// Measures the round-trip time, begins as many logins as it calls for, and asks for the folder to which paths are relative.
+    /// Measures the round-trip time, begins the number of logins that it requires, and requests the folder to which
+    /// paths are relative.
     ///
     /// # Errors
-    /// When the first connection is lost.
+    /// If the first connection is lost.
     pub(crate) async fn measure(&self, job: &Job) -> Result {
         let (round_trip, home) = tokio::join!(self.first.ask_limits(), self.first.real_path(b"."));
         self.carrier.governor.saw_round_trip(round_trip?);
@@ -118,7 +119,8 @@ impl Session {
         CopyError::Failed(format!("{}: {error}", self.machine))
     }
 
-    /// Carries files until all work is done, or the copy is stopped. `on_tick` is called ten times a second, and may also end the copy.
+    /// Carries files until all work is done or the copy is stopped. `on_tick` is called ten times a second and may also
+    /// end the copy.
     pub(crate) async fn carry(
         &self,
         job: &Job,
@@ -149,7 +151,7 @@ impl Session {
             let bound_bytes = pool.bound_bytes().min(governor.bound_bytes());
             in_flight_bytes = if bound_bytes > 0 { bound_bytes } else { in_flight_bytes };
             let delivered_bytes = governor.delivered_bytes();
-            // Once the limit is reached, more connections would not make the copy faster.
+            // Once the rate limit is reached, more connections would not make the copy faster.
             let enough = job.limit_bytes_per_s.map(|limit| REACHED_SHARE * limit as f64);
             has_reached_limit |= enough.is_some_and(|enough| governor.rate() >= enough);
             sampler.tick(
@@ -206,17 +208,17 @@ impl Session {
     }
 }
 
-/// Identifies a command, so that the next equal one continues where it stopped.
+/// Identifies a command, so that the next run of the same command continues where this one stopped.
 fn command(job: &Job) -> String {
     format!("{:?}\0{:?}\0{:?}", env::current_dir().ok(), job.sources, job.destination)
 }
 
-/// Number of connections that the user asked for, if any.
+/// Number of connections that the user chose; none if the user did not choose.
 fn connections(job: &Job) -> Option<u32> {
     if job.is_polite { Some(1) } else { job.connections }
 }
 
-/// Runs a future unless `stop` is set before it ends.
+/// Runs a future until it ends or `stop` is set.
 pub(crate) async fn unless_stopped<T>(
     stop: &AtomicBool,
     what: impl Future<Output = T>,
@@ -230,16 +232,16 @@ pub(crate) async fn unless_stopped<T>(
     tokio::select! {
         biased;
         () = stopped => Err(CopyError::Interrupted),
-        // The signal that stops the copy may have ended `ssh`, too, so an error here may be its consequence.
+        // The signal that stops the copy may have ended `ssh` too, so an error may only be its consequence.
         done = what => if stop.load(Ordering::Relaxed) { Err(CopyError::Interrupted) } else { Ok(done) },
     }
 }
 
-/// A second in which the rate is measured: its start, and the bytes that had arrived by then.
+/// A second in which the rate is measured: its start, and the number of bytes that had arrived by then.
 struct Second(Instant, u64);
 
 impl Second {
-    /// Returns the rate of the second if the second is over, and begins the next one.
+    /// If the second is over, returns its rate and begins the next one.
     fn rate(&mut self, delivered_bytes: u64) -> Option<f64> {
         let (elapsed, bytes) = (self.0.elapsed(), delivered_bytes - self.1);
         (elapsed >= Duration::from_secs(1)).then(|| {

@@ -11,27 +11,27 @@ use rustix::fs::{FlockOperation, flock};
 
 /// Prefix of the names of folders for sockets.
 const FOLDER: &str = "proofload-copy-";
-/// Prefix of their names until they are locked.
+/// Prefix of their names before they are locked.
 const YOUNG: &str = "proofload-copy.";
 /// A folder younger than this may not have its lock yet.
 const SWEEP_AGE: Duration = Duration::from_secs(60);
 
-/// A folder for sockets. On drop, it is removed with its contents.
+/// A folder for sockets. Dropping it removes it with its contents.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    /// The lock that shows that the folder is in use.
+    /// The lock that marks the folder as in use.
     _lock: File,
 }
 
 impl Folder {
-    /// Makes a folder, and removes those of runs that were killed.
+    /// Creates a folder. Removes those of runs that were killed.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the folder cannot be created.
     pub(crate) fn new() -> std::io::Result<Self> {
         sweep(Path::new("/tmp"));
-        // A socket's path may have about 100 bytes at most, so the folder is directly in `/tmp`.
+        // A socket's path is limited to about 100 bytes, so the folder is directly in `/tmp`.
         let folder = tempfile::Builder::new()
             .prefix(YOUNG)
             .rand_bytes(8)
@@ -42,7 +42,7 @@ impl Folder {
         let name = folder.path().file_name().unwrap_or_default().to_string_lossy().replacen(YOUNG, FOLDER, 1);
         let named = Path::new("/tmp").join(name);
         fs::rename(folder.path(), &named)?;
-        // The folder was renamed, so there is nothing left for `TempDir` to remove.
+        // The folder was renamed, so `TempDir` has nothing to remove.
         let _ = folder.keep();
         Ok(Self { path: named, _lock: lock })
     }
@@ -59,8 +59,8 @@ impl Drop for Folder {
     }
 }
 
-/// Removes the folders of runs that were killed: those whose lock is free. Process ids would prove nothing, because a run may be in another
-/// PID namespace.
+/// Removes the folders of runs that were killed: those whose lock is free. Process ids prove nothing, because a run may
+/// be in another PID namespace.
 fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
@@ -70,7 +70,8 @@ fn sweep(folder: &Path) {
             continue;
         }
         let path = entry.path();
-        // Any user may make files in this folder: a pipe must not block, a link is not followed, and folders of other users stay.
+        // Any user may create files in this folder: a pipe must not block, a link must not be followed, and folders of
+        // other users must stay.
         let is_left =
             |opened: files::Folder| flock(&opened, FlockOperation::NonBlockingLockExclusive).is_ok();
         if files::Folder::open(&path, files::Trust::OwnersOnly).is_ok_and(is_left) {
@@ -90,7 +91,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(format!("{FOLDER}{name}"));
         for name in ["left", "used", "elsewhere"] {
-            // Earlier versions made their folders like this.
+            // Earlier versions created their folders in this way.
             fs::create_dir(at(name)).unwrap();
             fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).unwrap();
         }

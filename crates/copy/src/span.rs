@@ -1,4 +1,4 @@
-//! A part of a file that one channel carries, and whose rest another channel may take over.
+//! A part of a file that one channel carries. Another channel may take over the rest of it.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,9 +12,9 @@ use tokio::sync::OwnedSemaphorePermit;
 pub(crate) struct Span {
     next: Cell<u64>,
     end: Cell<u64>,
-    /// The number of spans of the same chunk that have not arrived yet.
+    /// The number of spans of this chunk that have not arrived yet. The chunk's spans share it.
     open: Rc<Cell<u32>>,
-    /// One of the channel's turns, until the whole span is in flight.
+    /// One of the channel's turns, held until the whole span is in flight.
     turn: RefCell<Option<OwnedSemaphorePermit>>,
 }
 
@@ -41,23 +41,23 @@ impl Span {
         *self.turn.borrow_mut() = Some(turn);
     }
 
-    /// Releases the turn: the whole span is in flight, so the channel may send other data.
+    /// Releases the turn when the whole span is in flight, so that the channel may send other data.
     pub(crate) fn sent(&self) {
         self.turn.take();
     }
 
-    /// Number of bytes that no request has taken yet.
+    /// Number of bytes that have not been taken yet.
     pub(crate) fn left(&self) -> u64 {
         if self.open.get() == 0 { 0 } else { self.end.get() - self.next.get() }
     }
 
-    /// Gives up the chunk, which will be carried again. Its other spans stop at once, so that they do not write into a complete file.
-    /// Returns false if it was given up before.
+    /// Gives up the chunk, which will be carried again. Its other spans stop at once, so that they do not write into a
+    /// complete file. Returns false if it was given up before.
     pub(crate) fn give_up(&self) -> bool {
         self.open.replace(0) > 0
     }
 
-    /// Splits off the second half of the bytes that are not taken, for another channel.
+    /// Splits off the second half of the bytes that have not been taken yet, for another channel.
     pub(crate) fn split(&self) -> Rc<Self> {
         let middle = self.end.get() - self.left() / 2;
         let rest = Self {
@@ -71,7 +71,7 @@ impl Span {
         Rc::new(rest)
     }
 
-    /// Records that the span has arrived. Returns whether the whole chunk has.
+    /// Records that the span has arrived. Returns whether the whole chunk has arrived.
     pub(crate) fn finish_part(&self) -> bool {
         let open = self.open.get();
         self.open.set(open.saturating_sub(1));

@@ -12,7 +12,8 @@ use tokio::process::Command;
 
 use crate::shell::quoted;
 
-/// Options that are given only if `ssh -G` shows that the user has not set them: the command line takes precedence over files.
+/// Options that are set only if `ssh -G` shows that the user has not set them, because the command line takes
+/// precedence over files.
 const LATE_OPTIONS: [(&str, &str); 2] =
     [("serveraliveinterval 0", "ServerAliveInterval=15"), ("connecttimeout none", "ConnectTimeout=30")];
 
@@ -20,25 +21,25 @@ const LATE_OPTIONS: [(&str, &str); 2] =
 #[derive(Debug, Clone)]
 pub(crate) struct Login {
     to: ssh::Login,
-    /// Options for `ssh`, as the user gave them.
+    /// The user's options for `ssh`.
     options: Vec<OsString>,
     late_options: Vec<&'static str>,
-    /// The jump hosts of the user's configuration and options.
+    /// The jump hosts in the user's configuration and options.
     jumps: Option<String>,
 }
 
 impl Login {
-    /// Creates a login without asking `ssh` for the user's configuration.
+    /// Creates a login without reading the user's configuration through `ssh`.
     pub(crate) fn of(to: ssh::Login, options: Vec<OsString>) -> Self {
         Self { to, options, late_options: Vec::new(), jumps: None }
     }
 
-    /// Asks `ssh` for the user's configuration.
+    /// Creates a login with the user's configuration as `ssh -G` prints it.
     pub(crate) async fn new(to: ssh::Login, options: Vec<OsString>) -> Self {
         let mut login = Self::of(to, options);
         let mut command = Command::from(login.to.shown_command(&login.options));
         let shown = command.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).output().await;
-        // An error of ssh here appears again when it logs in.
+        // If `ssh` fails here, its error appears again at the login.
         let shown = shown.map(|output| output.stdout).unwrap_or_default();
         let shown = String::from_utf8_lossy(&shown);
         login.late_options = late_options(&shown);
@@ -55,9 +56,10 @@ impl Login {
         format!("{}\0{:?}\0{:?}", self.to.name(), self.to.port(), self.options)
     }
 
-    /// A separate connection with an SFTP channel. Later channels reach it through the socket `control`. Does not prompt if `is_quiet`.
+    /// A separate connection with an SFTP channel. Later channels use it through the socket `control`. With `is_quiet`,
+    /// it never prompts.
     pub(crate) fn connection(&self, control: &Path, is_quiet: bool) -> Command {
-        // The last message of `ssh` shows whether it must prompt the user.
+        // The last message of `ssh` then shows whether it would have to prompt the user.
         let mut options = Vec::new();
         if is_quiet {
             options.extend(["BatchMode=yes", "LogLevel=ERROR"].map(OsString::from));
@@ -80,13 +82,13 @@ impl Login {
     /// A shell over the connection at `control`.
     pub(crate) fn shell(&self, control: &Path) -> Command {
         let mut command = self.command(control, "ControlMaster=no", &no_other_way(), "exec sh");
-        // Nothing reads the shell's standard error, so a pipe would kill the shell by SIGPIPE.
+        // Nothing reads the shell's standard error. If it were a closed pipe, SIGPIPE would kill the shell.
         command.stderr(Stdio::null());
         command
     }
 
-    /// The connection over the last jump host, by an `ssh` that does not prompt. The `ssh` that ProxyJump starts does not inherit
-    /// BatchMode, so each connection would ask for the same password.
+    /// The connection over the last jump host, by an `ssh` that does not prompt. The `ssh` that ProxyJump starts does
+    /// not inherit BatchMode, so each connection would ask for the same password.
     fn quiet_jump(&self) -> Option<OsString> {
         let jumps = self.jumps.as_ref()?;
         let (before, last) =
@@ -103,7 +105,7 @@ impl Login {
         ] {
             let Some(word) = word else { continue };
             words.extend_from_slice(flag.as_bytes());
-            // ssh takes '%' literally only if it is doubled.
+            // In this option, ssh requires a literal '%' to be doubled.
             words.extend(quoted(word).iter().flat_map(|byte| vec![*byte; if *byte == b'%' { 2 } else { 1 }]));
         }
         Some(OsString::from_vec(words))
@@ -115,13 +117,14 @@ impl Login {
         let own = [master, "ControlPersist=no"].map(OsString::from);
         let given = (&self.options[..], &self.late_options[..]);
         let mut command = Command::from(self.to.command(&flags, &[&own, more].concat(), given, remote));
-        // `ssh` ends when its standard input closes.
+        // `ssh` ends when its standard input is closed.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 }
 
-/// Makes `ssh` ignore Ctrl-C, which reaches all programs of a terminal: the connection is still needed to remove partial files.
+/// Makes `ssh` ignore Ctrl-C, which reaches all programs of a terminal: the connection is still needed to remove
+/// partial files.
 fn ignore_interrupts(command: &mut Command) {
     // SAFETY: between fork and exec, only signal(2) is called, which is safe there (signal-safety(7)).
     unsafe {
@@ -132,7 +135,7 @@ fn ignore_interrupts(command: &mut Command) {
     }
 }
 
-/// The options that the user's configuration, as `ssh -G` shows it, does not set.
+/// The options that the user's configuration does not set, according to the output of `ssh -G`.
 fn late_options(shown: &str) -> Vec<&'static str> {
     let says_else = |usual: &str| {
         let key = usual.split_inclusive(' ').next().unwrap_or(usual);

@@ -1,4 +1,4 @@
-//! Tests with servers that break the protocol, or never come to an end.
+//! Tests with servers that violate the protocol or never finish an answer.
 
 use std::{cell::Cell, process::Stdio, rc::Rc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Answers OPENDIR with a handle, and every READDIR with the names that follow. Other requests get no answer.
+/// Answers OPENDIR with a handle, and every READDIR with the names in its argument. Other requests get no answer.
 const SERVER: &str = r#"
 import struct, sys
 names = eval(sys.argv[1])
@@ -26,7 +26,7 @@ while head := sys.stdin.buffer.read(4):
              + b"".join(string(name) + string(b"") + struct.pack(">I", 0) for name in names))
 "#;
 
-/// Sends requests to such a server. They must end.
+/// Sends requests to such a server. They must end nevertheless.
 fn ask<T, F: Future<Output = T>>(names: &str, what: impl FnOnce(Rc<Channel>) -> F) -> T {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
@@ -59,7 +59,7 @@ fn a_folder_without_an_end_is_given_up() {
 fn a_server_that_does_not_answer_is_given_up() {
     let stat = async |channel: Rc<Channel>| {
         channel.waiting.borrow_mut().answer_wait = Duration::from_millis(100);
-        // The shorter wait applies after the next answer.
+        // The shorter wait applies only after the next answer.
         channel.ask(&Request::Opendir(b"/")).await.unwrap();
         channel.stat(b"/").await
     };

@@ -23,21 +23,21 @@ use crate::{
     remote::{ASKED_AT_ONCE, LISTINGS, MAX_ITEMS},
 };
 
-/// The most bytes of a path: no system opens longer ones.
+/// Maximum bytes of a path. No system opens longer paths.
 const MAX_PATH_BYTES: usize = 4_096;
 
-/// A path counts as one more name for each of its pieces of this size, in bytes.
+/// For each piece of this size, in bytes, a path counts as one more name.
 const USUAL_PATH_BYTES: usize = 256;
 
 /// The files that were found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Folders come before their entries.
+    /// The items. Folders come before their entries.
     pub(crate) items: Vec<Item>,
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Something that cannot be copied.
+/// A file or folder that cannot be copied.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) source: Vec<u8>,
@@ -50,7 +50,7 @@ impl Problem {
     }
 }
 
-/// Finds the files below a path of this machine, until `stop` is set.
+/// Finds the files below a path of this machine. Stops early if `stop` is set.
 pub(crate) fn find_here(
     source: &Path,
     target: Vec<u8>,
@@ -124,7 +124,7 @@ fn here(
     for entry in entries {
         match entry {
             Ok(entry) => names.push(entry.file_name()),
-            Err(error) => problem(format!("cannot list all that is in the folder: {error}")),
+            Err(error) => problem(format!("cannot list the whole folder: {error}")),
         }
     }
     names.sort();
@@ -152,21 +152,21 @@ fn local_item(source: &[u8], target: Vec<u8>, kind: Kind, metadata: &Metadata, r
     }
 }
 
-/// A folder of the other machine that is still to be listed.
+/// A folder of the other machine that has not been listed yet.
 #[derive(Debug)]
 struct Folder {
     source: Vec<u8>,
     relative: Vec<u8>,
     target: Vec<u8>,
-    /// The absolute paths of those parents that were reached over links.
+    /// The absolute paths of the parents that were reached through links.
     above: Vec<Vec<u8>>,
 }
 
-/// Finds the files below a path of the other machine. `asked` is the pending request for its attributes. Folders of the same depth are
-/// listed concurrently.
+/// Finds the files below a path of the other machine. `asked` is the pending request for the path's attributes. Folders
+/// of the same depth are listed concurrently.
 ///
 /// # Errors
-/// When the connection is lost.
+/// If the connection is lost.
 pub(crate) async fn find_there(
     channel: &Rc<Channel>,
     (source, asked): (Vec<u8>, Pending),
@@ -186,7 +186,7 @@ pub(crate) async fn find_there(
     let bounds = Rc::new(Bounds { left: Cell::new(MAX_ITEMS), at_once: Semaphore::new(LISTINGS) });
     let first = Folder { source, relative: Vec::new(), target, above: Vec::new() };
     take(first, attributes, choice, &mut folders, found);
-    // This loop ends, because the length of paths is bounded.
+    // The limit on the length of paths guarantees that this loop ends.
     loop {
         let listings: Vec<_> = folders
             .drain(..)
@@ -198,7 +198,7 @@ pub(crate) async fn find_there(
         for listing in listings {
             let (folder, listed) = listing.await.map_err(|error| Error::Lost(error.to_string()))?;
             if found.items.len() > MAX_ITEMS {
-                let why = format!("there are more than {MAX_ITEMS} files; copy the folders below one by one");
+                let why = format!("there are more than {MAX_ITEMS} files; copy its subfolders one by one");
                 found.problems.push(Problem::new(&folder, why));
                 return Ok(());
             }
@@ -221,10 +221,10 @@ struct Listed {
     problems: Vec<Problem>,
 }
 
-/// The bounds that all listings of a search share.
+/// The limits that all listings of a search share.
 #[derive(Debug)]
 struct Bounds {
-    /// Names that may still be listed.
+    /// Number of names that may still be listed.
     left: Cell<usize>,
     at_once: Semaphore,
 }
@@ -261,7 +261,7 @@ async fn entries(channel: &Channel, folder: &Folder, links: bool, left: &Cell<us
             let source = below(&folder.source, name);
             let is_link = attributes.file_type() == Some(FileType::Symlink);
             let asked = if is_link { asked.pop_front() } else { None };
-            // A long path takes as much memory as several names.
+            // A long path takes as much memory as several names, so it counts as several.
             left.set(left.get().saturating_sub(source.len() / USUAL_PATH_BYTES));
             if source.len() > MAX_PATH_BYTES {
                 too_long += 1;
@@ -282,14 +282,14 @@ async fn entries(channel: &Channel, folder: &Folder, links: bool, left: &Cell<us
         }
     }
     if too_long > 0 {
-        let why =
-            format!("{too_long} paths in it have more than {MAX_PATH_BYTES} bytes, which no system opens");
+        let why = format!("{too_long} paths in it exceed {MAX_PATH_BYTES} bytes, the limit of all systems");
         listed.problems.push(Problem::new(&folder.source, why));
     }
     Ok(listed)
 }
 
-/// Waits for the attributes of the file behind a link in a folder. If the link leads to a folder, adds its path to `above`.
+/// Waits for the attributes of the file that a link in a folder leads to. If that is a folder, adds its path to
+/// `above`.
 async fn behind(
     channel: &Channel,
     folder: &Folder,
@@ -310,7 +310,7 @@ async fn behind(
     Ok(behind)
 }
 
-/// Adds an entry to the items to copy, to the folders to list as well, or to the problems.
+/// Adds an entry to the items to copy, and to the folders to list if it is one; or adds it to the problems.
 fn take(
     entry: Folder,
     attributes: Attributes,
@@ -327,7 +327,7 @@ fn take(
         Some(FileType::Directory) => {
             return found.problems.push(Problem::new(&entry.source, "is a folder; copy it with -r"));
         }
-        // The path in the link is read when the link is made.
+        // The target of the link is read when the link is created.
         Some(FileType::Symlink) => Kind::Link(Vec::new()),
         Some(FileType::Other) => {
             return found.problems.push(Problem::new(&entry.source, "not a regular file"));

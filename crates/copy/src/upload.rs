@@ -1,4 +1,4 @@
-//! Uploads: copies from this machine to the other.
+//! Uploads: copies from this machine to the other machine.
 
 use std::{
     cell::RefCell,
@@ -28,10 +28,10 @@ use crate::{
     verify::READING,
 };
 
-/// Maximum number of partial files that lost connections may have left for a small file.
+/// Maximum number of partial files of a small file that lost connections may have left.
 const MAX_PARTS: u32 = 8;
 impl Carrier {
-    /// Opens the source, and makes the partial file on the other machine, or continues the one of an earlier run.
+    /// Opens the source. Creates the partial file on the other machine, or continues that of an earlier run.
     pub(crate) async fn prepare_up(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Prepared> {
         let local = open_source(file)?;
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
@@ -44,7 +44,7 @@ impl Carrier {
         self.remove_former(channel, file, (&target, former.as_deref()));
         let open = to_make(&temporary, mode);
         let opened = match channel.handle(file.number, &open).await {
-            // An attempt of this run, over a connection that was lost, has already made the file.
+            // An earlier attempt of this run, over a connection that was lost, has already created the file.
             Err(Error::Refused(_)) if channel.remove(&temporary).await.is_ok() => {
                 channel.handle(file.number, &open).await
             }
@@ -84,7 +84,7 @@ impl Carrier {
             known: RefCell::new(chunks),
             former_bytes,
         };
-        // The size is set first, because a hole at the end would be missing from the checksum.
+        // The size is set first, because the checksum would not include a hole at the end.
         if !is_hole_free(&prepared.local, file.item.size_bytes) {
             let handle = self.handle_up(channel, file, &prepared).await?;
             let attributes = Attributes { size: Some(file.item.size_bytes), ..Attributes::default() };
@@ -93,7 +93,7 @@ impl Carrier {
         Ok(prepared)
     }
 
-    /// Asks the server to remove the partial files of runs that were killed, except one.
+    /// Asks the server to remove the partial files of runs that were killed, except the one that is `kept`.
     fn remove_former(&self, channel: &Channel, file: &FileCopy, (target, kept): (&[u8], Option<&str>)) {
         for name in self.former_names(file).into_iter().filter(|name| Some(&**name) != kept) {
             let _ = channel.begin(&Request::Remove(&beside(target, &name)));
@@ -120,7 +120,8 @@ impl Carrier {
         self.write(channel, &handle, &prepared.local, span, prepared.former_bytes).await
     }
 
-    /// Writes a part of a local file to the other machine, with many concurrent requests. Skips holes from the offset `holes_from` on.
+    /// Writes a part of a local file to the other machine with many concurrent requests. Skips holes from the offset
+    /// `holes_from` on.
     async fn write(
         &self,
         channel: &Channel,
@@ -194,7 +195,7 @@ impl Carrier {
 
     async fn give_name_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result {
         let handle = self.handle_up(channel, file, prepared).await?;
-        // The requests are sent at once, because a server handles the requests of a channel in order.
+        // All requests are sent at once, because a server handles the requests of a channel in order.
         let synced = if self.options.sync { channel.begin_sync(&handle)? } else { None };
         drop(handle);
         let closed = [channel.close(file.number)?, channel.close(file.number | READING)?];
@@ -224,7 +225,9 @@ impl Carrier {
         let Some(set) = set else { return Ok(()) };
         if self.options.preserve && !file.item.has_sftp_times() {
             let target = shown(target);
-            self.warn(format!("{target}: SFTP has times from 1970 to 2106; it got the nearest one"));
+            self.warn(format!(
+                "{target}: its time is not within SFTP's range (1970 to 2106), so it got the nearest one"
+            ));
         }
         if let Err(error) = Error::unless_lost(channel.set(target, set).await)? {
             self.warn(format!("{}: cannot set times and permissions: {error}", shown(target)));
@@ -232,7 +235,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Copies a small file, with as many concurrent requests as possible.
+    /// Copies a small file with as many concurrent requests as possible.
     pub(crate) async fn small_up(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Verified> {
         let local = Arc::new(open_source(file)?);
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
@@ -252,7 +255,7 @@ impl Carrier {
             unchanged(file, &local)?;
             let verified = verified?;
             self.name_up(channel, file, (&temporary, &target), replaced_permissions).await?;
-            // An attempt over a lost connection may have set the old file aside under one of these names.
+            // An attempt over a lost connection may have renamed the old file to one of these names.
             for earlier in &earlier {
                 channel.remove_aside(earlier).await?;
             }
@@ -265,8 +268,9 @@ impl Carrier {
         carried
     }
 
-    /// Makes the partial file of a small file. If one exists, it is removed, and the new one gets another name: requests over a connection
-    /// that was lost may still arrive, and would empty the new one or rename it to the final name. Returns the names that existed, too.
+    /// Creates the partial file of a small file. An existing one is removed, and the new one gets another name: late
+    /// requests over a lost connection could empty the new file or rename it to the final name. Also returns the names
+    /// that existed.
     async fn make_there(
         &self,
         channel: &Rc<Channel>,
@@ -288,24 +292,24 @@ impl Carrier {
     }
 }
 
-/// Opens a source. The open does not block, even if the source has become something else, such as a FIFO.
+/// Opens a source. This never blocks, even if the source has become something else, such as a FIFO.
 pub(crate) fn open_source(file: &FileCopy) -> Result<File> {
     let path = PathBuf::from(os(&file.item.source));
     let opened = files::open_with(OpenOptions::new().read(true), &path);
     opened.map_err(|error| Error::local("read the source", &error))
 }
 
-/// The request to create and open a new file.
+/// The request that creates and opens a new file.
 fn to_make(path: &[u8], mode: u32) -> Request<'_> {
     let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
     let attributes = Attributes { permissions: Some(mode), ..Attributes::default() };
     Request::Open { path, flags, attributes }
 }
 
-/// Size of an earlier run's partial file, if it is ours: its owner is that of the file that was just `made`, and it grants other users no
-/// more rights than `mode`.
+/// Size of an earlier run's partial file; none if it is not ours. It is ours if its owner is that of the file that was
+/// just `made` and it grants other users no more rights than `mode`.
 async fn former_size(channel: &Channel, path: &[u8], made: &[u8], mode: u32) -> Result<Option<u64>> {
-    // Opening a FIFO would block the server until the other end is opened.
+    // Opening a FIFO would block the server until another process opens its other end.
     if channel.lstat(path).await?.is_none_or(|known| known.file_type() != Some(FileType::Regular)) {
         return Ok(None);
     }
@@ -319,7 +323,8 @@ async fn former_size(channel: &Channel, path: &[u8], made: &[u8], mode: u32) -> 
     Ok(is_ours.then(|| former.size.unwrap_or(u64::MAX)))
 }
 
-/// Returns the file to replace, which is the target or the file that it links to, and the permissions of an existing file.
+/// Returns the file to replace, which is the target or the file that it links to, and the permissions of an existing
+/// file.
 async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32>)> {
     let target = &item.target;
     let Some(known) = channel.lstat(target).await? else { return Ok((target.to_vec(), None)) };
@@ -328,7 +333,7 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
         if !item.is_named() {
             return Ok((target.clone(), None));
         }
-        // The file behind a link is replaced, not the link, unless the link dangles.
+        // The file that a link leads to is replaced, not the link itself, unless the link dangles.
         match channel.stat(target).await? {
             Some(behind) => (channel.real_path(target).await?, behind),
             None => return Ok((target.to_vec(), None)),
@@ -344,13 +349,13 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
 
 /// Fails if the source has changed since it was listed.
 pub(crate) fn unchanged(file: &FileCopy, local: &File) -> Result {
-    // Files of the kernel, as in `/proc`, report the size 0, but have contents.
+    // Kernel files, such as those in `/proc`, report the size 0 but have contents.
     if file.item.size_bytes == 0 && local.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
         return Err(Error::Local(
             "the source has contents but reports size 0, as files in /proc do; cat it to a regular file and copy that".to_owned(),
         ));
     }
-    // Both the open file and the file that has its name now are checked.
+    // Both the open file and the file that now has its name are checked.
     for now in [local.metadata(), fs::metadata(os(&file.item.source))] {
         let now = now.map_err(|error| Error::local("read the source's size", &error))?;
         let modified_ns = i128::from(now.mtime()) * 1_000_000_000 + i128::from(now.mtime_nsec());

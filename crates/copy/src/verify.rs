@@ -1,7 +1,7 @@
 //! Verifies that the files on both machines are equal.
 //!
-//! A shell on the other machine computes checksums. A file that differs is read again over SFTP, because some servers show different files
-//! to a shell and to SFTP.
+//! A shell on the other machine computes checksums. If a checksum differs, the file is read again over SFTP, because
+//! some servers show different files to a shell and to SFTP.
 
 use std::{fs::File, io, rc::Rc, sync::Arc};
 
@@ -29,8 +29,8 @@ impl Carrier {
         hashed.map_err(io::Error::other).flatten().map_err(|error| Error::local("read the file here", &error))
     }
 
-    /// Whether a chunk of a file is the same on both machines; `here` is its checksum on this one. For a chunk of an earlier run, `was` is
-    /// the checksum at that time.
+    /// Whether a chunk of a file is the same on both machines; `here` is its checksum on this machine. For a chunk of
+    /// an earlier run, `was` is the checksum from that run.
     pub(crate) async fn is_same(
         &self,
         channel: &Channel,
@@ -55,11 +55,12 @@ impl Carrier {
             return Ok(is_same);
         }
         file.lacks_hash.set(true);
-        // Without a shell, a download of this run counts as correct, because SSH has authenticated its data.
+        // Without a shell, a chunk that this run has downloaded counts as correct, because SSH has authenticated its
+        // data.
         Ok(!is_up || self.read_there(channel, file, path, (begin, here)).await? == here)
     }
 
-    /// Verifies a small file: `local` on this machine, and `path` on the other.
+    /// Verifies a small file: `local` is on this machine, `path` on the other.
     pub(crate) async fn verify_small(
         &self,
         channel: &Channel,
@@ -80,7 +81,7 @@ impl Carrier {
         Ok(verified)
     }
 
-    /// Whether the checksum of a shell agrees; `None` if no shell on the other machine can compute it.
+    /// Whether a checksum from a shell is equal; `None` if no shell on the other machine can compute one.
     async fn shell_agrees(
         &self,
         channel: &Channel,
@@ -97,13 +98,14 @@ impl Carrier {
             return Ok(Some(false));
         }
         self.hashers.distrust(format!(
-            "the shell there sees another {} than SFTP does; give both the same root folder to have sums compared",
+            "the shell there and SFTP see different contents of {}; checksums need the same root folder for both",
             shown(path)
         ));
         Ok(None)
     }
 
-    /// The checksum of the data that SFTP reads on the other machine. At the end of a file, it covers data beyond the expected end, too.
+    /// The checksum of the data that SFTP reads on the other machine. At the end of a file, it includes data beyond the
+    /// expected end.
     async fn read_there(
         &self,
         channel: &Channel,
@@ -116,7 +118,7 @@ impl Carrier {
         let end = begin + here.bytes;
         let behind = u64::from(end == file.item.size_bytes);
         let bytes = self.read(channel, &handle, begin..end + behind).await;
-        // A small file that is carried again has another partial file, so the handle is not kept.
+        // If a small file is carried again, it gets another partial file, so the handle is not kept.
         if file.is_small() {
             drop(handle);
             let _ = channel.close(number)?;

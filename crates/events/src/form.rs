@@ -1,24 +1,24 @@
-//! Finds the records in a percent-encoded form.
+//! Finds the field with the records in a percent-encoded form.
 
 use percent_encoding::percent_decode;
 
 use crate::{Kind, Mistake};
 
-/// The field of a form that contains records. The caller's buffer gets its decoded value.
+/// A form's field that contains the records. Its decoded value is in the caller's buffer.
 pub(crate) struct RecordField {
-    /// Format of the value.
+    /// Format of the field's value.
     pub(crate) kind: Kind,
-    /// Value of the field `time`.
+    /// Value of the form's field `time`.
     pub(crate) time: Option<String>,
 }
 
-/// Names and formats of fields with records.
+/// Names of the fields that may contain records, with their formats.
 const FIELDS: [(&str, Kind); 3] =
     [("msgpack", Kind::Msgpack), ("json", Kind::Json), ("ndjson", Kind::Ndjson)];
 
 /// Finds the field with the records and decodes its value.
 ///
-/// The crate `form_urlencoded` is not used, because it replaces invalid UTF-8 by U+FFFD and so would change records.
+/// Does not use the crate `form_urlencoded`, which replaces invalid UTF-8 by U+FFFD and so would change records.
 pub(crate) fn find_records(body: &[u8], value: &mut Vec<u8>) -> Result<Option<RecordField>, Mistake> {
     let (mut fields, mut decoded) = (Fields::default(), Vec::new());
     for pair in body.split(|&byte| byte == b'&') {
@@ -39,20 +39,20 @@ pub(crate) fn find_records(body: &[u8], value: &mut Vec<u8>) -> Result<Option<Re
     }))
 }
 
-/// The relevant fields of a form.
+/// The fields of a form that matter here.
 #[derive(Default)]
 pub(crate) struct Fields<'a> {
-    /// The field with records.
+    /// Format and value of the field with the records.
     pub(crate) records: Option<(Kind, &'a [u8])>,
-    /// The first field `time`.
+    /// Value of the first field `time`.
     pub(crate) time: Option<&'a [u8]>,
 }
 
 impl<'a> Fields<'a> {
-    /// Adds a field.
+    /// Adds a field if it matters.
     ///
     /// # Errors
-    /// When a second field contains records, because the records of one of them would be lost.
+    /// If a second field contains records, because the records of one of them would be lost.
     pub(crate) fn add(&mut self, name: &[u8], value: &'a [u8]) -> Result<(), Mistake> {
         if name == b"time" {
             self.time.get_or_insert(value);
@@ -71,7 +71,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Decodes a value. Plus signs are replaced by spaces first, so that an encoded plus sign stays one.
+/// Decodes a value. Replaces plus signs by spaces before the escapes, so that an escaped plus sign remains.
 fn decode(text: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend(text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }));

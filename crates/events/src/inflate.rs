@@ -1,4 +1,4 @@
-//! Decompresses a body as it arrives, within bounds.
+//! Decompresses a body as it arrives, up to a maximum size.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
@@ -8,16 +8,16 @@ use crate::Mode;
 /// The content coding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encoding {
-    /// Not compressed.
+    /// No compression.
     #[default]
     Identity,
     /// gzip (RFC 1952), with any number of members.
     Gzip,
-    /// zlib (RFC 1950), as HTTP defines `deflate`, or bare deflate (RFC 1951), as some clients send.
+    /// zlib (RFC 1950), which HTTP calls `deflate`, or bare deflate (RFC 1951), which some clients send.
     Deflate,
-    /// Only zlib, as Fluentd reads `deflate`.
+    /// Only zlib. Fluentd reads `deflate` like this.
     Zlib,
-    /// Zstandard (RFC 8878) with a window of at most 8 MiB and any number of frames.
+    /// Zstandard (RFC 8878) with any number of frames and a window of at most 8 MiB.
     Zstd,
 }
 
@@ -30,7 +30,7 @@ pub enum InflateError {
         /// Maximum size of the decompressed body, in bytes.
         max_bytes: usize,
     },
-    /// The body does not have the declared coding, or is incomplete (400).
+    /// The body is not in the declared coding, or it is incomplete (400).
     #[error("the body is not valid {coding}: it is damaged, incomplete, or has another coding")]
     Corrupt {
         /// The declared coding.
@@ -38,7 +38,7 @@ pub enum InflateError {
     },
 }
 
-/// Decompresses one body up to a maximum size. Needs at most one window of further memory
+/// Decompresses one body up to a maximum size. Needs at most one window of additional memory
 /// ([`Inflater::memory_bytes`]): 32 KiB for gzip and deflate, 8 MiB for Zstandard.
 pub struct Inflater {
     coding: Coding,
@@ -54,7 +54,7 @@ enum Coding {
         /// Whether the last member is complete.
         is_complete: bool,
     },
-    /// Deflate of which at most the first byte has arrived. The first two distinguish zlib from bare deflate.
+    /// Deflate before its second byte. The first two bytes distinguish zlib from bare deflate.
     Undecided(Option<u8>),
     Zstd {
         decoder: Decoder<'static>,
@@ -62,19 +62,20 @@ enum Coding {
     },
 }
 
-/// Window of 8 MiB, which every decoder should support according to RFC 8878. Larger ones may be refused.
+/// Base-2 logarithm of the largest accepted window, 8 MiB. RFC 8878 recommends that decoders support this size,
+/// and allows them to refuse larger ones.
 const MAX_ZSTD_WINDOW_LOG: u32 = 23;
 const MAX_ZSTD_WINDOW_BYTES: usize = 1 << MAX_ZSTD_WINDOW_LOG;
-/// Memory of the state and window of gzip and deflate.
+/// Memory in bytes for the state and window of gzip and deflate.
 const FLATE_BYTES: usize = 64 * 1024;
-/// Memory of the state and buffers of Zstandard, without the window.
+/// Memory in bytes for the state and buffers of Zstandard, without its window.
 const ZSTD_BYTES: usize = 256 * 1024;
-/// Minimum bytes by which the output grows.
+/// Minimum number of bytes by which the output buffer grows.
 const STEP_BYTES: usize = 32 * 1024;
 
 impl Encoding {
-    /// The coding in a `Content-Encoding` header. Fluentd knows only `gzip` and `deflate` in lower case, and treats
-    /// everything else as no coding. None for an unsupported coding, and for several.
+    /// The coding named by a `Content-Encoding` header. Fluentd knows only `gzip` and `deflate` in lower case, and
+    /// treats everything else as no coding. `None` for an unsupported coding, and for several.
     pub fn of_header(value: &[u8], mode: Mode) -> Option<Encoding> {
         if mode.is_fluentd() {
             return Some(match value {
@@ -94,7 +95,7 @@ impl Encoding {
 }
 
 impl Inflater {
-    /// An inflater for one body of at most `max_bytes` decompressed bytes.
+    /// An inflater for one body, whose decompressed size may be at most `max_bytes`.
     pub fn new(encoding: Encoding, max_bytes: usize) -> Inflater {
         let coding = match encoding {
             Encoding::Identity => Coding::Identity,
@@ -119,7 +120,7 @@ impl Inflater {
     /// Decompresses the next part of the body and appends it to `out`.
     ///
     /// # Errors
-    /// When the body is damaged or too large. Neither the inflater nor its output may be used then.
+    /// If the body is corrupt or too large. Neither the inflater nor its output is usable afterwards.
     pub fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), InflateError> {
         let too_large = InflateError::TooLarge { max_bytes: self.max_bytes };
         let left_bytes = &mut self.left_bytes;
@@ -138,7 +139,7 @@ impl Inflater {
                         match rest {
                             [] => return Ok(0),
                             _ if !is_gzip => return Err(corrupt),
-                            // Starts the next member.
+                            // Another member of the gzip file follows.
                             _ => *decompress = Decompress::new_gzip(15),
                         }
                     }
@@ -160,7 +161,7 @@ impl Inflater {
                     None => ([next, input[1]], &input[2..]),
                     Some(first) => ([first, next], &input[1..]),
                 };
-                // RFC 1950, 2.2: the method is 8, the window at most 2^15, and the two bytes are a multiple of 31.
+                // RFC 1950, 2.2: the method is 8, the window at most 2^15, and the two bytes form a multiple of 31.
                 let is_zlib = head[0] & 0x0f == 8 && head[0] >> 4 <= 7 && u16::from_be_bytes(head) % 31 == 0;
                 self.coding = Coding::Flate {
                     decompress: Decompress::new(is_zlib),
@@ -175,7 +176,7 @@ impl Inflater {
                 let mut rest = InBuffer::around(input);
                 inflate_in_steps(out, left_bytes, too_large, corrupt, |out| {
                     let unread = |rest: &InBuffer<'_>| input.len() - rest.pos();
-                    // After the end, another call would begin a new frame.
+                    // After the end of a frame, another call would start a new one.
                     if unread(&rest) == 0 && (*is_complete || input.is_empty()) {
                         return Ok(0);
                     }
@@ -189,8 +190,8 @@ impl Inflater {
         }
     }
 
-    /// Current memory of the decoder, in bytes, without the output. The window of Zstandard counts as far as it is filled,
-    /// because untouched memory is not allocated.
+    /// Current memory of the decoder in bytes, without the output. Only the filled part of Zstandard's window counts,
+    /// because the kernel does not allocate untouched memory.
     pub fn memory_bytes(&self) -> usize {
         match &self.coding {
             Coding::Identity => 0,
@@ -199,10 +200,10 @@ impl Inflater {
         }
     }
 
-    /// Checks the end of the body.
+    /// Checks that the body has ended where its compressed data do.
     ///
     /// # Errors
-    /// When the compressed data are incomplete.
+    /// If the compressed data are incomplete.
     pub fn finish(&mut self) -> Result<(), InflateError> {
         match &self.coding {
             Coding::Identity
@@ -225,8 +226,8 @@ impl std::fmt::Debug for Inflater {
     }
 }
 
-/// Calls `step` until everything is written. `step` fills the spare capacity of `out` and returns the number of unread input
-/// bytes.
+/// Calls `step` until there is no more output. `step` writes to the spare capacity of `out` and returns the number of
+/// unread input bytes.
 fn inflate_in_steps(
     out: &mut Vec<u8>,
     left_bytes: &mut usize,
@@ -237,15 +238,15 @@ fn inflate_in_steps(
     let mut unread_before = usize::MAX;
     loop {
         if out.len() == out.capacity() {
-            // Grows by half its size, so that copying stays cheap, up to the maximum plus one byte, which shows that a body
-            // is too large.
+            // Grows by half, so that copying remains cheap, but at most to the maximum plus one byte, which shows that a
+            // body is too large.
             out.reserve_exact(STEP_BYTES.max(out.len() / 2).min(*left_bytes + 1));
         }
         let before = out.len();
         let unread = step(out)?;
         let written = out.len() - before;
         *left_bytes = left_bytes.checked_sub(written).ok_or(too_large)?;
-        // If the capacity is used up, there may be more output.
+        // A full buffer may mean that more output follows.
         if unread == 0 && out.len() < out.capacity() {
             return Ok(());
         }

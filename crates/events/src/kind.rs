@@ -1,4 +1,4 @@
-//! Formats of bodies, by content type.
+//! Formats of bodies, determined by the content type.
 
 /// The format of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -7,32 +7,33 @@ pub enum Kind {
     Json,
     /// NDJSON: one object per line.
     Ndjson,
-    /// A percent-encoded form with a field `json` or `ndjson`. Query strings have this format too.
+    /// A percent-encoded form with a field `json` or `ndjson`; also the format of query strings.
     Form,
     /// A multipart form with a field `json` or `ndjson` and this boundary.
     Multipart(Boundary),
     /// Lines of text, each of which is a record.
     Raw,
-    /// MessagePack, which is refused.
+    /// MessagePack, which is not supported.
     Msgpack,
-    /// Any other format, which is refused.
+    /// Any other format; none is supported.
     Other,
 }
 
-/// How strictly bodies are read, and which formats they have.
+/// How strictly bodies are read, and how their formats are determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// Any mistake refuses the whole body.
     #[default]
     Strict,
-    /// Like strict, but formats are determined as by Fluentd's `in_http`, and records are rewritten as by its `out_file`.
+    /// Like strict, but formats are determined as in Fluentd's `in_http`, and records are rewritten as in its
+    /// `out_file`.
     Fluentd,
-    /// Like Fluentd with `<parse> @type json`: every body is a JSON text, whatever its content type.
+    /// Like Fluentd with `<parse> @type json`: every body is a JSON text, regardless of its content type.
     FluentdJson,
 }
 
 impl Mode {
-    /// Whether the mode is one of Fluentd's.
+    /// Whether the mode follows Fluentd.
     pub(crate) fn is_fluentd(self) -> bool {
         self != Mode::Strict
     }
@@ -46,8 +47,9 @@ pub struct Boundary {
 }
 
 impl Kind {
-    /// The format of a body with this `Content-Type`. Without the header, strict mode expects JSON, and Fluentd's modes know
-    /// no format. Fluentd compares only the beginning, case-sensitively. It knows `application/csp-report` since 1.17.
+    /// The format of a body with this `Content-Type`. Without the header, strict mode expects JSON, and Fluentd's modes
+    /// know no format. Fluentd compares only the start of the value, case-sensitively. It supports
+    /// `application/csp-report` since 1.17.
     pub fn of_content_type(content_type: Option<&[u8]>, mode: Mode) -> Kind {
         match (mode, content_type) {
             (Mode::Strict, None) | (Mode::FluentdJson, _) => Kind::Json,
@@ -57,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// Whether [`crate::read`] supports the format. If not, the body need not be received.
+    /// Whether [`crate::read`] supports the format. If not, a listener need not receive the body.
     pub fn is_supported(self) -> bool {
         !matches!(self, Kind::Msgpack | Kind::Other)
     }
@@ -66,7 +68,7 @@ impl Kind {
 impl Boundary {
     const MAX_BYTES: usize = 70;
 
-    /// Creates a boundary; none if `bytes` is empty or too long.
+    /// Creates a boundary; `None` if `bytes` is empty or too long.
     pub fn new(bytes: &[u8]) -> Option<Boundary> {
         let mut boundary = Boundary { bytes: [0; Boundary::MAX_BYTES], len: u8::try_from(bytes.len()).ok()? };
         if bytes.is_empty() {
@@ -76,7 +78,7 @@ impl Boundary {
         Some(boundary)
     }
 
-    /// The boundary without the hyphens before it in a body.
+    /// The boundary without the two hyphens that precede it in a body.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -129,7 +131,7 @@ fn fluentd_kind(value: &[u8]) -> Kind {
     known.into_iter().find(|(prefix, _)| value.starts_with(prefix)).map_or(Kind::Other, |(_, kind)| kind)
 }
 
-/// The value of a parameter without its quotes, if any.
+/// A parameter's value without its quotes, if it has any.
 pub(crate) fn unquoted(value: &[u8]) -> &[u8] {
     let value = value.trim_ascii();
     value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)

@@ -1,11 +1,11 @@
-//! Reads the records in the body of a request to a listener and writes each record as one line. Pure: no sockets, no files.
+//! Reads the records in a request body and writes each record as one line. Uses neither sockets nor files.
 //!
-//! [`Inflater`] decompresses a body, [`Kind`] is its format, [`read`] validates it and returns its records, and a
+//! [`Inflater`] decompresses a body, [`Kind`] is its format, [`read`] validates it and returns its records, and
 //! [`LineWriter`] writes each record as a line.
 //!
-//! JSON is validated, never rebuilt: the stored bytes are those that the client sent, except for line breaks
-//! (`docs/decisions/0010-validate-do-not-build.md` has the measurements). Only [`Mode::Fluentd`] rewrites records, as
-//! Fluentd's `out_file` does.
+//! JSON is validated but not rebuilt, so except for line breaks the stored bytes are those that the client sent
+//! (`docs/decisions/0010-validate-do-not-build.md` has the measurements). Only Fluentd's modes rewrite records, like
+//! Fluentd's `out_file`.
 
 mod form;
 mod inflate;

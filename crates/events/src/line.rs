@@ -9,40 +9,40 @@ use crate::{EventTime, Record, Zone, members};
 /// The format of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineFormat {
-    /// Time, tag and record, separated by tabs, as Fluentd's `out_file`.
+    /// Time, tag and record, separated by tabs, as in Fluentd's `out_file`.
     OutFile {
-        /// Whether the time is written.
+        /// Whether the line contains the time.
         time: bool,
-        /// Whether the tag is written.
+        /// Whether the line contains the tag.
         tag: bool,
     },
-    /// The record as JSON.
+    /// The record as a JSON object.
     Json,
     /// Members of the record, separated by commas (RFC 4180).
     Csv {
-        /// Names of the members, in order. A missing or null member is empty.
+        /// Names of the members in order. A missing or null member becomes an empty value.
         fields: Vec<String>,
     },
-    /// The record as it was sent: JSON, or the text of a line.
+    /// The record as sent: JSON, or a line of text.
     Raw,
 }
 
-/// Writes records as lines. Use one per thread: it caches the prefix of the last second and tag.
+/// Writes records as lines. Use one per thread, because it caches the prefix of the last second and tag.
 #[derive(Debug)]
 pub struct LineWriter {
     format: LineFormat,
     zone: Zone,
     time_zone: TimeZone,
-    /// Tag and second of `prefix`, for [`LineFormat::OutFile`].
+    /// Tag and second for which `prefix` is valid, in [`LineFormat::OutFile`].
     prefixed: Option<(String, i64)>,
     prefix: Vec<u8>,
 }
 
-/// Name of the member that contains a line of text in JSON formats, as in Fluentd.
+/// Member that contains a line of text in JSON formats. Fluentd uses the same name.
 const MESSAGE: &str = "message";
 
 impl<'a> Record<'a> {
-    /// The member `key` as text, as by [`crate::field`]. A line of text has only the member `message`, which is the line.
+    /// The member `key` as text, as in [`crate::field`]. A line of text has a single member, `message`, with the line.
     pub fn field(&self, key: &str) -> Option<Cow<'a, str>> {
         if self.is_json {
             members::field(self.text, key)
@@ -53,13 +53,14 @@ impl<'a> Record<'a> {
 }
 
 impl LineWriter {
-    /// A writer of times in this zone: `2020-01-13T17:52:09+09:00` in the local zone, `2020-01-13T08:52:09Z` in UTC.
+    /// Creates a writer. Times look like `2020-01-13T17:52:09+09:00` in the local zone and `2020-01-13T08:52:09Z` in
+    /// UTC.
     pub fn new(format: LineFormat, zone: Zone) -> LineWriter {
         let time_zone = zone.time_zone();
         LineWriter { format, zone, time_zone, prefixed: None, prefix: Vec::new() }
     }
 
-    /// Appends the record to `out` as one line with its newline.
+    /// Appends the record to `out` as one line, including the newline.
     ///
     /// Control characters in the tag become `_`. In CSV, line breaks in values become `\n` and `\r`.
     pub fn write(&mut self, out: &mut Vec<u8>, time: EventTime, tag: &str, record: &Record<'_>) {
@@ -84,7 +85,7 @@ impl LineWriter {
         out.push(b'\n');
     }
 
-    /// Updates `prefix` for this second and tag.
+    /// Updates `prefix` if the second or the tag has changed.
     fn refresh(&mut self, time: EventTime, tag: &str, with_time: bool, with_tag: bool) {
         if self.prefixed.as_ref().is_some_and(|(last, second)| *second == time.seconds && last == tag) {
             return;
@@ -98,7 +99,7 @@ impl LineWriter {
                     let format = format!("%Y-%m-%dT%H:%M:%S{offset}");
                     write!(self.prefix, "{}", zoned.strftime(&format)).expect("a format without names");
                 }
-                // The time is outside the calendar, so the number of seconds is written.
+                // The time exceeds the range of the calendar, so it is written in seconds.
                 None => write!(self.prefix, "{}", time.seconds).expect("writing to memory cannot fail"),
             }
             self.prefix.push(b'\t');
@@ -120,8 +121,8 @@ fn json(out: &mut Vec<u8>, record: &Record<'_>) {
     write!(out, "{{\"{MESSAGE}\":{message}}}").expect("writing to memory cannot fail");
 }
 
-/// Writes a CSV value, in quotes if necessary, with quotes in it doubled (RFC 4180, 2.5 to 2.7). Line breaks are escaped,
-/// because each line is an event.
+/// Writes a CSV value; quotes it if necessary and doubles its quotes (RFC 4180, 2.5 to 2.7). Escapes line breaks,
+/// because each line is one event.
 fn csv(out: &mut Vec<u8>, value: &str) {
     if !value.contains([',', '"', '\r', '\n']) {
         out.extend_from_slice(value.as_bytes());
@@ -172,7 +173,7 @@ mod tests {
     fn a_local_time_has_a_numeric_offset() {
         for (time_zone, shown) in [
             (TimeZone::fixed(jiff::tz::offset(9)), "2020-01-13T17:52:09+09:00"),
-            // Ruby writes the time of a machine in UTC this way.
+            // Ruby writes `+00:00` for local time on a machine whose zone is UTC.
             (TimeZone::UTC, "2020-01-13T08:52:09+00:00"),
         ] {
             let mut writer = LineWriter::new(LineFormat::OutFile { time: true, tag: false }, Zone::Local);

@@ -1,11 +1,11 @@
-//! Navigates valid JSON without parsing it. Invalid JSON gives wrong results but no panic.
+//! Finds members in valid JSON without parsing it. Invalid JSON gives wrong results, but never a panic.
 
 use std::borrow::Cow;
 
 use memchr::memchr2;
 
-/// The last top-level member `key` of the object `json` as text: a string without quotes and escapes, any other value as
-/// written. None if the member is missing or null.
+/// The last top-level member `key` of the object `json`. A string is returned without quotes and escapes, any other
+/// value as written. `None` if the member is missing or null.
 pub fn field<'a>(json: &'a str, key: &str) -> Option<Cow<'a, str>> {
     match last(json, key)? {
         "null" => None,
@@ -14,7 +14,7 @@ pub fn field<'a>(json: &'a str, key: &str) -> Option<Cow<'a, str>> {
     }
 }
 
-/// The top-level members of an object: their quoted names and their values, as written.
+/// The top-level members of an object: their names in quotes and their values, both as written.
 pub fn members(json: &str) -> impl Iterator<Item = (&str, &str)> {
     Members::of(json).map(|member| (member.quoted_name, member.value))
 }
@@ -24,7 +24,7 @@ pub(crate) fn last<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     Members::of(json).filter(|member| member.is_named(key)).map(|member| member.value).last()
 }
 
-/// Writes `json` without whitespace between tokens to `out`.
+/// Writes `json` to `out` without whitespace between tokens.
 pub(crate) fn compact<'a>(json: &str, out: &'a mut String) -> &'a str {
     out.clear();
     let mut at = 0;
@@ -44,7 +44,7 @@ pub(crate) fn compact<'a>(json: &str, out: &'a mut String) -> &'a str {
     out
 }
 
-/// Writes the object `json` without its top-level members `key` and without whitespace around members to `out`.
+/// Writes the object `json` to `out` without its top-level members `key` and without whitespace around members.
 pub(crate) fn without<'a>(json: &str, key: &str, out: &'a mut String) -> &'a str {
     let mut kept = String::with_capacity(json.len());
     for member in Members::of(json).filter(|member| !member.is_named(key)) {
@@ -66,9 +66,9 @@ pub(crate) fn without<'a>(json: &str, key: &str, out: &'a mut String) -> &'a str
     }
 }
 
-/// Whether arrays and objects are nested deeper than `max`.
+/// Whether the nesting of arrays and objects is deeper than `max`.
 pub(crate) fn deeper_than(json: &str, max: usize) -> bool {
-    // Fast paths: each level needs two bytes, and most longer records have few brackets.
+    // Fast checks first: each level takes two bytes, and most longer records have few brackets.
     let opening = |byte: &&u8| matches!(byte, b'{' | b'[');
     if json.len() <= 2 * max || json.as_bytes().iter().filter(opening).count() <= max {
         return false;
@@ -93,7 +93,8 @@ pub(crate) fn deeper_than(json: &str, max: usize) -> bool {
     false
 }
 
-/// Decodes a quoted JSON string. A string with a lone surrogate, which is not valid text, stays as written.
+/// Decodes a quoted JSON string. Returns a string with a lone surrogate as written, because it cannot be decoded to
+/// text.
 pub(crate) fn unquoted(quoted: &str) -> Cow<'_, str> {
     let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
     if !inner.contains('\\') {
@@ -102,7 +103,7 @@ pub(crate) fn unquoted(quoted: &str) -> Cow<'_, str> {
     serde_json::from_str(quoted).map_or(Cow::Borrowed(inner), Cow::Owned)
 }
 
-/// End of the string whose opening quote is at `start`.
+/// The end of the string whose opening quote is at `start`.
 pub(crate) fn string_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(found) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
@@ -166,7 +167,7 @@ impl Member<'_> {
     }
 }
 
-/// End of the value that begins at `start`.
+/// The end of the value that starts at `start`.
 fn value_end(bytes: &[u8], start: usize) -> usize {
     let (mut at, mut depth) = (start, 0_usize);
     while let Some(&byte) = bytes.get(at) {
@@ -180,7 +181,7 @@ fn value_end(bytes: &[u8], start: usize) -> usize {
             }
             b'{' | b'[' => depth += 1,
             b'}' | b']' if depth > 1 => depth -= 1,
-            // The end of this value, or of the enclosing one.
+            // Ends this value at depth 1, or the enclosing value at depth 0.
             b'}' | b']' => return at + depth,
             b',' if depth == 0 => return at,
             byte if depth == 0 && is_whitespace(byte) => return at,

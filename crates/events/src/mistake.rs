@@ -1,35 +1,35 @@
-//! Mistakes in bodies.
+//! Mistakes in bodies, with their positions.
 
-/// Why a body is refused. Its `Display` is one line for the client: the position and the input expected there.
+/// Why a body is refused. `Display` gives the client one line: the position, and the input expected there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Mistake {
-    /// Kind of the mistake, which determines the answer.
+    /// The kind, which determines the status of the answer.
     pub kind: MistakeKind,
-    /// Line in the body (in a form: in the field's decoded value), from 1.
+    /// Line in the body, from 1. In a form, line in the field's decoded value.
     pub line: usize,
     /// Byte in the line, from 1.
     pub column: usize,
-    /// Byte in the body (in a form: in the field's decoded value), from 0.
+    /// Byte in the body, from 0. In a form, byte in the field's decoded value.
     pub byte: usize,
-    /// The expected input.
+    /// The input that was expected at this position.
     pub message: String,
 }
 
 /// The kind of a [`Mistake`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MistakeKind {
-    /// The body does not have its declared format (400).
+    /// The body violates its declared format (400).
     Malformed,
-    /// A form, or a body in Fluentd's mode, without the parameter that contains the record (400).
+    /// A form, or a body in Fluentd's mode, lacks the parameter that contains the records (400).
     MissingParameter,
     /// The body has too many records (413).
     TooManyRecords,
-    /// The format is not supported (415).
+    /// The format is unsupported (415).
     Unsupported,
 }
 
 impl Mistake {
-    /// A mistake at `byte` in `text`, with its line and column.
+    /// A mistake at `byte` in `text`. Determines its line and column.
     pub(crate) fn at(text: &[u8], byte: usize, message: impl Into<String>) -> Mistake {
         let byte = byte.min(text.len());
         let before = &text[..byte];

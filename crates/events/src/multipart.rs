@@ -1,4 +1,4 @@
-//! Finds the records in a multipart form (RFC 7578).
+//! Finds the field with the records in a multipart form (RFC 7578).
 
 use memchr::memmem;
 
@@ -8,8 +8,8 @@ use crate::{
     kind::unquoted,
 };
 
-/// Finds the field with the records. Parts without a name are skipped. Fluentd also requires a line break after the last
-/// boundary.
+/// Finds the field with the records. Skips parts without a name. Fluentd's modes require a line break after the last
+/// boundary, because Fluentd does.
 pub(crate) fn find_records(
     body: &[u8],
     boundary: &Boundary,
@@ -26,7 +26,7 @@ pub(crate) fn find_records(
     let Some((kind, content)) = fields.records else { return Ok(None) };
     let is_whole = parts.rest.starts_with(if mode.is_fluentd() { b"--\r\n" } else { b"--" });
     if !is_whole {
-        // Without the end of the form, records could be missing.
+        // A form without its end may lack records.
         return Err(Mistake::at(body, body.len(), "expected the boundary that ends the form"));
     }
     value.clear();
@@ -35,17 +35,17 @@ pub(crate) fn find_records(
     Ok(Some(RecordField { kind, time }))
 }
 
-/// The parts between the boundaries.
+/// Iterates over the parts between the boundaries.
 struct Parts<'a> {
     rest: &'a [u8],
-    /// The boundary between two parts, after a line break and two hyphens.
+    /// The bytes between two parts: a line break, two hyphens and the boundary.
     delimiter: memmem::Finder<'static>,
 }
 
 impl<'a> Parts<'a> {
     fn new(body: &'a [u8], boundary: &Boundary) -> Parts<'a> {
         let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
-        // The first boundary has no line break before it at the beginning of the body.
+        // At the start of the body, the first boundary has no line break before it.
         let rest = match body.strip_prefix(&delimiter[2..]) {
             Some(rest) => rest,
             None => memmem::find(body, &delimiter).map_or(&[][..], |at| &body[at + delimiter.len()..]),
@@ -58,12 +58,12 @@ impl<'a> Iterator for Parts<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        // After the boundary there is a line break, or two hyphens after the last part.
+        // A line break follows the boundary; two hyphens follow the last one.
         if self.rest.starts_with(b"--") {
             return None;
         }
         let line_end = memmem::find(self.rest, b"\r\n")?;
-        // The part includes the line break, because a part without headers begins with an empty line.
+        // Includes the line break in the part, because a part without headers starts with an empty line.
         let part = &self.rest[line_end..];
         let end = self.delimiter.find(part)?;
         self.rest = &part[end + self.delimiter.needle().len()..];
@@ -71,7 +71,7 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// The name and the content of a part.
+/// Name and content of a part; `None` if it has no name.
 fn name_and_content(part: &[u8]) -> Option<(&[u8], &[u8])> {
     let head_end = memmem::find(part, b"\r\n\r\n")?;
     let (head, content) = (&part[..head_end], &part[head_end + 4..]);
@@ -83,7 +83,7 @@ fn name_and_content(part: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name, content))
 }
 
-/// The parameter `name` of a Content-Disposition header.
+/// The parameter `name` of a Content-Disposition header's value.
 fn parameter_name(disposition: &[u8]) -> Option<&[u8]> {
     disposition
         .split(|&byte| byte == b';')

@@ -1,4 +1,4 @@
-//! Reads the records of a body.
+//! Reads the records in a body.
 
 use memchr::{memchr, memchr2};
 use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
@@ -8,37 +8,38 @@ use record::input;
 
 use crate::{EventTime, Kind, Mistake, MistakeKind, Mode, Rules, form, members, multipart, ruby};
 
-/// A record of a body, without line breaks.
+/// A record of a body; contains no line breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// A JSON object on one line, unchanged if it was sent on one line; or a line of [`Kind::Raw`].
+    /// A JSON object on one line, unchanged if it was sent on one line; or a text line of [`Kind::Raw`].
     pub text: &'a str,
-    /// Whether the record is JSON. A line of [`Kind::Raw`] never is, whatever its content.
+    /// Whether the record is JSON. Lines of [`Kind::Raw`] never are, even if they look like JSON.
     pub is_json: bool,
-    /// Time of the record: from the member that the rules name, or from the field `time` of a form.
+    /// The record's time: from the member that the rules name, or from the field `time` of a form.
     pub time: Option<EventTime>,
 }
 
-/// Buffers that are reused for several bodies.
+/// Buffers that can be reused from body to body.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(crate) line: String,
     pub(crate) field: Vec<u8>,
 }
 
-/// Maximum nesting of arrays and objects in a record. `serde_json`, which may read the lines later, supports less than 128.
+/// Maximum nesting of arrays and objects in a record. Less than 128, the limit of `serde_json`, which may read the lines
+/// later.
 const MAX_DEPTH: usize = 127;
 
 /// Passes the records of `body` to `sink` in order. Returns their number.
 ///
-/// A mistake refuses the whole body, although `sink` may have received records already; the caller must discard them.
+/// Any mistake refuses the whole body, even if `sink` has already received records; the caller must then discard them.
 ///
-/// JSON is validated according to RFC 8259, including UTF-8. Numbers of any size and escaped lone surrogates are allowed. A
-/// record is an object with at most 127 levels of nesting; duplicate members stay as they are. Empty lines are skipped,
-/// also in [`Kind::Raw`].
+/// Validates JSON according to RFC 8259, including UTF-8. Allows numbers of any size and escaped lone surrogates. A
+/// record is an object with at most 127 levels of nesting; duplicate members are kept. Empty lines are skipped, even in
+/// [`Kind::Raw`].
 ///
 /// Fluentd's modes also refuse what Fluentd refuses: blank lines between others, further objects in a JSON text, numbers
-/// beyond the range of a double, lone surrogates. In [`Mode::Fluentd`] a body may be empty.
+/// beyond the range of a double, and lone surrogates. In [`Mode::Fluentd`] a body may be empty.
 ///
 /// # Errors
 /// A [`Mistake`] with its position.
@@ -87,7 +88,7 @@ struct Reader<'r, S> {
     rules: &'r Rules,
     /// Buffer for rewritten records.
     line: &'r mut String,
-    /// The time that a form gives to all records; zero stands for "now".
+    /// The time that a form sets for all records; zero stands for now.
     form_time: Option<EventTime>,
     records: usize,
     sink: &'r mut S,
@@ -97,7 +98,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
     fn read(mut self, body: &[u8], kind: Kind) -> Result<usize, Mistake> {
         let text = input::utf8(body)
             .map_err(|error| Mistake::at(body, error.at, format!("expected UTF-8; {}", error.why)))?;
-        // Fluentd takes a byte order mark for a part of the text.
+        // Fluentd treats a byte order mark as text.
         let begin = if text.starts_with(input::MARK) && !self.rules.mode.is_fluentd() {
             input::MARK.len_utf8()
         } else {
@@ -111,7 +112,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         Ok(self.records)
     }
 
-    /// Reads an array, or an object and, except in Fluentd's modes, further objects on their own lines.
+    /// Reads an array or an object. Except in Fluentd's modes, further objects may follow the object on separate lines.
     fn json(&mut self, text: &str, begin: usize) -> Result<(), Mistake> {
         let start = text.len() - text[begin..].trim_start_matches(WHITESPACE).len();
         match text.as_bytes().get(start) {
@@ -134,13 +135,14 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         let more = rest.len() - rest.trim_start_matches(WHITESPACE).len();
         if self.rules.mode.is_fluentd() {
             if more < rest.len() {
-                let expected = "expected the end: send several objects in an array, or as x-ndjson";
+                let expected =
+                    "expected the end of the body: send several objects in an array, or as x-ndjson";
                 return Err(Mistake::at(text.as_bytes(), end + more, expected));
             }
             return Ok(());
         }
         if more < rest.len() && memchr(b'\n', &rest.as_bytes()[..more]).is_none() {
-            let expected = "expected the end, or a new line before the next object";
+            let expected = "expected the end of the body, or a new line before the next object";
             return Err(Mistake::at(text.as_bytes(), end + more, expected));
         }
         self.lines(text, end + more)
@@ -157,11 +159,11 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         }
     }
 
-    /// Reads one object per line, from byte `from` on.
+    /// Reads lines from byte `from` on, each of which is an object.
     fn lines(&mut self, text: &str, from: usize) -> Result<(), Mistake> {
         let mut start = from;
         let is_fluentd = self.rules.mode.is_fluentd();
-        // Fluentd skips empty lines only at the end.
+        // Fluentd skips empty lines only at the end of the body.
         let text = if is_fluentd { text.trim_end_matches(['\n', '\r']) } else { text };
         while start < text.len() {
             let end = memchr(b'\n', &text.as_bytes()[start..]).map_or(text.len(), |newline| start + newline);
@@ -188,7 +190,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         Ok(())
     }
 
-    /// Reads a valid value, which must be an object.
+    /// Reads a valid JSON value, which must be an object.
     fn object(&mut self, value: &str, text: &str) -> Result<(), Mistake> {
         if value.starts_with('{') {
             return self.record(value, text);
@@ -197,7 +199,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         Err(Mistake::at(text.as_bytes(), offset_in(value, text), expected))
     }
 
-    /// Reads a valid object.
+    /// Passes a valid JSON object to the sink.
     fn record(&mut self, object: &str, text: &str) -> Result<(), Mistake> {
         self.count_record(object, text)?;
         if members::deeper_than(object, MAX_DEPTH) {
@@ -205,7 +207,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
             return Err(Mistake::at(text.as_bytes(), offset_in(object, text), expected));
         }
         let (time, is_dropped) = self.time_of(object, text)?;
-        // Strings contain no control characters, so these bytes are whitespace between tokens.
+        // Line breaks are only between tokens, because JSON strings contain no control characters.
         let has_line_break = memchr2(b'\n', b'\r', object.as_bytes()).is_some();
         let line = match (is_dropped, &self.rules.time_key) {
             (_, key) if self.rules.mode.is_fluentd() => {
@@ -222,7 +224,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         Ok(())
     }
 
-    /// Counts a record, or fails if the body has too many.
+    /// Counts a record; an error if the body has too many.
     fn count_record(&mut self, record: &str, text: &str) -> Result<(), Mistake> {
         if self.records == self.rules.max_records {
             let expected = format!("expected at most {} records in a body", self.rules.max_records);
@@ -233,7 +235,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         Ok(())
     }
 
-    /// The time of an object, and whether its time member must be removed. The member stays if a form gives the time.
+    /// The time of an object, and whether its time member must be removed. If a form sets the time, the member is kept.
     fn time_of(&self, object: &str, text: &str) -> Result<(Option<EventTime>, bool), Mistake> {
         let Some(key) = self.rules.time_key.as_deref().filter(|_| self.form_time.is_none()) else {
             return Ok((self.time_of_form(), false));
@@ -251,7 +253,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
     }
 }
 
-/// Passes each element of an array to a function, which stores its own error.
+/// Passes each element of an array to a function. The function must store its own error, because `Err(())` carries none.
 struct Elements<F>(F);
 
 impl<'de, F: FnMut(&'de str) -> Result<(), ()>> DeserializeSeed<'de> for Elements<F> {
@@ -277,7 +279,7 @@ impl<'de, F: FnMut(&'de str) -> Result<(), ()>> Visitor<'de> for Elements<F> {
     }
 }
 
-/// JSON whitespace.
+/// The characters that JSON allows between tokens.
 const WHITESPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
 /// Offset of `part` in `whole`, which must contain it.
@@ -285,7 +287,7 @@ fn offset_in(part: &str, whole: &str) -> usize {
     (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize)
 }
 
-/// The mistake for a parser's error in `text` from `start` on.
+/// Converts a parser's error in `text` from `start` on to a mistake.
 fn mistake(error: &serde_json::Error, text: &str, start: usize) -> Mistake {
     let part = &text[start..];
     let lines_before = error.line().saturating_sub(1);
@@ -295,13 +297,13 @@ fn mistake(error: &serde_json::Error, text: &str, start: usize) -> Mistake {
     };
     let mut byte = line_start + error.column().saturating_sub(1);
     if error.is_eof() {
-        // Reports an incomplete value at the end of its line.
+        // An incomplete value is reported at the end of its line.
         byte = memchr(b'\n', &part.as_bytes()[byte.min(part.len())..]).map_or(part.len(), |at| byte + at);
     }
     let message = error.to_string();
     let message = message.split(" at line ").next().unwrap_or_default();
     if message.starts_with("control character") {
-        // The parser gives the position before the control character.
+        // The parser reports the position before the control character.
         byte += 1;
     }
     let message = match message.strip_prefix("EOF while parsing ") {

@@ -1,17 +1,18 @@
-//! Rewrites JSON as Ruby does: without whitespace, with the last of duplicate members at the position of the first, with
-//! escapes only where JSON requires them, and with numbers as by `Integer#to_s` and `Float#to_s`.
+//! Rewrites JSON like Ruby: without whitespace, with the last of duplicate members at the position of the first, with
+//! escapes only where JSON requires them, and with numbers as in `Integer#to_s` and `Float#to_s`.
 //!
-//! Two values cannot be rewritten: numbers beyond the range of a double, for which Ruby's generator raises an error, and lone
-//! surrogates, which Oj refuses.
+//! Two kinds of values cannot be rewritten: numbers beyond the range of a double, for which Ruby's generator raises an
+//! error, and lone surrogates, which Oj refuses.
 
 use std::{collections::HashMap, ops::Range};
 
 use crate::members::{is_whitespace, string_end};
 
-/// A value that Ruby cannot write: its position and the input expected there.
+/// A value that Ruby cannot write: its position, and the input expected there.
 type Unwritable = (usize, &'static str);
 
-/// Writes the valid object `json`, with limited nesting, to `out`, without its top-level members `dropped`.
+/// Writes the object `json` to `out` without its top-level members `dropped`. `json` must be valid and its nesting
+/// limited.
 pub(crate) fn generate<'o>(
     json: &str,
     dropped: Option<&str>,
@@ -52,7 +53,7 @@ impl Generator<'_> {
             self.string();
             let name = name_start..self.out.len();
             self.next_token();
-            // The colon.
+            // Skips the colon.
             self.at += 1;
             self.out.push(':');
             let value_start = self.out.len();
@@ -79,7 +80,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Rewrites the object in the output from `start` on, with only these members.
+    /// Replaces the object at the end of the output, from `start` on, by one with only these members.
     fn rewrite(&mut self, start: usize, members: &[[Range<usize>; 2]]) {
         let written = self.out.split_off(start);
         let of = |range: &Range<usize>| &written[range.start - start..range.end - start];
@@ -103,7 +104,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Copies a comma, or the closing bracket. Returns whether another element follows.
+    /// Copies a comma or the closing bracket. Returns whether another element follows.
     fn next_or_close(&mut self, closing: char) -> bool {
         if self.next_token() == b',' {
             self.at += 1;
@@ -155,16 +156,16 @@ impl Generator<'_> {
     }
 }
 
-/// Encodes text as a JSON string. Ruby's generator and `serde_json` write the same.
+/// Encodes text as a JSON string. `serde_json` escapes the same characters as Ruby's generator.
 fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("any text can be a string of JSON")
 }
 
-/// Writes a number as `Float#to_s` does: the fewest digits that give the same double, as a decimal from 0.0001 to below 10^15
-/// (10^16 if there is a fraction), otherwise with an exponent of at least two digits.
+/// Writes a number like `Float#to_s`: with the fewest digits that give the same double, as a decimal from 0.0001 to
+/// below 10^15 (10^16 if there is a fraction), otherwise with an exponent of at least two digits.
 fn float(number: f64, out: &mut String) {
     let shortest = format!("{number:e}");
-    // Of two equally near numbers with the same number of digits, Ruby uses the even one.
+    // If two numbers with this many digits are equally near, Ruby uses the even one.
     let (mantissa, _) = shortest.split_once('e').expect("{:e} writes an exponent");
     let places = mantissa.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     let scientific = format!("{number:.places$e}");

@@ -4,28 +4,28 @@ use jiff::tz::TimeZone;
 
 use crate::Mode;
 
-/// Rules for reading bodies.
+/// How bodies are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// Strictness and formats.
+    /// How strictly bodies are read, and how their formats are determined.
     pub mode: Mode,
     /// Name of the member that contains a record's time, if any.
     pub time_key: Option<String>,
-    /// Format of that member.
+    /// Format of the time in the member `time_key`.
     pub time_format: TimeFormat,
-    /// Whether that member stays in the record.
+    /// Whether the member `time_key` stays in the record.
     pub keep_time_key: bool,
-    /// Zone of times without a zone.
+    /// Zone for times that name none.
     pub zone: Zone,
-    /// Maximum number of records in a body.
+    /// Maximum number of records in a body; more refuse the whole body.
     pub max_records: usize,
 }
 
 /// The format of a time in a record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TimeFormat {
-    /// A number of seconds since 1970, or a string in ISO 8601 as in RFC 3339. Fluentd's modes accept only numbers, as
-    /// Fluentd does without a format.
+    /// A number of seconds since 1970, or an ISO 8601 string as in RFC 3339. Fluentd's modes accept only numbers, like
+    /// Fluentd without a configured format.
     #[default]
     Auto,
     /// Seconds since 1970, as a number or a string.
@@ -34,13 +34,13 @@ pub enum TimeFormat {
     Strftime(String),
 }
 
-/// A time zone.
+/// The zone of times that name none, and of times in written lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Zone {
-    /// The zone of the machine: `TZ`, otherwise `/etc/localtime`.
+    /// The machine's zone: `TZ`, or else `/etc/localtime`.
     #[default]
     Local,
-    /// UTC.
+    /// Coordinated universal time.
     Utc,
 }
 
@@ -48,8 +48,8 @@ impl Rules {
     /// Default maximum number of records in a body.
     pub(crate) const MAX_RECORDS: usize = 1_000_000;
 
-    /// The rules of Fluentd's `in_http` without further configuration: the member `time` must be a number and is removed from
-    /// the record.
+    /// The rules of Fluentd's `in_http` without further configuration: the member `time` must be a number and is removed
+    /// from the record.
     pub fn fluentd() -> Rules {
         Rules {
             mode: Mode::Fluentd,

@@ -1,4 +1,4 @@
-//! Times of events.
+//! Times of events and their formats.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,16 +6,16 @@ use jiff::{Timestamp, civil, fmt::strtime};
 
 use crate::{Mode, Rules, TimeFormat, Zone, members};
 
-/// A time since 1970 in UTC.
+/// A time in UTC, relative to the start of 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventTime {
-    /// Whole seconds, rounded towards the past.
+    /// Whole seconds since 1970, rounded down.
     pub seconds: i64,
     /// Nanoseconds after `seconds`: 0 to 999,999,999.
     pub nanos: u32,
 }
 
-/// The error for a text that is not a valid time.
+/// Why a text is not a valid time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found}")]
 pub struct TimeError {
@@ -28,11 +28,11 @@ const SECONDS_OR_ISO: &str = "seconds since 1970, as 1573552801.5, or ISO 8601, 
 
 impl EventTime {
     /// Parses the parameter `time` of a request: seconds since 1970, or ISO 8601. In Fluentd, zero means "now"; see
-    /// [`EventTime::is_zero`]. Fluentd's modes read a number at the beginning of the text like Ruby's `to_f`, and zero if
+    /// [`EventTime::is_zero`]. Fluentd's modes read a number at the start of the text like Ruby's `to_f`, and zero if
     /// there is none.
     ///
     /// # Errors
-    /// When the text is not a time, or the year is beyond 9999.
+    /// If the text is not a time, or the year is after 9999.
     pub fn of_parameter(text: &str, mode: Mode, zone: Zone) -> Result<EventTime, TimeError> {
         match mode {
             Mode::Strict => decimal(text)
@@ -49,7 +49,7 @@ impl EventTime {
         }
     }
 
-    /// Parses the value of a record's time member. None if the value is null or false, as in Fluentd, except in
+    /// Parses the value of a record's time member. As in Fluentd, null or false means no time (`None`), except in
     /// [`Mode::FluentdJson`].
     pub(crate) fn of_member(json: &str, rules: &Rules) -> Result<Option<EventTime>, TimeError> {
         if matches!(json, "null" | "false") && rules.mode != Mode::FluentdJson {
@@ -68,12 +68,12 @@ impl EventTime {
         time.map(Some).ok_or_else(|| TimeError::new(expected, json))
     }
 
-    /// Whether the time is the beginning of 1970, which Fluentd's clients send for "now".
+    /// Whether the time is the start of 1970. Fluentd's clients send it for "now".
     pub fn is_zero(self) -> bool {
         self.seconds == 0 && self.nanos == 0
     }
 
-    /// The time as a [`Timestamp`]; none if the year is beyond 9999.
+    /// The time as a [`Timestamp`]; `None` if the year is after 9999.
     pub(crate) fn timestamp(self) -> Option<Timestamp> {
         Timestamp::new(self.seconds, i32::try_from(self.nanos).ok()?).ok()
     }
@@ -102,13 +102,13 @@ impl From<Timestamp> for EventTime {
 
 impl TimeError {
     fn new(expected: &str, found: &str) -> TimeError {
-        // A value may be megabytes long, so the message contains only its beginning.
+        // The message contains only the start of the value, which may be megabytes long.
         let found: String = found.chars().take(60).collect();
         TimeError { expected: expected.to_owned(), found: found.escape_debug().to_string() }
     }
 }
 
-/// Parses a JSON number, possibly with a plus sign. Exact to the nanosecond unless it has an exponent.
+/// Parses a JSON number, which may have a plus sign. Without an exponent, the result is exact to the nanosecond.
 fn decimal(text: &str) -> Option<EventTime> {
     let (is_negative, unsigned) = match text.strip_prefix('-') {
         Some(unsigned) => (true, unsigned),
@@ -155,7 +155,7 @@ fn in_zone(time: civil::DateTime, zone: Zone) -> Option<EventTime> {
     Some(time.to_zoned(zone.time_zone()).ok()?.timestamp().into())
 }
 
-/// The beginning of a text that Ruby's `to_f` reads as a number.
+/// The part at the start of a text that Ruby's `to_f` reads as a number.
 fn leading_number(text: &str) -> &str {
     let bytes = text.as_bytes();
     let digits_from = |at: usize| at + bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -1,4 +1,4 @@
-//! Compressed bodies are decoded completely, in pieces, and within limits.
+//! Tests that compressed bodies are decompressed completely, in pieces, and within limits.
 
 use std::io::Write as _;
 
@@ -82,7 +82,7 @@ fn what_holds_too_much_is_refused_before_it_takes_the_memory() {
         let mut out = Vec::new();
         let refused = bomb.chunks(4096).find_map(|piece| inflater.feed(piece, &mut out).err());
         assert_eq!(refused, Some(InflateError::TooLarge { max_bytes: 100_000 }), "{encoding:?}");
-        // Bytes without a coding are copied unchanged.
+        // Without a coding, the input is copied as it is, so only other codings bound the buffer.
         assert!(
             encoding == Encoding::Identity || out.capacity() <= 100_001,
             "{encoding:?}: {}",
@@ -103,7 +103,7 @@ fn what_is_cut_off_or_damaged_or_goes_on_is_refused() {
         assert!(is_refused(&[&coded[..], b"more than that"].concat()), "{encoding:?}");
         assert!(is_refused(b"{\"a\":1, \"b\":2, \"c\":3}"), "{encoding:?}");
     }
-    // The checksums of gzip and zlib detect a flipped bit that the decoder accepts.
+    // The decoder may accept a flipped bit; the checksums of gzip and zlib detect it.
     for encoding in [Encoding::Gzip, Encoding::Deflate] {
         let mut damaged = coded(encoding, b"some bytes that do not repeat");
         let middle = damaged.len() - 12;

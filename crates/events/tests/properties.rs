@@ -1,4 +1,4 @@
-//! Properties of random bodies: valid records, and bytes that are almost JSON.
+//! Property tests with random bodies: valid records, and bytes that are almost JSON.
 
 mod common;
 
@@ -58,7 +58,7 @@ fn any_mode() -> impl Strategy<Value = Mode> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Valid records stay unchanged, in every form of a body.
+    /// Valid records are unchanged in every format of a body.
     #[test]
     fn good_records_come_out_as_they_went_in(sent in any_records(), pretty: bool) {
         let render = |value: &Value| {
@@ -81,7 +81,7 @@ proptest! {
         prop_assert_eq!(texts(form.as_bytes(), Kind::Form, &Rules::default()), Ok(compact));
     }
 
-    /// A line in Fluentd's format has the value that was sent, and so has each line of a file.
+    /// Every line in Fluentd's format, alone or in a file, has the value that was sent.
     #[test]
     fn lines_read_back_say_what_was_sent(sent in any_records()) {
         let body = Value::from(sent.clone()).to_string();
@@ -106,7 +106,7 @@ proptest! {
         }
     }
 
-    /// A strict reader accepts a line exactly if `serde_json` accepts it and it is an object, with or without a byte
+    /// A strict reader accepts a line if and only if it is an object that `serde_json` accepts, with or without a byte
     /// order mark.
     #[test]
     fn strict_is_as_strict_as_serde_json(line in nearly_json()) {
@@ -123,7 +123,7 @@ proptest! {
         prop_assert!(is_array || outcome.is_ok() == oracle.is_some(), "{:?}", outcome);
     }
 
-    /// Arrays are accepted exactly if all their elements are objects.
+    /// An array is accepted if and only if all its elements are objects.
     #[test]
     fn an_array_is_its_elements(body in nearly_json()) {
         let body = [b"[", &body[..], b"]"].concat();
@@ -133,7 +133,7 @@ proptest! {
         prop_assert_eq!(outcome.ok().map(|texts| texts.len()), oracle.map(|elements| elements.len()));
     }
 
-    /// Bodies that are almost JSON also have the general properties.
+    /// The properties of every body also hold for bodies that are almost JSON.
     #[test]
     fn nothing_breaks_a_line_or_panics(body in nearly_json(), kind in any_kind(), mode in any_mode(), keep: bool) {
         let rules = Rules {

@@ -1,4 +1,4 @@
-//! Examples of accepted and refused bodies, with the byte of each mistake.
+//! Examples of accepted and refused bodies, with the position of each mistake.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn json_is_an_object_an_array_or_objects_line_by_line() {
     accepted("[{\"a\":1}, {\"b\":[{}]}\n]\n", Kind::Json, &["{\"a\":1}", "{\"b\":[{}]}"]);
     accepted("[]", Kind::Json, &[]);
     accepted("{\"a\":1}\n{\"b\":2}\r\n\r\n{}", Kind::Json, &["{\"a\":1}", "{\"b\":2}", "{}"]);
-    // The first record may extend over several lines, and so may elements of an array.
+    // The first record and the elements of an array may span lines.
     accepted("{\n \"a\": 1\n}\n{\"b\":2}", Kind::Json, &["{\"a\":1}", "{\"b\":2}"]);
     accepted("[{\n\"a\" :\r\n\"x y\"}]", Kind::Json, &["{\"a\":\"x y\"}"]);
 }
@@ -245,8 +245,7 @@ fn fluentds_doubles_are_written_as_ruby_writes_them() {
     let pairs: Vec<_> = recorded.lines().skip(1).filter_map(|line| line.split_once(' ')).collect();
     assert!(pairs.len() > 1_000);
     for (sent, written) in pairs {
-        // A number without a point or an exponent would be an integer in JSON, but Ruby writes it
-        // as a float.
+        // JSON without a point or an exponent would be an integer, but Ruby writes this number as a float.
         let sent = if sent.contains(['.', 'e']) { sent.to_owned() } else { format!("{sent}.0") };
         let texts = texts(format!("{{\"a\":{sent}}}").as_bytes(), Kind::Json, &Rules::fluentd());
         assert_eq!(texts, Ok(vec![format!("{{\"a\":{written}}}")]), "{sent}");

@@ -1,4 +1,4 @@
-//! A folder that is held by its descriptor.
+//! A folder kept open by its descriptor.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -32,13 +32,14 @@ pub enum Trust {
     Private,
     /// The owner is this user or root, and no other user may write to it.
     OwnersOnly,
-    /// Any owner and mode: a folder of data. Files that this program keeps in it are checked one by one.
+    /// Any owner and mode: a folder of data. Files that this program keeps in it are checked individually.
     Anybody,
 }
 
-/// A folder held by its descriptor. All operations stay beneath it and follow no link, whatever other processes rename meanwhile.
+/// A folder kept open by its descriptor. All operations stay beneath it and follow no link, even if other processes
+/// rename parts of the path meanwhile.
 ///
-/// Names may have several components; `..`, links and other file systems' magic links in them are refused by the kernel
+/// Names may have several components. The kernel refuses `..`, links and other file systems' magic links in them
 /// (`openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`, Linux 5.6).
 #[derive(Debug)]
 pub struct Folder {
@@ -47,15 +48,15 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder by a path that the user named. Links above the folder are followed; a link as the last component is followed only
-    /// with `Trust::Anybody`.
+    /// Opens a folder by a path from the user. Links above the folder are followed; a link as the last component is
+    /// followed only with `Trust::Anybody`.
     ///
     /// # Errors
-    /// When it is missing, is no folder, or its owner and mode are not those that `trust` requires; the message says which.
+    /// If it is missing, is no folder, or its owner or mode does not meet `trust`. The message gives the reason.
     pub fn open(path: &Path, trust: Trust) -> io::Result<Self> {
         let follow = if trust == Trust::Anybody { OFlags::empty() } else { OFlags::NOFOLLOW };
         let opened = match Self::unjudged(path, FOLDER | follow) {
-            // A folder that cannot be listed may still allow names to be created in it.
+            // This user may not list the folder but may still be able to create names in it.
             Err(Errno::ACCESS) if trust == Trust::Anybody => Self::unjudged(path, WAY),
             opened => opened,
         };
@@ -67,10 +68,10 @@ impl Folder {
         Ok(Self { descriptor, path: path.to_owned() })
     }
 
-    /// Like `open`, but creates the folder, for this user alone, if it is missing.
+    /// Like `open`, but creates the folder with access for this user only if it is missing.
     ///
     /// # Errors
-    /// As for [`open`](Self::open), and when it cannot be created.
+    /// As for [`open`](Self::open), and if it cannot be created.
     pub fn make(path: &Path, trust: Trust) -> io::Result<Self> {
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
@@ -78,16 +79,16 @@ impl Folder {
         }
     }
 
-    /// Creates a folder that does not exist yet, and that other users may read.
+    /// Creates a new folder that other users may read.
     ///
     /// # Errors
-    /// When the name is already taken, or the folder cannot be created.
+    /// If the name is already taken, or the folder cannot be created.
     pub fn make_new(path: &Path) -> io::Result<Self> {
         DirBuilder::new().mode(0o755).create(path)?;
         Self::open(path, Trust::OwnersOnly)
     }
 
-    /// Opens a folder of this user, and revokes the write permission that a umask of 002 has granted to other users.
+    /// Opens a folder of this user. Revokes the write permission that a umask of 002 has granted to the group.
     ///
     /// # Errors
     /// As for [`open`](Self::open) with [`Trust::OwnersOnly`].
@@ -103,17 +104,17 @@ impl Folder {
     /// Opens a folder beneath this one.
     ///
     /// # Errors
-    /// As for [`open`](Self::open); also when the name leads out of this folder, or through a link.
+    /// As for [`open`](Self::open), and if the name leads out of this folder or through a link.
     pub fn below(&self, name: impl AsRef<Path>, trust: Trust) -> io::Result<Self> {
         let name = name.as_ref();
         let descriptor = self.resolve(name, FOLDER, Mode::empty())?;
         Self { descriptor, path: self.path.join(name) }.judged(trust)
     }
 
-    /// Like `below`, but creates the last folder of the name, for this user alone, if it is missing.
+    /// Like `below`, but creates the last folder of the name with access for this user only if it is missing.
     ///
     /// # Errors
-    /// As for [`below`](Self::below), and when it cannot be created.
+    /// As for [`below`](Self::below), and if it cannot be created.
     pub fn make_below(&self, name: impl AsRef<Path>, trust: Trust) -> io::Result<Self> {
         let name = name.as_ref();
         match self.make_folder(name, 0o700) {
@@ -122,7 +123,7 @@ impl Folder {
         }
     }
 
-    /// Creates a folder that does not exist yet, with these permissions as far as the umask allows.
+    /// Creates a new folder with these permissions, reduced by the umask.
     ///
     /// # Errors
     /// When the name is already taken.
@@ -131,7 +132,7 @@ impl Folder {
         Ok(mkdirat(parent, last, Mode::from_raw_mode(mode))?)
     }
 
-    /// Creates a symbolic link that does not exist yet.
+    /// Creates a new symbolic link.
     ///
     /// # Errors
     /// When the name is already taken.
@@ -153,7 +154,7 @@ impl Folder {
         Err(refused(&why))
     }
 
-    /// Creates a file that does not exist yet, for reading and writing.
+    /// Creates a new file and opens it for reading and writing.
     ///
     /// # Errors
     /// When the name is already taken.
@@ -162,30 +163,30 @@ impl Folder {
         self.resolve(name.as_ref(), flags, Mode::from_raw_mode(mode)).map(File::from)
     }
 
-    /// Opens an existing regular file of any owner with these flags; creates nothing.
+    /// Opens an existing regular file of any owner with these flags. Never creates a file.
     ///
     /// # Errors
-    /// When it is missing, is a link or no regular file.
+    /// If it is missing, or is a link or another kind of file.
     pub fn file(&self, name: impl AsRef<Path>, flags: OFlags) -> io::Result<File> {
         regular(self.resolve(name.as_ref(), flags | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?.into())
     }
 
-    /// Opens a file that this program keeps, and that only this user or root can have written.
+    /// Opens a file that this program keeps and that only this user or root can have written.
     ///
     /// # Errors
-    /// As for [`file`](Self::file); also when another user owns it or may write to it, and when it has a second name.
+    /// As for [`file`](Self::file), and if another user owns it or may write to it, or it has a second hard link.
     pub fn kept(&self, name: impl AsRef<Path>, flags: OFlags) -> io::Result<File> {
         let file = self.file(name, flags)?;
         let about = file.metadata()?;
         check_owners(&about)?;
-        if about.nlink() > 1 { Err(refused("has a second name")) } else { Ok(file) }
+        if about.nlink() > 1 { Err(refused("has a second hard link")) } else { Ok(file) }
     }
 
-    /// Writes a new file beside the old one and renames it over the old one: readers see either the old contents or the new ones. An old
-    /// file or link of this name is neither followed nor written to.
+    /// Replaces a file atomically: writes a new file beside the old one and renames it, so that readers see either the
+    /// old or the new contents. An old file or link of this name is neither followed nor written to.
     ///
     /// # Errors
-    /// When the folder cannot be written to.
+    /// If the folder is not writable.
     pub fn replace(&self, name: impl AsRef<Path>, mode: u32, contents: &[u8]) -> io::Result<()> {
         let name = name.as_ref();
         let (mut file, beside) = self.create_beside(name, mode)?;
@@ -193,19 +194,20 @@ impl Folder {
         written.inspect_err(|_| drop(self.remove(&beside)))
     }
 
-    /// Creates a file that will replace this name; returns the file and its temporary name.
+    /// Creates a file that will replace the one of this name. Returns the file and its temporary name.
     pub(crate) fn create_beside(&self, name: &Path, mode: u32) -> io::Result<(File, OsString)> {
         let mut beside = name.as_os_str().to_owned();
         beside.push(format!(".{}.new", std::process::id()));
-        // A leftover of a killed process with the same number, or a planted file, may have this name.
+        // A killed process with the same number may have left a file of this name, or another user may have planted
+        // one.
         let _ = self.remove(&beside);
         Ok((self.create(&beside, mode)?, beside))
     }
 
-    /// Renames an entry beneath this folder; replaces an existing entry of the new name.
+    /// Renames an entry beneath this folder. An existing entry of the new name is replaced.
     ///
     /// # Errors
-    /// When it is missing, or a name leads out of this folder.
+    /// If the entry is missing, or a name leads out of this folder.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
         let (from, to) = (self.parent(from.as_ref())?, self.parent(to.as_ref())?);
         Ok(renameat(from.0, from.1, to.0, to.1)?)
@@ -214,13 +216,13 @@ impl Folder {
     /// Removes a file or a link.
     ///
     /// # Errors
-    /// When it is missing or a folder.
+    /// If it is missing or is a folder.
     pub fn remove(&self, name: impl AsRef<Path>) -> io::Result<()> {
         let (parent, last) = self.parent(name.as_ref())?;
         Ok(unlinkat(parent, last, AtFlags::empty())?)
     }
 
-    /// Whether an entry of this name exists; a dangling link counts.
+    /// Whether an entry of this name exists. A dangling link counts as one.
     pub fn has(&self, name: impl AsRef<Path>) -> bool {
         self.look(name).is_ok()
     }
@@ -228,7 +230,7 @@ impl Folder {
     /// The metadata of the entry with this name; for a link, those of the link itself.
     ///
     /// # Errors
-    /// When no entry has this name, or the name leads out of this folder.
+    /// If no entry has this name, or the name leads out of this folder.
     pub fn look(&self, name: impl AsRef<Path>) -> io::Result<Stat> {
         let (parent, last) = self.parent(name.as_ref())?;
         Ok(statat(parent, last, AtFlags::SYMLINK_NOFOLLOW)?)
@@ -249,7 +251,8 @@ impl Folder {
         Ok(names)
     }
 
-    /// Whether users other than this user and root may write to this folder, so that any name in it may be a trap.
+    /// Whether users other than this user and root may write to this folder and could therefore have planted any of its
+    /// entries.
     ///
     /// # Errors
     /// When the kernel does not return the metadata.
@@ -258,7 +261,7 @@ impl Folder {
         Ok(others_may_write(&about) || !is_owned(&about))
     }
 
-    /// The path by which the folder was opened, for messages.
+    /// The path with which the folder was opened, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -272,7 +275,7 @@ impl Folder {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         loop {
             match openat2(&self.descriptor, name, flags, mode, beneath) {
-                // The kernel could not complete its check because of a concurrent rename elsewhere.
+                // A concurrent rename elsewhere kept the kernel from completing its check, so the call is repeated.
                 Err(Errno::AGAIN) => {}
                 Err(Errno::LOOP) => return Err(refused("is a link")),
                 Err(Errno::XDEV) => return Err(refused("leads out of its folder")),
@@ -281,10 +284,10 @@ impl Folder {
         }
     }
 
-    /// The folder that holds the last component of a name, and that component.
+    /// The folder that contains the last component of a name, and that component.
     fn parent<'a>(&self, name: &'a Path) -> io::Result<(Parent<'_>, &'a OsStr)> {
         let Some(Component::Normal(last)) = name.components().next_back() else {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "is no name of a file"));
+            return Err(io::Error::new(ErrorKind::InvalidInput, "is not a valid file name"));
         };
         match name.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             None => Ok((Parent::Same(self.descriptor.as_fd()), last)),
@@ -301,7 +304,7 @@ impl AsFd for Folder {
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Flags for a folder in which names are only looked up, and which need not be readable.
+/// Flags for a folder in which names are only looked up, so that it need not be readable.
 const WAY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// The folder that contains the last component of a name.

@@ -1,4 +1,4 @@
-//! Reads files that a user named, with limits of size and time.
+//! Reads files that a user named, with limits on size and time.
 
 use std::{
     fs::OpenOptions,
@@ -14,20 +14,21 @@ use rustix::{
 
 use crate::reads;
 
-/// Longest wait for data from a pipe or a terminal.
+/// Maximum wait for data from a pipe or a terminal.
 const MAX_WAIT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// Reads a file that a user named, and notes that it [is read](reads). A pipe (`/dev/stdin`, `<(command)`) is read to its end.
+/// Reads a file that a user named and records that it [is read](reads). A pipe (`/dev/stdin`, `<(command)`) is read to
+/// its end.
 ///
 /// # Errors
-/// When it cannot be read, an option writes to it, or it gives no data for 5 s; [`ErrorKind::FileTooLarge`] when it holds more than
-/// `max_bytes`.
+/// If it cannot be read, an option writes to it, or it gives no data for 5 s; [`ErrorKind::FileTooLarge`] if it
+/// contains more than `max_bytes`.
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     read_within(path, max_bytes, &MAX_WAIT)
 }
 
 fn read_within(path: &Path, max_bytes: u64, wait: &Timespec) -> io::Result<Vec<u8>> {
-    // Without this flag, opening a pipe would wait for a writer.
+    // Without this flag, opening a pipe would block until a writer opens it.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     reads(path)?;
@@ -38,7 +39,7 @@ fn read_within(path: &Path, max_bytes: u64, wait: &Timespec) -> io::Result<Vec<u
     loop {
         if poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(wait))? == 0 {
             let seconds = wait.tv_sec;
-            return Err(io::Error::other(format!("it has given no data for {seconds} s; use a file")));
+            return Err(io::Error::other(format!("it has sent no data for {seconds} s; use a file")));
         }
         match file.read(&mut chunk) {
             Ok(0) => return Ok(bytes),
@@ -74,14 +75,14 @@ mod tests {
 
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        assert!(read_within(&pipe, 4, &at_once).unwrap_err().to_string().contains("it has given no data"));
+        assert!(read_within(&pipe, 4, &at_once).unwrap_err().to_string().contains("it has sent no data"));
         let writer = thread::spawn({
             let pipe = pipe.clone();
             move || {
                 let mut pipe = OpenOptions::new().write(true).open(pipe).unwrap();
                 for chunk in ["ab", "cd"] {
                     io::Write::write_all(&mut pipe, chunk.as_bytes()).unwrap();
-                    // The reader must wait between the chunks, as with a slow command.
+                    // The reader must wait between the pieces, as for a slow command.
                     thread::sleep(Duration::from_millis(50));
                 }
             }

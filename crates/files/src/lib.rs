@@ -1,7 +1,8 @@
-//! Files and folders that other users may have touched.
+//! Access to files and folders that other users may have manipulated.
 //!
-//! Opening a file here never waits for another program. The checks apply to the open descriptor, because the name may lead elsewhere a
-//! moment later. A [`Folder`] is held by its descriptor: names are looked up beneath it, and links are not followed.
+//! Opening a file never waits for another program. The checks apply to the open descriptor, because the name may refer
+//! to another file a moment later. A [`Folder`] stays open as a descriptor: names are looked up beneath it, and links
+//! are not followed.
 
 use std::{
     fs::{File, Metadata, OpenOptions},
@@ -29,11 +30,11 @@ mod output;
 mod watched;
 mod way;
 
-/// Opens a regular file that a user named for reading, and notes that it [is read](reads). Links are followed. If a FIFO has taken the
-/// place of the file meanwhile, the caller is not blocked.
+/// Opens a regular file that a user named for reading, and records that it [is read](reads). Links are followed. If a
+/// FIFO has replaced the file meanwhile, the call does not block.
 ///
 /// # Errors
-/// When it cannot be opened, is no regular file, or an option writes to it.
+/// If it cannot be opened, is no regular file, or an option writes to it.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = open_with(OpenOptions::new().read(true), path)?;
     reads(path)?;
@@ -49,7 +50,7 @@ pub fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     regular(options.custom_flags(flags.bits().cast_signed()).open(path)?)
 }
 
-/// The file, if it is a regular one. Reads and writes block again, as file systems expect.
+/// Returns the file if it is a regular one. Its reads and writes block again, as usual for regular files.
 fn regular(file: File) -> io::Result<File> {
     let kind = file.metadata()?.file_type();
     if kind.is_file() {
@@ -64,7 +65,7 @@ fn regular(file: File) -> io::Result<File> {
     Err(refused(&format!("is {what}, not a regular file")))
 }
 
-/// Makes reads and writes block again for a file that was opened without waiting.
+/// Makes reads and writes block again for a file that was opened as nonblocking.
 fn waiting(file: File) -> io::Result<File> {
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
@@ -74,7 +75,7 @@ fn refused(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned())
 }
 
-/// Refuses a file or folder that a user other than this one and root owns or may write to.
+/// Refuses a file or folder that another user (except root) owns or may write to.
 fn check_owners(about: &Metadata) -> io::Result<()> {
     if !is_owned(about) {
         return Err(refused(&format!("belongs to user {}", about.uid())));
@@ -109,7 +110,7 @@ mod tests {
         assert!(open(&fifo).unwrap_err().to_string().contains("is a FIFO"));
         assert!(open(folder.path()).unwrap_err().to_string().contains("is a folder"));
         assert!(open(Path::new("/dev/zero")).unwrap_err().to_string().contains("is a device"));
-        // With a reader, a FIFO can be opened for writing; without one, the open fails at once.
+        // Opening a FIFO for writing succeeds only if it has a reader; without one, it fails at once.
         assert!(open_with(OpenOptions::new().write(true), &fifo).is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! The files that this process reads and writes by name: no file is both read and written, and no file is written twice.
+//! Registry of the files that this process reads and writes by name. No file may be both read and written, or written
+//! twice.
 
 use std::{
     collections::BTreeSet,
@@ -16,10 +17,10 @@ pub const MAX_LINKS: u32 = 40;
 
 static NAMED: Mutex<Named> = Mutex::new(Named { read: BTreeSet::new(), claimed: Vec::new() });
 
-/// Paths are resolved again at each comparison, because files may be created and links may change meanwhile.
+/// Paths are resolved again for each comparison, because files may be created and links may change meanwhile.
 struct Named {
     read: BTreeSet<PathBuf>,
-    /// The claimed files, each with its writer: the option, or the key of a study, that names it.
+    /// The claimed files, each with the option (or the key of a study) that names it.
     claimed: Vec<(String, PathBuf)>,
 }
 
@@ -40,7 +41,7 @@ impl Named {
 /// Claims a file, or standard output (`-`), as the output of an option. The same option may claim it again.
 ///
 /// # Errors
-/// When the file has been read, or another option has claimed it.
+/// If the file has been read, or another option has claimed it.
 pub fn claim(option: &str, path: &Path) -> io::Result<()> {
     let Some(place) = Place::of(path) else { return Ok(()) };
     let mut named = Named::lock();
@@ -53,7 +54,7 @@ pub fn claim(option: &str, path: &Path) -> io::Result<()> {
     }
     if let Some(read) = named.reader(&place) {
         let read = read.display();
-        return Err(refused(&format!("it is read, as {read}: give another file to write to")));
+        return Err(refused(&format!("it is also read, as {read}: give another file to write to")));
     }
     let path = if place == Place::Stdout { "-".into() } else { absolute(path)? };
     let claimed = (option.to_owned(), path);
@@ -63,10 +64,10 @@ pub fn claim(option: &str, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Notes that this file is read, by this process or by another program on its behalf.
+/// Records that this file is read, by this process or by another program on its behalf.
 ///
 /// # Errors
-/// When an option has claimed it.
+/// If an option has claimed it.
 pub fn reads(path: &Path) -> io::Result<()> {
     if let Some((_, option)) = first_claimed([path]) {
         return Err(refused(&format!("it is written by {option}: give another file to write to")));
@@ -77,7 +78,8 @@ pub fn reads(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Notes the files that a program's argument may name: the whole word, its parts after `=`, `:` or `@`, and the words of a shell command.
+/// Records the files that a program's argument may name: the whole word, its parts after `=`, `:` or `@`, and the words
+/// of a shell command.
 ///
 /// # Errors
 /// As for [`reads`].
@@ -93,7 +95,8 @@ pub fn is_read(path: &Path) -> bool {
     Place::of(path).is_some_and(|place| Named::lock().reader(&place).is_some())
 }
 
-/// The first of these files that an option has claimed, and that option. For files that are too many to note each with [`reads`].
+/// The first of these files that an option has claimed, with that option. For file lists too long to record each with
+/// [`reads`].
 pub fn first_claimed<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Option<(P, String)> {
     let named = Named::lock();
     let writers: Vec<_> = named.writers().filter(|(_, place)| *place != Place::Stdout).collect();
@@ -104,7 +107,7 @@ pub fn first_claimed<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Opti
     })
 }
 
-/// The place that a path leads to: an existing file, or an existing folder and the names that are missing in it.
+/// The place that a path leads to: an existing file, or an existing folder plus the missing names in it.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Stdout,
@@ -112,13 +115,13 @@ enum Place {
 }
 
 impl Place {
-    /// None if writing there cannot destroy data, as on `/dev/null`.
+    /// The place of a path; none if writing to it cannot destroy data, as for `/dev/null`.
     fn of(path: &Path) -> Option<Self> {
         if path == Path::new("-") {
             return Some(Self::Stdout);
         }
         let mut path = absolute(path).ok()?;
-        // Writing through a dangling link creates its target.
+        // Writing through a dangling link would create its target, so the target is the place.
         for _ in 0..MAX_LINKS {
             match fs::read_link(&path) {
                 Ok(to) if !path.exists() => path = path.parent()?.join(to),
@@ -146,7 +149,7 @@ impl Place {
     }
 }
 
-/// Whether this is the file that standard output goes to.
+/// Whether standard output goes to this file.
 pub fn is_stdout(about: &Metadata) -> bool {
     rustix::fs::fstat(stdout()).is_ok_and(|own| (own.st_dev, own.st_ino) == (about.dev(), about.ino()))
 }
@@ -173,7 +176,7 @@ mod tests {
         reads(&at("noted")).unwrap();
         for name in ["read", "second", "link", "here/read", "noted"] {
             let refused = claim("--json", &at(name)).unwrap_err().to_string();
-            assert!(refused.contains("it is read, as "), "{refused}");
+            assert!(refused.contains("it is also read, as "), "{refused}");
         }
         assert!(is_read(&at("second")) && !is_read(&at("plain")));
         for (first, second) in [("new", "here/new"), ("dangling", "made"), ("no/plan", "here/no/plan")] {
@@ -182,7 +185,7 @@ mod tests {
             let refused = claim("--html", &at(second)).unwrap_err().to_string();
             assert!(refused.contains("--json writes to it, too"), "{refused}");
         }
-        // A claimed file is also recognized once it exists and has another name.
+        // A claimed file is recognized even if it was created later and has another name.
         fs::write(at("made"), "x").unwrap();
         fs::hard_link(at("made"), at("third")).unwrap();
         for refused in [open(&at("third")).map(drop), read(&at("third"), 9).map(drop), reads(&at("third"))] {
@@ -199,7 +202,7 @@ mod tests {
             claim(option, Path::new("/dev/null")).unwrap();
         }
         open(&at("read")).unwrap();
-        // Arguments of programs name files in many forms.
+        // Arguments of programs name files in several forms.
         for (index, form) in
             ["FILE", "--delay=file:FILE", "cat FILE", "sh -c 'cat <FILE >/dev/null'", "a=@FILE"]
                 .iter()

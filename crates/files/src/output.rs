@@ -1,4 +1,4 @@
-//! Outputs that are written while a command runs.
+//! Output files that are written while a command runs.
 
 use std::{
     fs::{File, Permissions},
@@ -18,14 +18,14 @@ use rustix::{
 
 use crate::{Folder, Trust, Watched, refused, waiting};
 
-/// Opens a file that a user named, to replace it or (`append`) to append lines to it. With mode 600, only this user can read the file.
-/// A replaced file is a new file, so programs that have the old one open read nothing of the output. A pipe or a device is opened as it
-/// is, without waiting for its reader.
+/// Opens a file that a user named, to replace it or, with `append`, to append lines to it. With mode 600, only this
+/// user can read the file. A replaced file is a new file, so programs that have the old one open do not see the output.
+/// A pipe or a device is opened as it is, without waiting for a reader.
 ///
-/// In a folder that other users may write to, no link is followed, and nothing is appended to another user's file.
+/// In a folder that other users may write to, links are not followed, and nothing is appended to another user's file.
 ///
 /// # Errors
-/// When it cannot be opened or created, is a pipe without a reader, or `option` cannot [claim](crate::claim) it.
+/// If it cannot be opened or created, is a pipe without a reader, or `option` cannot [claim](crate::claim) it.
 pub fn written(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<Watched<File>> {
     opened(option, path, append, mode).map(Watched::of)
 }
@@ -54,21 +54,21 @@ fn opened(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<File
     }
     let mut opened = waiting(opened)?;
     if append && is_shared && (about.uid() != geteuid().as_raw() || about.nlink() > 1) {
-        return Err(refused("is another user's or has a second name, in a folder that others may write to"));
+        return Err(refused("has another owner or a second hard link, in a folder that others may write to"));
     }
     let named = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let is_link = FileType::from_raw_mode(named.st_mode) == FileType::Symlink;
     if !append && !is_link {
         return anew(&folder, path, mode);
     }
-    // An existing file may have been open to all users.
+    // All users may have had access to an existing file.
     if mode == 0o600 {
         opened.set_permissions(Permissions::from_mode(mode))?;
     }
     if !append {
         opened.set_len(0)?;
     }
-    // A full disk may have cut off the last line; the next line must not be joined to it.
+    // A full disk may have cut off the last line, and the next line must not be joined to it.
     let (mut last, end) = ([b'\n'], opened.metadata()?.len());
     let old = File::open(format!("/proc/self/fd/{}", opened.as_raw_fd()));
     if end > 0 && old.is_ok_and(|old| old.read_at(&mut last, end - 1).is_ok()) && last != *b"\n" {
@@ -77,7 +77,7 @@ fn opened(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<File
     Ok(opened)
 }
 
-/// Creates a new file in the place of any file with this name.
+/// Creates a new file, replacing any file with this name.
 fn anew(folder: &Folder, path: &Path, mode: u32) -> io::Result<File> {
     let name = Path::new(path.file_name().unwrap_or_default());
     let (file, beside) = folder.create_beside(name, mode)?;
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(fs::read(&far).unwrap(), b"precious\n!");
         secret("--log", &own.join("out"), false).unwrap().write_all(b"ours").unwrap();
         assert_eq!((fs::read(&far).unwrap(), mode(&far)), (b"ours".to_vec(), 0o600));
-        // Both folders accept a new file, and a device can be opened, too.
+        // Both folders accept a new file, and devices can still be opened.
         for folder in [&shared, &own] {
             assert!(
                 secret("--log", &folder.join("new"), true).is_ok()
@@ -150,7 +150,7 @@ mod tests {
         secret("--log", Path::new("/dev/null"), false).unwrap().write_all(b"x").unwrap();
         let second = shared.join("second");
         fs::hard_link(&far, &second).unwrap();
-        assert!(secret("--log", &second, true).unwrap_err().to_string().contains("second name"));
+        assert!(secret("--log", &second, true).unwrap_err().to_string().contains("second hard link"));
     }
 
     #[test]

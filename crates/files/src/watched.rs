@@ -1,4 +1,4 @@
-//! Outputs that may be a pipe or a terminal without a reader.
+//! Outputs that may be a pipe or a terminal that nobody reads.
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -16,10 +16,10 @@ use rustix::{
     io::Errno,
 };
 
-/// Bytes that a writable pipe takes without blocking (pipe(7)).
+/// Number of bytes that a writable pipe accepts without blocking (pipe(7)).
 const AT_ONCE: usize = 4_096;
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// How long a process that was asked to end waits for its reader.
+/// Maximum time that a process waits for its reader after it was asked to end.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -29,12 +29,13 @@ pub fn stop() -> Arc<AtomicBool> {
     Arc::clone(&STOP)
 }
 
-/// An output that does not block a process that was asked to end. Outputs other than regular files are written in pieces.
+/// An output that does not block a process that was asked to end. Outputs other than regular files are written in
+/// pieces.
 #[derive(Debug)]
 pub struct Watched<W> {
     output: W,
     at_once: usize,
-    /// When the output was first found unread after the process was asked to end.
+    /// Time at which the output was first found blocked after the process was asked to end.
     unread_since: Option<Instant>,
 }
 
@@ -68,7 +69,7 @@ impl<W: Write + AsFd> Write for Watched<W> {
         loop {
             self.await_reader()?;
             match self.output.write(piece) {
-                // Another writer has filled the pipe since the poll.
+                // Another writer has filled the pipe since the poll, so the write is tried again.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 written => return self.output.flush().and(written),
             }
@@ -98,7 +99,7 @@ mod tests {
         watched.write_all(&more[AT_ONCE + 1..]).unwrap();
         assert_eq!(watched.write_all(b"x").unwrap_err().kind(), ErrorKind::TimedOut);
         stop().store(false, Ordering::Relaxed);
-        // The pipe is read again.
+        // The reader continues.
         read.read_exact(&mut vec![0; more.len() - 1]).unwrap();
         watched.write_all(b"whole").unwrap();
         let mut left = [0; 5];

@@ -1,4 +1,4 @@
-//! Checks the path to a place: no other user may be able to replace a folder or link on it.
+//! Checks that no other user can replace a folder or link on the path to a place.
 
 use std::{
     env,
@@ -16,18 +16,19 @@ use rustix::{
 
 use crate::{is_owned, named::MAX_LINKS, refused};
 
-/// The user that stands for all users unknown to a user namespace, such as the host's root in a container without root.
+/// The user number that stands for all users unknown to a user namespace, such as the host's root in a container
+/// without root.
 const UNKNOWN_USER: u32 = 65_534;
 
-/// Checks every folder and every link on a path, from `/` on: a path that other users cannot change leads to the same place until the
-/// end. This user creates the missing folders.
+/// Checks every folder and every link on a path, starting at `/`. If other users cannot change any of them, the path
+/// leads to the same place until this process ends. Folders that are missing will be created by this user.
 ///
-/// A folder may belong to this user, to root, or to a user in whose folder this program was started. Others may write to it only if it is
-/// sticky, as `/tmp` is, or through the own group of this user or the folder's owner, as with umask 002, if no other user is in that group
-/// and no access control list lets others in.
+/// A folder may belong to this user, to root, or to a user in whose folder this program was started. Others may write
+/// to it in two cases: it is sticky, as `/tmp` is; or only the own group of this user or of the folder's owner may
+/// write, as with umask 002, no other user is in that group, and no access control list admits others.
 ///
 /// # Errors
-/// The first folder or link that others could change, and why.
+/// The first folder or link that others could change, with the reason.
 pub fn keeps_names(path: &Path) -> Result<(), (PathBuf, io::Error)> {
     let named = absolute(path).map_err(|error| (path.to_owned(), error))?;
     let (mut at, mut links) = (PathBuf::from("/"), 0);
@@ -52,7 +53,7 @@ pub fn keeps_names(path: &Path) -> Result<(), (PathBuf, io::Error)> {
             }
             Ok(_) => at.push(&name),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            // Without the permission to look up names, this user cannot create any either.
+            // A user without the permission to look up names in a folder cannot create any in it either.
             Err(error) if error.raw_os_error().is_some() && error.kind() == ErrorKind::PermissionDenied => {
                 return Ok(());
             }
@@ -62,7 +63,7 @@ pub fn keeps_names(path: &Path) -> Result<(), (PathBuf, io::Error)> {
     Ok(())
 }
 
-/// The names in a path, the last one first.
+/// The names in a path, in reverse order.
 fn names(path: &Path) -> impl Iterator<Item = OsString> {
     let names = path.components().rev().map(|part| part.as_os_str().to_owned());
     names.filter(|name| name != "/" && name != ".")
@@ -70,7 +71,7 @@ fn names(path: &Path) -> impl Iterator<Item = OsString> {
 
 fn judge_folder(path: &Path, about: &Metadata) -> io::Result<()> {
     judge_owner(about)?;
-    // With an access control list, the group bits are those of all users and groups that the list names (acl(5)).
+    // If there is an access control list, the group bits apply to all users and groups in it (acl(5)).
     let has_list = || getxattr(path, "system.posix_acl_access", &mut [0_u8; 4_096]).is_ok();
     let is_own_group =
         || [about.uid(), getegid().as_raw()].contains(&about.gid()) && !has_others(about.gid(), about.uid());
@@ -81,7 +82,7 @@ fn judge_folder(path: &Path, about: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a group contains users other than this user, root and a folder's owner, as far as this machine's files say.
+/// Whether a group contains users other than this user, root and a folder's owner, according to this machine's files.
 fn has_others(group: u32, owner: u32) -> bool {
     let rows = |file: &str| -> Vec<Vec<String>> {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -106,13 +107,14 @@ fn judge_owner(about: &Metadata) -> io::Result<()> {
     Err(refused(&format!("belongs to user {owner}")))
 }
 
-/// Whether this program was started in or below a folder of this user, as by root in another user's project or container.
+/// Whether this program was started in a folder of this user or below it, for example by root in another user's project
+/// or container.
 fn is_host(user: u32) -> bool {
     let Ok(here) = env::current_dir() else { return false };
     here.ancestors().any(|folder| fs::metadata(folder).is_ok_and(|folder| folder.uid() == user))
 }
 
-/// Whether this process is in a user namespace that does not know all users.
+/// Whether this process is in a user namespace that does not contain all users.
 fn knows_not_all() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     !map.is_empty() && map.split_whitespace().ne(["0", "0", "4294967295"])
@@ -133,7 +135,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// The refusal of a path below a folder, with the refused folder relative to that folder.
+    /// The refusal of a path below the folder `base`, with the refused folder relative to `base`.
     fn said(base: &Path, path: &str) -> Option<String> {
         let (folder, why) = keeps_names(&base.join(path)).err()?;
         let folder = folder.canonicalize().unwrap();
@@ -162,7 +164,7 @@ mod tests {
                     said.is_none_or(|said| said.starts_with("shared can be written to by other users"));
                 assert!(right, "{bits:o} {path}");
             }
-            // These paths do not lead through the folder.
+            // These paths do not pass through the folder.
             for path in ["far/deep", "far/new", "new"] {
                 assert_eq!(said(&base, path), None, "{bits:o} {path}");
             }
@@ -191,7 +193,8 @@ mod tests {
         assert!(said(&base, "far/new").is_some());
         mode(&base.join("far"), 0o755);
         assert_eq!(said(&base, "far/new"), None);
-        // A list lets one more user write, which shows as a right of the own group. Entries: this user, 61234, the group, the mask, others.
+        // The list lets one more user write, which appears as a right of the owning group. Entries: this user, 61234,
+        // the group, the mask, others.
         chown(base.join("far"), Some(0), Some(0)).unwrap();
         let entries =
             [(1, 7, u32::MAX), (2, 7, 61_234), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
@@ -210,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_group_of_others_is_no_own_one() {
-        // On Debian, `sync` and `nobody` are in this group.
+        // On Debian, the users `sync` and `nobody` are in this group.
         assert!(has_others(65_534, 0));
         assert!(!has_others(4_000_000, 0), "nobody is in it");
     }

@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use processes::{Output, Processes, receive_from_parent, send_to_parent};
 
-/// Time from the start message to the start, in nanoseconds, so that every worker has the message before the start.
+/// Delay between the start message and the start of the load, in nanoseconds: time for every worker to receive the message.
 const START_NOTICE_NS: u64 = 20_000_000;
-/// Time after the end of the plan within which workers must send their results.
+/// How long after the planned end workers may take to send their results. Workers without a result then count as lost.
 const RESULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a wait for workers checks whether to stop.
+/// How often a wait for workers checks the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why a trial could not be run.
@@ -51,7 +51,7 @@ impl FleetError {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToWorker {
-    /// `secrets`: texts that must not be written down, each with its replacement.
+    /// `secrets`: texts to mask in all output, each with its replacement.
     Prepare {
         plan: Box<HttpPlan>,
         share: Share,
@@ -77,18 +77,18 @@ enum FromWorker {
 /// Where a trial's workers run.
 #[derive(Debug, Clone, Copy)]
 pub enum Workers<'a> {
-    /// In this process if the plan has one process; otherwise in copies of this program, which these arguments make call
-    /// [`run_worker`].
+    /// In this process if the plan has one process; otherwise in copies of this program, started with these arguments so
+    /// that they call [`run_worker`].
     Here(&'a [String]),
-    /// In copies of this program, even for one process. Each list of arguments starts a worker on its host; the processes
-    /// take the lists in turn.
+    /// In copies of this program, even for one process. Each list of arguments starts a worker on one host; the workers use
+    /// the lists round-robin.
     On(&'a [Vec<String>]),
 }
 
 /// Runs a trial on `plan.processes` processes.
 ///
 /// # Errors
-/// When the workers cannot be set up. A worker that is lost after the start makes the trial void instead.
+/// When the workers cannot be set up. A worker lost after the start is no error: it makes the result void.
 pub fn run(
     plan: &Arc<HttpPlan>,
     workers: Workers<'_>,
@@ -112,7 +112,7 @@ pub fn run(
         let share = Share { index: index as u64, of: count as u64 };
         let (plan, secrets) = (Box::new((**plan).clone()), secrets.clone());
         let message = ToWorker::Prepare { plan, share, secrets };
-        // A worker that has ended has sent its reason, which `await_ready` receives.
+        // Sending fails only if the worker has ended; `await_ready` then receives the reason.
         let _ = workers.send(index, &message);
     }
     await_ready(&workers, stop)?;
@@ -123,7 +123,7 @@ pub fn run(
 /// The main function of a worker process.
 ///
 /// # Errors
-/// When the parent is gone or its messages are not those of this program.
+/// When the parent has ended, or its first message is not `Prepare`.
 pub fn run_worker() -> io::Result<()> {
     let stop = files::stop();
     let messages = match receive_from_parent(Arc::clone(&stop)) {
@@ -144,7 +144,7 @@ pub fn run_worker() -> io::Result<()> {
         }
     };
     let outcome = load::run(&Arc::new(*plan), share, &stop, start, |tick| {
-        // If the parent has ended, the end of standard input stops the trial.
+        // A failed send means that the parent has ended. The end of standard input then stops the trial.
         let _ = send_to_parent(&FromWorker::Tick(tick));
     });
     send_to_parent(&match outcome {
@@ -167,7 +167,7 @@ fn await_ready(workers: &Processes<FromWorker>, stop: &AtomicBool) -> Result<(),
             Some((_, Output::Message(FromWorker::OutOfResources(why)))) => {
                 return Err(FleetError::OutOfResources(why));
             }
-            // The kernel may have killed the worker for lack of memory.
+            // Counts as a resource shortage, because the kernel may have killed the worker for lack of memory.
             Some((index, Output::Ended)) => {
                 let why = format!("worker {} ended without a message", index + 1);
                 return Err(FleetError::OutOfResources(why));
@@ -190,7 +190,7 @@ fn collect(
     let mut running = vec![true; workers.count()];
     let mut lost = 0;
     let mut is_stopping = false;
-    // Without a duration, this wait has no deadline: each worker ends its requests by their timeout.
+    // A plan without a duration has no deadline here: its requests end by their own timeouts.
     let mut deadline =
         plan.duration_ns.map(|ns| Instant::now() + Duration::from_nanos(ns + plan.drain_ns) + RESULT_TIMEOUT);
     while running.contains(&true) {

@@ -94,8 +94,8 @@ impl Body {
         self.framing
     }
 
-    /// Decodes up to the end of the body or of `bytes`, and returns the number of decoded bytes. `trailer_limit`: most bytes
-    /// of trailers.
+    /// Decodes up to the end of the body or of `bytes`, and returns the number of decoded bytes. `trailer_limit`: maximum
+    /// size of the trailers, in bytes.
     #[inline]
     pub(crate) fn feed(
         &mut self,
@@ -129,7 +129,7 @@ impl Body {
         Ok(at)
     }
 
-    /// Number of payload bytes that are known to come next without framing bytes between them.
+    /// Number of payload bytes that certainly come next, before any framing byte; 0 if unknown.
     #[inline]
     pub(crate) fn skippable(&self) -> u64 {
         if matches!(self.state, State::Length | State::Data) { self.left } else { 0 }
@@ -149,7 +149,7 @@ impl Body {
         }
     }
 
-    /// Handles the end of the connection, which must be the end of the body.
+    /// Handles the end of the connection: an error unless the body may end here.
     pub(crate) fn eof(&self) -> Result<(), Error> {
         match self.state {
             State::Done | State::UntilClose => Ok(()),
@@ -158,13 +158,13 @@ impl Body {
         }
     }
 
-    /// Bytes of the body so far, as sent.
+    /// Size of the body as sent, so far: payload and framing bytes.
     fn offset(&self) -> u64 {
         self.payload.saturating_add(self.framing)
     }
 
-    /// Parses one framing byte of a chunked body (RFC 9112, 7.1). Stricter than the grammar: only CRLF ends a line, because
-    /// readers that disagree on line ends allow request smuggling.
+    /// Parses one framing byte of a chunked body (RFC 9112, 7.1). Only CRLF ends a line, because readers that disagree on
+    /// line ends allow request smuggling.
     fn step(&mut self, byte: u8, trailer_limit: u32) -> Result<(), Error> {
         let at = self.offset();
         self.line = self.line.saturating_add(1);
@@ -183,7 +183,7 @@ impl Body {
         }
         self.state = match (self.state, byte) {
             (State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                // Sixteen digits are 64 bits.
+                // Sixteen hexadecimal digits fill the 64 bits of `left`.
                 if self.line > 16 {
                     return Err(Error::ChunkSizeOverflow { at });
                 }
@@ -223,7 +223,7 @@ impl Body {
                 State::Trailer | State::TrailerName | State::TrailerValue | State::TrailerLf | State::LastLf,
                 _,
             ) => return Err(Error::BadTrailer { at }),
-            // States without framing bytes, which `feed` handles itself.
+            // `feed` never calls `step` in these states: they have no framing bytes.
             (state @ (State::Done | State::Length | State::UntilClose | State::Data), _) => state,
         };
         Ok(())

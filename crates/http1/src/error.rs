@@ -1,13 +1,13 @@
-//! Errors in the bytes of a peer.
+//! Errors in the bytes that a peer sent.
 
 /// Why a message could not be read. After an error the connection cannot be read any further, because the start of the next
 /// message is unknown.
 ///
-/// Positions (`at`) count from 0 at the first byte of the head; in a chunked body, at the first byte after the head, as sent.
+/// Positions (`at`) are byte offsets from the start of the head; in a chunked body, from the start of the body as sent.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The peer's first bytes are no HTTP/1 status line: another protocol, or the rest of a wrongly framed message.
+    /// The peer's first bytes are not an HTTP/1 status line: another protocol, or the rest of a wrongly framed message.
     #[error("not an HTTP/1 answer: byte {at} does not match the status line `HTTP/1.`")]
     NotHttp {
         /// Offset of the byte in the head.
@@ -43,8 +43,8 @@ pub enum Error {
         /// The code as sent.
         status: u16,
     },
-    /// A header's name is empty, holds a byte that is not allowed in a token, or is followed by a space (RFC 9112, 5.1). Also
-    /// for a folded line in a request (RFC 9112, 5.2).
+    /// A header's name is empty, holds a byte that is not allowed in a token, or is followed by a space (RFC 9112, 5.1). A
+    /// folded line in a request is also reported as this (RFC 9112, 5.2).
     #[error("malformed header name: byte {at} of the head")]
     BadHeaderName {
         /// Offset of the byte in the head.
@@ -74,7 +74,7 @@ pub enum Error {
     /// The head does not end within [`crate::Limits::head_bytes`].
     #[error("head longer than the limit of {limit} bytes")]
     HeadTooLarge {
-        /// The bound, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
     /// More headers than [`crate::MAX_HEADERS`].
@@ -83,7 +83,7 @@ pub enum Error {
     /// The 1xx answers before a final answer are together longer than [`crate::Limits::head_bytes`].
     #[error("informational (1xx) answers longer than the limit of {limit} bytes together")]
     InformationalTooLarge {
-        /// The bound, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
     /// Status 101 without a requested upgrade: the following bytes are not HTTP/1.
@@ -121,7 +121,7 @@ pub enum Error {
     /// A request with a transfer coding besides `chunked`. A server answers it with 501 (RFC 9112, 6.1).
     #[error("Transfer-Encoding of a request names a coding besides `chunked`")]
     UnsupportedCoding,
-    /// A chunk size is empty or holds a byte that is no hexadecimal digit.
+    /// A chunk size is empty or holds a byte that is not a hexadecimal digit.
     #[error("malformed chunk size: byte {at} of the body")]
     BadChunkSize {
         /// Offset of the byte in the body as sent.
@@ -157,25 +157,25 @@ pub enum Error {
     /// The trailers do not end within [`crate::Limits::head_bytes`].
     #[error("trailers longer than the limit of {limit} bytes")]
     TrailersTooLarge {
-        /// The bound, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
     /// The peer closed within a head, or between an informational and the final answer.
-    #[error("closed after {got} bytes of a head that had not ended")]
+    #[error("the connection was closed after {got} bytes of an incomplete head")]
     TruncatedHead {
-        /// Bytes of the incomplete head. 0: only informational answers came.
+        /// Size of the incomplete head in bytes; 0 if only informational answers arrived.
         got: usize,
     },
     /// The peer closed before the end of a body with Content-Length.
-    #[error("closed {missing} bytes before the end of the body")]
+    #[error("the connection was closed {missing} bytes before the end of the body")]
     TruncatedBody {
         /// Number of missing bytes.
         missing: u64,
     },
     /// The peer closed before the end of a chunked body.
-    #[error("closed after {got} bytes of a chunked body that had not ended")]
+    #[error("the connection was closed after {got} bytes of an incomplete chunked body")]
     TruncatedChunks {
-        /// Bytes of the body as sent.
+        /// Size of the received part of the body, as sent.
         got: u64,
     },
     /// The reader was used again after an error.
@@ -188,7 +188,7 @@ pub enum Error {
 pub enum ErrorKind {
     /// The bytes are not HTTP/1.
     Malformed,
-    /// The headers or chunks do not define one end of the body.
+    /// The headers or chunks do not define a unique end of the body.
     Framing,
     /// A limit was exceeded.
     TooLarge,

@@ -1,4 +1,4 @@
-//! What the headers of a message say about the end of its body and of the connection.
+//! Determines from a message's headers where its body ends and whether the connection stays open.
 
 use crate::Error;
 use httparse::Header;
@@ -24,8 +24,8 @@ pub(crate) struct Fields {
     close: bool,
     keep_alive: bool,
     expect_continue: bool,
-    /// Transfer-Encoding has an empty element. Answers may have one (RFC 9110, 5.6.1.2). Requests may not, because readers that
-    /// disagree on it would disagree on the end of the request.
+    /// Transfer-Encoding has an empty element. Answers may have one (RFC 9110, 5.6.1.2). Requests may not, because readers
+    /// that interpret it differently would disagree on the end of the request.
     has_gap: bool,
     /// The first error in Content-Length or Transfer-Encoding. It is ignored in answers that have no body by definition.
     error: Option<Error>,
@@ -34,9 +34,9 @@ pub(crate) struct Fields {
 /// The codings in Transfer-Encoding.
 #[derive(Clone, Copy, Default)]
 struct Coding {
-    /// The list has `chunked`, and so far nothing after it.
+    /// The list contains `chunked`, and so far no coding after it.
     chunked: bool,
-    /// The list has another coding.
+    /// The list contains a coding other than `chunked`.
     other: bool,
 }
 
@@ -151,7 +151,7 @@ impl Fields {
         Ok(())
     }
 
-    /// Reads a Transfer-Encoding header. Several headers are one list, in their order (RFC 9112, 6.1).
+    /// Reads a Transfer-Encoding header. Several such headers form one list, in their order (RFC 9112, 6.1).
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Error> {
         self.has_gap |= elements(value).any(<[u8]>::is_empty);
         for element in list(value) {
@@ -159,8 +159,8 @@ impl Fields {
                 Some(at) => (trim(&element[..at]), true),
                 None => (element, false),
             };
-            // An element without a name, with a quoted name, or with bytes that another reader may trim: readers might disagree on the
-            // coding.
+            // Rejects a missing name, a quoted name, and bytes that another reader may trim, because readers might disagree
+            // on the coding.
             if name.is_empty() || !name.iter().all(|&b| is_token(b)) {
                 return Err(Error::BadTransferEncoding);
             }
@@ -193,13 +193,13 @@ pub(crate) fn is_value(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
-/// The elements of a comma-separated list without quoted elements. Empty ones are ignored (RFC 9110, 5.6.1.2).
+/// The elements of a comma-separated list without quoted elements. Empty elements are skipped (RFC 9110, 5.6.1.2).
 #[inline]
 pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     elements(value).filter(|element| !element.is_empty())
 }
 
-/// As [`list`], but with empty elements, for headers whose interpretation determines the end of a message.
+/// Same as [`list`], but keeps empty elements, for headers that determine the end of a message.
 #[inline]
 fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(trim)

@@ -1,4 +1,4 @@
-//! Heads: finds their end, buffers those that arrive in pieces, and parses them.
+//! Finds the end of heads, buffers heads that arrive in pieces, and parses them.
 
 use crate::framing::is_token;
 use crate::{Error, Limits, MAX_EMPTY_LINE_BYTES, MAX_HEADERS};
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
 /// Number of bytes at the start of a head that are checked before the head is complete.
 const START_BYTES: usize = 16;
 
-/// Collects heads, of which parts may arrive one by one.
+/// Collects heads that may arrive in pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadBuffer {
     /// The bytes so far of an incomplete head. Boxed to keep idle readers small, because most connections are idle.
@@ -26,7 +26,7 @@ pub(crate) struct HeadBuffer {
     limit: u32,
     /// Bytes of empty lines before the current message.
     empty: u8,
-    /// The last of them was a CR.
+    /// The last byte of the empty lines was a CR.
     after_cr: bool,
 }
 
@@ -36,13 +36,13 @@ impl HeadBuffer {
         HeadBuffer { carry: None, limit, empty: 0, after_cr: false }
     }
 
-    /// Most bytes in a head.
+    /// Maximum size of a head, in bytes.
     #[inline]
     pub(crate) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Number of bytes of an incomplete head.
+    /// Number of buffered bytes of an incomplete head.
     #[inline]
     pub(crate) fn buffered_bytes(&self) -> usize {
         self.carry.as_ref().map_or(0, |carry| carry.len())
@@ -60,8 +60,8 @@ impl HeadBuffer {
         u64::from(std::mem::take(&mut self.empty))
     }
 
-    /// Consumes bytes up to the end of a head and passes the head to `with`, or consumes all bytes. Returns the number of
-    /// consumed bytes.
+    /// Consumes the bytes up to the end of a head and passes the head to `with`; consumes all bytes if the head is
+    /// incomplete. Returns the number of consumed bytes and the result of `with`.
     #[inline]
     pub(crate) fn feed<R>(
         &mut self,
@@ -183,12 +183,12 @@ fn request_error(result: httparse::Result<usize>, head: &[u8]) -> Error {
         let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         try_request(&mut httparse::Request::new(&mut []), part, &mut headers)
     });
-    // The parser's Token error belongs to the target if a space comes before it, otherwise to the method.
+    // httparse reports `Token` for the method and for the target. After a space, the error is in the target.
     let in_target = head[..at].contains(&b' ');
     head_error(result, at, if in_target { Error::BadTarget { at } } else { Error::BadMethod { at } })
 }
 
-/// The error of the parser at a position; `first_line`: that of the first line.
+/// Converts the parser's error at position `at`. `first_line`: the result for an error in the first line.
 fn head_error(result: httparse::Result<usize>, at: usize, first_line: Error) -> Error {
     match result {
         Err(httparse::Error::Version) => Error::BadVersion { at },
@@ -201,8 +201,8 @@ fn head_error(result: httparse::Result<usize>, at: usize, first_line: Error) -> 
     }
 }
 
-/// Position of the byte at which the parser stopped: the last byte of the shortest rejected prefix of the head. The parser
-/// reads each byte once and in order, so that bisection finds it.
+/// Position of the byte at which the parser stopped: the last byte of the shortest rejected prefix of the head. Bisection
+/// finds it, because the parser reads each byte once and in order.
 fn error_position(head: &[u8], parse: impl Fn(&[u8]) -> httparse::Result<usize>) -> usize {
     let (mut good, mut bad) = (0, head.len());
     while good + 1 < bad {
@@ -212,7 +212,7 @@ fn error_position(head: &[u8], parse: impl Fn(&[u8]) -> httparse::Result<usize>)
     bad.saturating_sub(1)
 }
 
-/// Checks the first bytes of a head, so that another protocol is recognised at once and not at a limit or deadline.
+/// Checks the first bytes of a head, so that another protocol is recognised at once and not only at a limit or deadline.
 #[inline]
 fn check_start(before: &[u8], bytes: &[u8], kind: Kind, limit: usize) -> Result<(), Error> {
     if before.len() >= START_BYTES {
@@ -241,8 +241,8 @@ fn check_start(before: &[u8], bytes: &[u8], kind: Kind, limit: usize) -> Result<
     Ok(())
 }
 
-/// Finds the empty line that ends a head; returns the offset after it in `bytes`. `before`: earlier bytes of the head, which
-/// were searched already.
+/// Finds the empty line that ends a head; returns the offset after it in `bytes`. `before`: earlier bytes of the head,
+/// already searched.
 #[inline]
 fn find_end(before: &[u8], bytes: &[u8], kind: Kind) -> Result<Option<usize>, Error> {
     // The byte `back` positions before `bytes[at]`.
@@ -276,8 +276,8 @@ fn find_end(before: &[u8], bytes: &[u8], kind: Kind) -> Result<Option<usize>, Er
     Ok(None)
 }
 
-/// A word with the top bit set of each byte that is an LF; the first byte is the lowest. Unlike the shorter test for a zero
-/// byte, it marks no other bytes.
+/// Sets the top bit of each byte that is an LF; the first byte is the lowest. The shorter test for a zero byte would also
+/// mark other bytes.
 /// Source: Warren, Hacker's Delight, 2nd edition, 6-1.
 #[inline]
 fn line_feeds(word: [u8; 8]) -> u64 {

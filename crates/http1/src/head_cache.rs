@@ -12,8 +12,8 @@ pub struct HeadCache {
 }
 
 impl ResponseReader {
-    /// Like [`ResponseReader::feed`] without a sink, and with the same result, but a head that equals the cached head is not
-    /// parsed.
+    /// Like [`ResponseReader::feed`] without a sink, but does not parse a head that equals the cached head. The result is
+    /// the same.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl ResponseReader {
         }
         let mut capture = Capture(None);
         let fed = self.feed(bytes, is_head_request, &mut capture)?;
-        // Only a head that begins `bytes`, without other bytes before it, can be found by a comparison.
+        // Caches only a head at the very start of `bytes`, because the lookup compares from there.
         if fresh
             && let Some(parsed_head) = capture.0
             && let Some(head) = self.head_at_front(bytes, fed.done.as_ref())

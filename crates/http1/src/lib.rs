@@ -9,7 +9,7 @@
 //! * A head that arrives in one piece is parsed in place, without a copy or an allocation.
 //! * [`Limits`] bounds the memory, and no input makes a reader panic.
 //!
-//! A head is parsed when it is complete, so that its result is the same however it was split. Only its first bytes are
+//! A head is parsed only once it is complete, so that the result does not depend on the split. Only its first bytes are
 //! checked earlier, so that another protocol is recognised at once.
 //!
 //! ```
@@ -37,21 +37,21 @@ pub use httparse::Header;
 pub use request::{Request, RequestHead, RequestReader, RequestSink};
 pub use response::{Response, ResponseHead, ResponseReader, ResponseSink};
 
-/// Most headers in a head.
+/// Maximum number of headers in a head.
 pub(crate) const MAX_HEADERS: usize = 128;
 
-/// Most bytes in a chunk-size line, including extensions and CRLF.
+/// Maximum size of a chunk-size line in bytes, including extensions and CRLF.
 pub(crate) const MAX_CHUNK_LINE: usize = 8 * 1024;
 
-/// Most bytes of empty lines that are skipped before a message (RFC 9112, 2.2).
+/// Maximum bytes of empty lines that are skipped before a message (RFC 9112, 2.2).
 pub(crate) const MAX_EMPTY_LINE_BYTES: usize = 16;
 
 /// Limits on what a peer may send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Most bytes in a head, including the start line and the last empty line. The same limit holds for the trailers of a
-    /// chunked body, and for all informational (1xx) heads before one answer. Values above `u32::MAX` count as `u32::MAX`.
-    /// Default: 64 KiB.
+    /// Maximum size of a head in bytes, including the start line and the last empty line. The same limit holds for the
+    /// trailers of a chunked body, and for all informational (1xx) heads before one answer. Values above `u32::MAX` count as
+    /// `u32::MAX`. Default: 64 KiB.
     pub head_bytes: usize,
 }
 
@@ -64,7 +64,7 @@ impl Default for Limits {
 /// The result of one feed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fed<T> {
-    /// Number of bytes consumed: all of them, unless a message ended before.
+    /// Number of bytes consumed: all of them, unless a message ended earlier.
     pub used: usize,
     /// The message that ended after `used` bytes.
     pub done: Option<T>,

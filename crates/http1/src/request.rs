@@ -6,7 +6,7 @@ use crate::head::{HeadBuffer, Kind, parse_request};
 use crate::{Error, Fed, Limits};
 use httparse::Header;
 
-/// A complete request. Its byte counts add up to all bytes that it took on the connection.
+/// A complete request. Its byte counts add up to all bytes that the request took on the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     /// The client keeps the connection open for another request.
@@ -28,7 +28,7 @@ pub struct RequestHead<'a> {
     pub target: &'a str,
     /// 0 or 1, for HTTP/1.0 and HTTP/1.1.
     pub minor_version: u8,
-    /// The headers in their order.
+    /// The headers in the order sent.
     pub headers: &'a [Header<'a>],
     /// How the body ends; never [`Framing::UntilClose`].
     pub framing: Framing,
@@ -46,7 +46,7 @@ pub trait RequestSink {
         let _ = head;
     }
 
-    /// More of the payload, never empty. Its split into calls depends on how it was sent and fed.
+    /// The next part of the payload, never empty. The sizes of the parts depend on how the payload was sent and fed.
     #[inline]
     fn body(&mut self, bytes: &[u8]) {
         let _ = bytes;
@@ -57,7 +57,7 @@ impl RequestSink for () {}
 
 /// Reads the requests of one connection, one after the other.
 ///
-/// A reader takes at most 64 bytes of memory, and while a head is incomplete a buffer for at most [`Limits::head_bytes`].
+/// A reader takes at most 64 bytes of memory, plus a buffer of at most [`Limits::head_bytes`] while a head is incomplete.
 /// Bodies may have any size, because they are not stored.
 #[derive(Clone, Debug)]
 pub struct RequestReader {
@@ -68,7 +68,7 @@ pub struct RequestReader {
     phase: Phase,
 }
 
-/// The parts of a head that reading the body needs.
+/// The properties of a head that the reader needs after parsing it.
 struct HeadResult {
     head_bytes: u32,
     keep_alive: bool,
@@ -87,8 +87,8 @@ impl RequestReader {
         }
     }
 
-    /// Reads up to the end of one request. Consumes all `bytes` unless the request ends before; the rest then belongs to the
-    /// next request (pipelining), for which the reader is ready.
+    /// Reads up to the end of one request. Consumes all `bytes` unless the request ends earlier; the rest then belongs to
+    /// the next request (pipelining), for which the reader is ready.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl RequestReader {
         }
     }
 
-    /// Handles the end of the peer's stream. `Ok` if it is between two requests.
+    /// Handles the end of the peer's stream. `Ok` between two requests.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl RequestReader {
 /// Parses a complete head and passes it to the sink.
 #[inline]
 fn interpret(head: &[u8], sink: &mut impl RequestSink) -> Result<HeadResult, Error> {
-    // At most the limit, which is an u32.
+    // The length is at most the head limit, a u32, so this never saturates.
     let head_bytes = u32::try_from(head.len()).unwrap_or(u32::MAX);
     parse_request(head, |parsed| {
         let minor_version = parsed.version.unwrap_or(1);

@@ -6,7 +6,7 @@ use crate::head::{HeadBuffer, Kind, parse_response};
 use crate::{Error, Fed, Limits};
 use httparse::Header;
 
-/// A complete answer. Its four byte counts add up to all bytes that it took on the connection.
+/// A complete answer. Its four byte counts add up to all bytes that the answer took on the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Response {
     /// Status code of the final answer, 200 to 999.
@@ -30,9 +30,9 @@ pub struct ResponseHead<'a> {
     pub status: u16,
     /// 0 or 1, for HTTP/1.0 and HTTP/1.1.
     pub minor_version: u8,
-    /// The reason; empty if missing or not ASCII.
+    /// The reason phrase; empty if missing or not ASCII.
     pub reason: &'a str,
-    /// The headers in their order. A folded value still contains its line ends.
+    /// The headers in the order sent. A folded value still contains its line ends.
     pub headers: &'a [Header<'a>],
     /// How the body ends.
     pub framing: Framing,
@@ -48,7 +48,7 @@ pub trait ResponseSink {
         let _ = head;
     }
 
-    /// More of the payload, never empty. Its split into calls depends on how it was sent and fed.
+    /// The next part of the payload, never empty. The sizes of the parts depend on how the payload was sent and fed.
     #[inline]
     fn body(&mut self, bytes: &[u8]) {
         let _ = bytes;
@@ -59,7 +59,7 @@ impl ResponseSink for () {}
 
 /// Reads the answers of one connection, one after the other.
 ///
-/// A reader takes at most 64 bytes of memory, and while a head is incomplete a buffer for at most [`Limits::head_bytes`].
+/// A reader takes at most 64 bytes of memory, plus a buffer of at most [`Limits::head_bytes`] while a head is incomplete.
 #[derive(Clone, Debug)]
 pub struct ResponseReader {
     head_buffer: HeadBuffer,
@@ -71,7 +71,7 @@ pub struct ResponseReader {
     phase: Phase,
 }
 
-/// The parts of a head that reading the body needs.
+/// The properties of a head that the reader needs after parsing it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParsedHead {
     pub(crate) status: u16,
@@ -105,11 +105,11 @@ impl ResponseReader {
         }
     }
 
-    /// Reads up to the end of one answer. Consumes all `bytes` unless the answer ends before; the rest then belongs to the
+    /// Reads up to the end of one answer. Consumes all `bytes` unless the answer ends earlier; the rest then belongs to the
     /// next answer (pipelining), for which the reader is ready.
     ///
-    /// `is_head_request`: the answer is to a HEAD request and has no body, whatever its headers say. Give the same value with every
-    /// feed of one answer.
+    /// `is_head_request`: the answer is to a HEAD request and has no body, whatever its headers say. Pass the same value
+    /// with every feed of one answer.
     ///
     /// # Errors
     ///
@@ -131,8 +131,8 @@ impl ResponseReader {
         }
     }
 
-    /// Number of payload bytes that come next and that the reader need not see: the rest of a body of known length, or of the
-    /// current chunk. The caller may drop up to this number of bytes without feeding them, for example within the kernel
+    /// Number of payload bytes that come next and that the reader need not see: the rest of a body of known length, or of
+    /// the current chunk. The caller may drop up to this number of bytes unread, for example within the kernel
     /// (`MSG_TRUNC`), and then calls [`ResponseReader::discarded`].
     #[inline]
     pub fn discardable(&self) -> u64 {
@@ -184,13 +184,13 @@ impl ResponseReader {
         }
     }
 
-    /// Whether no byte of the next answer was consumed.
+    /// Whether the reader has consumed nothing of the next answer.
     #[inline]
     pub(crate) fn is_fresh(&self) -> bool {
         self.phase == Phase::Head && self.informational_bytes == 0 && self.head_buffer.is_fresh()
     }
 
-    /// Continues after a head of this length without reading it; false if the head exceeds the limit.
+    /// Skips a cached head of this length and starts its body. Returns false if the head exceeds the limit.
     #[inline]
     pub(crate) fn enter_body(&mut self, head_bytes: usize, parsed_head: ParsedHead) -> bool {
         let Ok(head_bytes) = u32::try_from(head_bytes) else { return false };
@@ -265,10 +265,10 @@ impl ResponseReader {
     }
 }
 
-/// Parses a complete head and passes a final one to the sink.
+/// Parses a complete head. Passes it to the sink if the answer is final.
 #[inline]
 fn interpret(head: &[u8], is_head_request: bool, sink: &mut impl ResponseSink) -> Result<HeadResult, Error> {
-    // At most the limit, which is an u32.
+    // The length is at most the head limit, a u32, so this never saturates.
     let head_bytes = u32::try_from(head.len()).unwrap_or(u32::MAX);
     parse_response(head, |parsed| {
         let status = parsed.code.unwrap_or(0);

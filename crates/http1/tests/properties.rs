@@ -38,7 +38,7 @@ struct Written {
 }
 
 fn name() -> impl Strategy<Value = String> {
-    // The prefix avoids names that have a meaning.
+    // The prefix avoids names that the reader interprets.
     "[Xx]-[!#$%&'*+.^_`|~0-9A-Za-z-]{0,12}"
 }
 

@@ -209,7 +209,7 @@ fn limits() {
     check(head.as_bytes(), fits, &[("GET / 1", "", true)], None);
     let limit = head.len() - 1;
     check(head.as_bytes(), Limits { head_bytes: limit }, &[], Some(Error::HeadTooLarge { limit }));
-    // An error after the limit is reported as the limit; one before it is not.
+    // An error after the limit is reported as an exceeded limit; one before it is not.
     let lf = "GET / HTTP/1.1\r\nA: b\nB: c\r\n\r\n";
     check(lf.as_bytes(), Limits { head_bytes: 20 }, &[], Some(Error::HeadTooLarge { limit: 20 }));
     check(lf.as_bytes(), Limits { head_bytes: 21 }, &[], Some(Error::BareLf { at: 20 }));

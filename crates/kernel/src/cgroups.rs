@@ -1,4 +1,4 @@
-//! Control groups, of both versions.
+//! Control groups of versions 1 and 2.
 
 use std::{
     collections::BTreeMap,
@@ -15,12 +15,13 @@ pub enum Version {
     Two,
 }
 
-/// The group in which this process can create groups for a controller such as `cpu` or `memory`, and its version. Processes
-/// in such a group stay within the limits of this process. `None` if no hierarchy is mounted, or if this process would have
-/// to leave a group of version 2 that has limits, because the group does not enable the controller for its children.
+/// The group in which this process can create groups for a controller such as `cpu` or `memory`, and its version.
+/// Processes in such a group stay within the limits of this process. `None` if no hierarchy is mounted. Also `None` if
+/// this process would have to leave a version 2 group with limits, because that group does not enable the controller
+/// for its children.
 ///
 /// # Errors
-/// When the mounts or this process's groups cannot be read.
+/// If the mounts or this process's groups cannot be read.
 pub fn parent(controller: &str) -> io::Result<Option<(PathBuf, Version)>> {
     let (mounts, groups) = (crate::read("/proc/self/mountinfo")?, crate::read("/proc/self/cgroup")?);
     Ok(find(&mounts, &groups, controller, |file| fs::read_to_string(file).unwrap_or_default()))
@@ -29,7 +30,7 @@ pub fn parent(controller: &str) -> io::Result<Option<(PathBuf, Version)>> {
 /// Creates a control group.
 ///
 /// # Errors
-/// When this user may not, or the kernel refuses.
+/// If this user lacks the permission, or the kernel refuses.
 pub fn create(path: &Path) -> io::Result<()> {
     fs::create_dir(path).map_err(|error| {
         let advice = match error.kind() {
@@ -43,11 +44,11 @@ pub fn create(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Adds the quota counters from a group's file `cpu.stat`: its periods, its throttled periods, and its throttled time. This time is summed
-/// over processors: four that are throttled for a second make four seconds.
+/// Adds the quota counters from a group's file `cpu.stat`: its periods, its throttled periods and its throttled time.
+/// Throttled time is summed over processors: four processors throttled for one second count four seconds.
 pub(crate) fn add_throttling(stat: &str, values: &mut BTreeMap<String, u64>) {
     let of = |name: &str| crate::number(stat, name);
-    // Version 2 has microseconds, version 1 nanoseconds.
+    // Version 2 reports microseconds, version 1 nanoseconds.
     let us = of("throttled_usec ").or_else(|| Some(of("throttled_time ")? / 1_000));
     let counts =
         [("periods", of("nr_periods ")), ("throttled_periods", of("nr_throttled ")), ("throttled_us", us)];
@@ -55,7 +56,7 @@ pub(crate) fn add_throttling(stat: &str, values: &mut BTreeMap<String, u64>) {
     values.extend(known);
 }
 
-/// The quota counters of the nearest group of a process that limits processor time; empty if no group does.
+/// The quota counters of a process's nearest group that limits processor time; empty if no group does.
 pub(crate) fn quota_of(pid: u32) -> BTreeMap<String, u64> {
     let texts = || {
         Some((crate::read("/proc/self/mountinfo").ok()?, crate::read(format!("/proc/{pid}/cgroup")).ok()?))
@@ -65,7 +66,7 @@ pub(crate) fn quota_of(pid: u32) -> BTreeMap<String, u64> {
 }
 
 fn quota_above(group: &Path) -> BTreeMap<String, u64> {
-    // Without a limit, version 2 has `max`, and version 1 has -1.
+    // Without a limit, the file contains `max` in version 2 and -1 in version 1.
     let limit = |group: &Path| {
         let text =
             ["cpu.max", "cpu.cfs_quota_us"].into_iter().find_map(|file| crate::read(group.join(file)).ok());
@@ -78,8 +79,8 @@ fn quota_above(group: &Path) -> BTreeMap<String, u64> {
     values
 }
 
-/// The folder of a process's group for a controller, found in the texts of `mountinfo` and of the process's `cgroup`: that of version 1 if
-/// there is one.
+/// The folder of a process's group for a controller, according to the texts of `mountinfo` and of the process's
+/// `cgroup`. A group of version 1 is preferred.
 pub(crate) fn group_of(mounts: &str, groups: &str, controller: &str) -> Option<PathBuf> {
     let of = |wanted: Version| {
         mounted(mounts, controller).find_map(|(version, root, point)| {
@@ -90,7 +91,7 @@ pub(crate) fn group_of(mounts: &str, groups: &str, controller: &str) -> Option<P
     of(Version::One).or_else(|| of(Version::Two))
 }
 
-/// Finds the group in the texts of `mountinfo` and `cgroup`; `read` reads a file of a group.
+/// Finds the group according to the texts of `mountinfo` and `cgroup`. `read` reads a file of a group.
 fn find(
     mounts: &str,
     groups: &str,
@@ -105,9 +106,9 @@ fn find(
     })
 }
 
-/// The mounted hierarchies that may have a controller, each with the group at the root of the mount, and the mount point.
+/// The mounted hierarchies that may have a controller. For each: version, group at the root of the mount, mount point.
 fn mounted<'a>(mounts: &'a str, controller: &'a str) -> impl Iterator<Item = (Version, &'a str, &'a Path)> {
-    // proc_pid_mountinfo(5): … root mount-point options … - type source super-options
+    // Fields, proc_pid_mountinfo(5): … root mount-point options … - type source super-options
     mounts.lines().filter_map(move |line| {
         let (mount, kind) = line.split_once(" - ")?;
         let (mut mount, mut kind) = (mount.split(' ').skip(3), kind.split(' '));
@@ -124,19 +125,20 @@ fn has_word(list: &str, separator: char, word: &str) -> bool {
     list.split(separator).any(|known| known.trim() == word)
 }
 
-/// A process's group in the hierarchy of a controller (version 2 if the name is empty) whose group `root` is mounted at `point`; none if
-/// the mount does not show the process's group.
+/// A process's group in the hierarchy of a controller (version 2 if the name is empty). The group `root` is mounted at
+/// `point`. None if the mount does not show the process's group.
 fn own_group(groups: &str, controller: &str, root: &str, point: &Path) -> Option<PathBuf> {
-    // cgroups(7): number:controllers:path
+    // Fields, cgroups(7): number:controllers:path
     let mut groups = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let (_, path) = groups.find(|(controllers, _)| has_word(controllers, ',', controller))?;
     let below_root = Path::new(path).strip_prefix(root).ok()?;
-    // A group outside of this process's namespace begins with `..`.
+    // The path of a group outside this process's cgroup namespace begins with `..`.
     let is_below = below_root.components().all(|part| matches!(part, Component::Normal(_)));
     is_below.then(|| point.join(below_root))
 }
 
-/// The nearest group, from `lowest` up to `point`, that enables the controller for its children; none if a group below has limits.
+/// The nearest group, from `lowest` up to `point`, that enables the controller for its children. None if a group below
+/// it has limits.
 fn enabled_ancestor(
     lowest: &Path,
     point: &Path,

@@ -1,7 +1,7 @@
-//! The kernel's counters of a network namespace and of the machine, by name.
+//! The kernel's counters, by name, of a network namespace and of the machine.
 //!
-//! Counters have the kernel's names if it has names, such as `TcpExt.ListenOverflows`; other names end in their unit. Counters that this
-//! version does not know are kept, and files that cannot be read are listed by name.
+//! Counters have the kernel's names where these exist, such as `TcpExt.ListenOverflows`; other names end in their unit.
+//! Counters that this version does not know are kept. Files that cannot be read are listed by name.
 
 use std::{
     collections::BTreeMap,
@@ -13,14 +13,15 @@ use record::Counters;
 
 use crate::programs::TICK_NS;
 
-/// Length of a tick of `/proc/stat` in milliseconds.
+/// Length of a tick of `/proc/stat`, in milliseconds.
 const TICK_MS: u64 = TICK_NS / 1_000_000;
 
-/// Reads a file below `/proc`, here or in a copy of it. `net/…` stands for the files of one network namespace.
+/// Reads a file below `/proc`, of this machine or of a saved copy. `net/…` stands for the files of one network
+/// namespace.
 pub type ReadFile<'a> = &'a dyn Fn(&str) -> io::Result<String>;
 
 type Values = BTreeMap<String, u64>;
-/// Parses a file; `None` if it is not of the expected form.
+/// Parses a file; `None` if it does not have the expected form.
 type Parse = fn(&str, &mut Values) -> Option<()>;
 
 const NETWORK: [(&str, Parse); 7] = [
@@ -33,7 +34,8 @@ const NETWORK: [(&str, Parse); 7] = [
     ("sys/net/netfilter/nf_conntrack_max", |text, values| number("conntrack.max_entries", text, values)),
 ];
 
-/// Number of files, from the first on, that are read each second. With 30 hosts, each further file takes about a thousandth of a processor.
+/// Number of files, from the first one, that are read each second. With 30 hosts, each further file costs about a
+/// thousandth of a processor.
 const READ_EACH_SECOND: usize = 3;
 
 const MACHINE: [(&str, Parse); 6] = [
@@ -58,7 +60,7 @@ const LEVELS: [&str; 10] = [
     "conntrack.entries",
     "conntrack.max_entries",
 ];
-/// The suffix of the names of ring sizes, which are levels, too.
+/// The suffix of the names of ring sizes, which rise and fall too.
 pub(crate) const RING: &str = "_ring_packets";
 
 /// Reads the counters of a network namespace.
@@ -66,8 +68,8 @@ pub fn of_network(read: ReadFile<'_>) -> Counters {
     parse(&NETWORK, read)
 }
 
-/// Reads the counters of a network namespace that are needed each second. `read` returns an empty text for a file that has not changed. If
-/// the first file has not changed, no packet was sent or received, and the others are not read.
+/// Reads those counters of a network namespace that are needed each second. `read` returns an empty text for an
+/// unchanged file. If the first file is unchanged, no packet was sent or received, and the other files are not read.
 pub(crate) fn of_network_in_brief(read: ReadFile<'_>) -> Counters {
     let mut counters = Counters::default();
     for (at, file) in NETWORK[..READ_EACH_SECOND].iter().enumerate() {
@@ -80,17 +82,17 @@ pub(crate) fn of_network_in_brief(read: ReadFile<'_>) -> Counters {
     counters
 }
 
-/// Reads the counters that all network namespaces of a machine share: processors, their queues of packets, pressure.
+/// Reads the counters that all network namespaces of a machine share: processors, their packet queues, pressure.
 pub fn of_machine(read: ReadFile<'_>) -> Counters {
     parse(&MACHINE, read)
 }
 
-/// The names of the files that the counters of a network namespace are read from.
+/// The names of the files with the counters of a network namespace.
 pub(crate) fn network_files() -> impl Iterator<Item = &'static str> {
     NETWORK.iter().map(|(name, _)| *name)
 }
 
-/// The names of the files that the counters of the machine are read from.
+/// The names of the files with the counters of the machine.
 pub(crate) fn machine_files() -> impl Iterator<Item = &'static str> {
     MACHINE.iter().map(|(name, _)| *name)
 }
@@ -102,20 +104,20 @@ fn parse(files: &[(&str, Parse)], read: ReadFile<'_>) -> Counters {
 }
 
 fn add(counters: &mut Counters, (name, parse): &(&str, Parse), text: io::Result<String>) {
-    let unknown = || io::Error::other("its form is not known");
+    let unknown = || io::Error::other("its format is unknown");
     let parsed = text.and_then(|text| parse(&text, &mut counters.values).ok_or_else(unknown));
     if let Err(error) = parsed {
         counters.missing.insert((*name).to_owned(), error.to_string());
     }
 }
 
-/// Prefixes of counters that only rise and are sums of 32-bit numbers, one for each processor.
+/// Prefixes of counters that only rise and are sums of 32-bit numbers, one per processor.
 const OF_32_BITS: [&str; 2] = ["softnet.", "conntrack."];
 
-/// The changes since `before`: the difference for counters that only rise, and the later value for those that rise and fall. A
-/// counter that `before` lacks began at 0, like those of a new interface. If an interface's counter fell, another interface has
-/// taken its name, and the later value counts. Any other counter that fell, as when a processor was taken away, is taken to be
-/// unchanged, because its later value may have grown over months.
+/// The changes since `before`: the difference for counters that only rise, the later value for those that rise and
+/// fall. A counter that is missing in `before` started at 0, for example that of a new interface. If an interface's
+/// counter fell, another interface has taken its name, and the later value counts. Any other counter that fell, for
+/// example because a processor was removed, counts as unchanged, because its later value may have grown over months.
 pub fn since(mut now: Counters, before: &Counters) -> Counters {
     for (name, value) in &mut now.values {
         *value = change(name, before.get(name), *value);
@@ -124,7 +126,7 @@ pub fn since(mut now: Counters, before: &Counters) -> Counters {
     now
 }
 
-/// The change of a single counter, by the rules of [`since`].
+/// The change of one counter by the rules of [`since`].
 pub(crate) fn change(name: &str, was: Option<u64>, now: u64) -> u64 {
     let Some(was) = was.filter(|_| !is_level(name)) else { return now };
     let fell_by = was.saturating_sub(now);
@@ -143,23 +145,23 @@ pub(crate) fn is_level(name: &str) -> bool {
 /// Reads a file of this machine; `net/…` stands for the files of the calling thread's network namespace.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read.
 pub fn read_own(name: &str) -> io::Result<String> {
     crate::read(own_path(name))
 }
 
-/// The path of a file of this machine, as the calling thread sees it.
+/// The path of a file of this machine from the calling thread's view.
 pub(crate) fn own_path(name: &str) -> PathBuf {
     Path::new(if name.starts_with("net/") { "/proc/thread-self" } else { "/proc" }).join(name)
 }
 
-/// Alternating lines of names and lines of their values, both after the same prefix.
+/// Parses alternating lines of names and of their values, both after the same prefix.
 fn tables(text: &str, values: &mut Values) -> Option<()> {
     let mut lines = text.lines();
     while let Some((prefix, names)) = lines.next().and_then(|line| line.split_once(": ")) {
         let numbers = lines.next()?.strip_prefix(prefix)?.strip_prefix(": ")?;
         for (name, number) in names.split_whitespace().zip(numbers.split_whitespace()) {
-            // Tcp.MaxConn is -1 for "no limit".
+            // Tcp.MaxConn is -1 for "no limit", which does not parse and is left out.
             if let Ok(number) = number.parse() {
                 values.insert(format!("{prefix}.{name}"), number);
             }
@@ -168,7 +170,7 @@ fn tables(text: &str, values: &mut Values) -> Option<()> {
     Some(())
 }
 
-/// `TCP: inuse 5 orphan 0 tw 0 alloc 7 mem 1`
+/// Parses `TCP: inuse 5 orphan 0 tw 0 alloc 7 mem 1`.
 fn sockets(text: &str, values: &mut Values) -> Option<()> {
     for line in text.lines() {
         let (protocol, fields) = line.split_once(": ")?;
@@ -180,7 +182,7 @@ fn sockets(text: &str, values: &mut Values) -> Option<()> {
     Some(())
 }
 
-/// Two lines of headings, then `name: ` and 16 numbers.
+/// Parses two lines of headings, then `name: ` and 16 numbers per line.
 fn interfaces(text: &str, values: &mut Values) -> Option<()> {
     const FIELDS: [(usize, &str); 8] = [
         (0, "received_bytes"),
@@ -202,8 +204,8 @@ fn interfaces(text: &str, values: &mut Values) -> Option<()> {
     Some(())
 }
 
-/// A line of names, then a line of hexadecimal numbers for each processor. The number of entries, which is in each line, is
-/// left out.
+/// Parses a line of names and then a line of hexadecimal numbers for each processor. Leaves out the number of entries,
+/// which every line repeats.
 fn conntrack_events(text: &str, values: &mut Values) -> Option<()> {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next()?.split_whitespace().collect();
@@ -223,10 +225,10 @@ fn number(name: &str, text: &str, values: &mut Values) -> Option<()> {
     Some(())
 }
 
-/// The times of each processor. The kernel counts idle time exactly, but only samples busy time: to know how busy
-/// a processor was, subtract its idle time from the time on the clock.
+/// Parses the times of each processor. The kernel counts idle time exactly but only samples busy time. For exact busy
+/// time, subtract the idle time from the elapsed time.
 pub(crate) fn processors(text: &str, values: &mut BTreeMap<String, u64>) -> Option<()> {
-    // proc_stat(5): user nice system idle iowait irq softirq steal. Nice time counts as busy, and iowait as idle.
+    // Fields, proc_stat(5): user nice system idle iowait irq softirq steal. Nice counts as busy, iowait as idle.
     const FIELDS: [(&[usize], &str); 6] = [
         (&[0, 1], "user_ms"),
         (&[2], "system_ms"),
@@ -249,7 +251,8 @@ pub(crate) fn processors(text: &str, values: &mut BTreeMap<String, u64>) -> Opti
     Some(())
 }
 
-/// A line of hexadecimal numbers for each processor: packets, drops at a full queue, times that the budget was used up, ….
+/// Parses a line of hexadecimal numbers for each processor: packets, drops at a full queue, number of times that the
+/// budget was used up, ….
 fn softnet(text: &str, values: &mut Values) -> Option<()> {
     for line in text.lines() {
         let numbers: Vec<u64> = line
@@ -264,7 +267,7 @@ fn softnet(text: &str, values: &mut Values) -> Option<()> {
     Some(())
 }
 
-/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, then the same for `full`.
+/// Parses `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, then the same for `full`.
 fn pressure(what: &str, text: &str, values: &mut Values) -> Option<()> {
     for line in text.lines() {
         let (share, total_us) = (line.split(' ').next()?, line.rsplit_once("total=")?.1);
@@ -273,7 +276,7 @@ fn pressure(what: &str, text: &str, values: &mut Values) -> Option<()> {
     Some(())
 }
 
-/// Open files, unused files, largest number.
+/// Parses the numbers of open files, of unused files and of files allowed.
 fn open_files(text: &str, values: &mut Values) -> Option<()> {
     let mut numbers = text.split_whitespace();
     values.insert("files.open".to_owned(), numbers.next()?.parse().ok()?);
@@ -349,7 +352,7 @@ mod tests {
         let counters = of_network(&read);
         let values = [("New.C".to_owned(), 3), ("Tcp.A".to_owned(), 1)];
         assert_eq!(counters.values, Values::from(values));
-        assert_eq!(counters.missing["net/netstat"], "its form is not known");
+        assert_eq!(counters.missing["net/netstat"], "its format is unknown");
         assert_eq!(counters.missing["net/dev"], "not here");
         assert_eq!(counters.missing.len(), NETWORK.len() - 1);
     }

@@ -1,5 +1,5 @@
-//! Counters of the drivers of network interfaces, and the sizes of their rings. The only module of this crate with `unsafe` code: netlink
-//! does not report the drivers' own counters, and no library wraps the request that does.
+//! Counters and ring sizes from the drivers of network interfaces. The only module of this crate with `unsafe` code:
+//! netlink does not report the drivers' own counters, and no library wraps the request that does.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd};
 
@@ -21,10 +21,10 @@ const SETS: u32 = 0x37;
 const COUNTERS: u32 = 1;
 /// Length of a counter's name, in words of 4 bytes.
 const NAME_WORDS: usize = 8;
-/// A driver with more counters is not asked for them. Large cards have some thousands.
+/// Maximum number of counters of a driver; the counters of other drivers are not read. Large cards have some thousands.
 const MAX_COUNTERS: usize = 32_768;
 
-/// Each driver names its counters as it likes. The names of counters of lost packets contain one of these words.
+/// Drivers have no common names for counters. The name of a counter of lost packets contains one of these words.
 const LOST: [&str; 9] =
     ["drop", "discard", "miss", "error", "fifo", "no_buf", "out_of_buf", "no_dma", "allowance_exceeded"];
 
@@ -38,7 +38,7 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == 40);
 
-/// Adds the drivers' counters of the interfaces that `counters` already has, in the calling thread's network namespace.
+/// Adds the driver counters of the interfaces in `counters`, in the calling thread's network namespace.
 pub(crate) fn add(counters: &mut Counters) {
     let Counters { values, missing, .. } = counters;
     let socket = match socket(AddressFamily::INET, SocketType::DGRAM, None) {
@@ -60,7 +60,7 @@ pub(crate) fn add(counters: &mut Counters) {
     }
 }
 
-/// Adds the counters that `ethtool -S` printed for an interface.
+/// Adds the counters in the output of `ethtool -S` for an interface.
 pub(crate) fn add_printed(interface: &str, text: &str, values: &mut BTreeMap<String, u64>) {
     let counter = |line: &'_ str| {
         let (name, value) = line.rsplit_once(": ")?;
@@ -69,7 +69,8 @@ pub(crate) fn add_printed(interface: &str, text: &str, values: &mut BTreeMap<Str
     keep(interface, text.lines().filter_map(counter), values);
 }
 
-/// Adds the counters of lost packets. Counters of one name are summed: a driver may give those of all queues the same name.
+/// Adds the counters of lost packets. Counters with the same name are summed, because a driver may use one name for all
+/// queues.
 fn keep(interface: &str, counters: impl Iterator<Item = (String, u64)>, values: &mut BTreeMap<String, u64>) {
     for (name, value) in counters.filter(|(name, _)| LOST.iter().any(|word| name.contains(word))) {
         let sum = values.entry(format!("interface.{interface}.ethtool.{}", name.trim())).or_default();
@@ -78,7 +79,7 @@ fn keep(interface: &str, counters: impl Iterator<Item = (String, u64)>, values: 
 }
 
 fn add_driver(socket: &OwnedFd, interface: &str, values: &mut BTreeMap<String, u64>) -> Result<(), Errno> {
-    // struct ethtool_sset_info: request, reserved, mask of sets in 64 bits, the number of counters.
+    // struct ethtool_sset_info: request, reserved, 64-bit mask of sets, the number of counters.
     let count = ask(socket, interface, &[SETS, 0, 1 << COUNTERS, 0], 5)?[4] as usize;
     if count == 0 || count > MAX_COUNTERS {
         return Ok(());
@@ -96,7 +97,8 @@ fn add_driver(socket: &OwnedFd, interface: &str, values: &mut BTreeMap<String, u
         bytes.try_into().map_or(0, u64::from_ne_bytes)
     };
     keep(interface, names.zip(numbers[2..].chunks_exact(2).map(number)), values);
-    // struct ethtool_ringparam: request, four largest sizes, four sizes; those of receiving stand first.
+    // struct ethtool_ringparam: request, four maximum sizes, four current sizes; each group begins with that of
+    // receiving.
     let answer = ask(socket, interface, &[RINGS], 9)?;
     for (name, packets) in [("receive", answer[5]), ("largest_receive", answer[1])] {
         values.insert(format!("interface.{interface}.{name}{RING}"), packets.into());
@@ -104,7 +106,7 @@ fn add_driver(socket: &OwnedFd, interface: &str, values: &mut BTreeMap<String, u
     Ok(())
 }
 
-/// Returns the first words of the structure that begins with `request`, as the kernel filled it.
+/// Returns the first words of the structure that begins with `request`, as filled in by the kernel.
 fn ask(socket: &OwnedFd, interface: &str, request: &[u32], words: usize) -> Result<Vec<u32>, Errno> {
     let mut answer = Vec::with_capacity(16 + 2 * MAX_COUNTERS * NAME_WORDS);
     answer.extend(request);
@@ -135,8 +137,8 @@ mod tests {
         namespaces::{self, Kind},
     };
 
-    /// An XDP program that drops all packets, at one end of a veth pair in a new network namespace. A new BPF file system takes the files
-    /// that `ip` leaves there. The namespaces end when the standard input closes.
+    /// An XDP program that drops all packets, at one end of a veth pair in a new network namespace. `ip` leaves its
+    /// files in a new BPF file system. The namespaces end when the standard input is closed.
     const DROP: &str = "__attribute__((section(\"xdp\"), used)) int drop(void *packet) { return 1; }";
     const SETUP: &str = "mount -t bpf bpf /sys/fs/bpf; ip link add name va type veth peer name vb; ip link set dev vb xdp obj drop.o sec xdp; \
          for f in all default; do echo 1 >/proc/sys/net/ipv6/conf/$f/disable_ipv6; done; \
@@ -165,7 +167,7 @@ mod tests {
             namespaces::enter(&network, Kind::Network).unwrap();
             let socket = UdpSocket::bind("10.9.9.1:0").unwrap();
             (0..37).for_each(|_| _ = socket.send_to(b"lost", "10.9.9.2:9").unwrap());
-            // The kernel may take a moment to receive them.
+            // The kernel may need a moment to receive the packets.
             let all_dropped = || {
                 let mut counters = of_network(&read_own);
                 add(&mut counters);

@@ -1,5 +1,5 @@
-//! Properties of the hardware that no kernel setting repairs: clock governors, isolated cores, network cards. They are reported and
-//! explained, never changed.
+//! Properties of the hardware that no kernel setting can improve: clock governors, isolated cores, network cards. They
+//! are reported and explained but never changed.
 
 use std::{
     collections::BTreeSet,
@@ -16,11 +16,12 @@ pub struct Finding {
     pub what: String,
     /// Its value on this machine.
     pub found: String,
-    /// Advice; none if nothing needs to be done.
+    /// Advice for the user; none if nothing needs to be done.
     pub advice: Option<String>,
 }
 
-/// Looks at the machine whose `/proc` and `/sys` are below `root`. Properties that the hardware does not have are left out.
+/// Inspects the machine whose `/proc` and `/sys` are below `root`. Leaves out properties that the hardware does not
+/// have.
 pub fn look(root: &Path) -> Vec<Finding> {
     let look = Look { root };
     let cards = look.cards();
@@ -49,7 +50,7 @@ impl Look<'_> {
         self.names("sys/devices/system/cpu").iter().filter(|name| is_processor(name)).count()
     }
 
-    /// The governor by which processors choose their clock rate.
+    /// The governor that chooses the clock rate of the processors.
     fn governor(&self) -> Option<Finding> {
         let folder = "sys/devices/system/cpu";
         let governor = |name: &String| self.read(&format!("{folder}/{name}/cpufreq/scaling_governor"));
@@ -63,7 +64,8 @@ impl Look<'_> {
         (!found.is_empty()).then_some(Finding { what, found, advice })
     }
 
-    /// Processors that the scheduler leaves alone. Isolation is advised only if there is a card, whose interrupts can be moved elsewhere.
+    /// Processors that the scheduler does not use. Isolation is advised only if there is a card, because a card's
+    /// interrupts can be moved elsewhere.
     fn isolation(&self, has_card: bool) -> Option<Finding> {
         let isolated = self.read("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty());
         let processors = self.processors();
@@ -73,7 +75,7 @@ impl Look<'_> {
         let (found, advice) = match &isolated {
             Some(list) if has_balancer => {
                 let advice = format!(
-                    "irqbalance may send interrupts there: IRQBALANCE_BANNED_CPULIST={list} in its settings, or stop it"
+                    "irqbalance may move interrupts to them: set IRQBALANCE_BANNED_CPULIST={list} in its settings, or stop it"
                 );
                 (format!("{list}; irqbalance runs"), Some(advice))
             }
@@ -82,7 +84,7 @@ impl Look<'_> {
             None => {
                 let list = format!("{}-{}", processors / 2, processors - 1);
                 let advice = format!(
-                    "for steady times at the far end, give threads cores of their own: isolcpus={list} nohz_full={list} \
+                    "for steady high percentiles, reserve cores for threads: isolcpus={list} nohz_full={list} \
                      rcu_nocbs={list} on the kernel's boot line, and stop irqbalance or ban it from them"
                 );
                 ("none".to_owned(), Some(advice))
@@ -91,7 +93,7 @@ impl Look<'_> {
         Some(Finding { what: "isolated processors".to_owned(), found, advice })
     }
 
-    /// Network interfaces of hardware.
+    /// Network interfaces that belong to hardware.
     fn cards(&self) -> Vec<String> {
         let mut names = self.names("sys/class/net");
         names.retain(|name| self.root.join("sys/class/net").join(name).join("device").exists());
@@ -109,16 +111,16 @@ impl Look<'_> {
         };
         let advice = match queues {
             1 if processors > 1 => Some(format!(
-                "one processor takes all packets: ethtool -l {card} tells whether the card has more queues, -L {card} combined N \
-                 makes them; RPS ({card}.rx-0.rps_cpus) spreads them otherwise"
+                "one processor takes all packets: if `ethtool -l {card}` shows more queues, enable them by `ethtool -L {card} combined N`; \
+                 otherwise spread the packets by RPS ({card}.rx-0.rps_cpus)"
             )),
             _ => None,
         };
         add("receive queues", queues.to_string(), advice);
         if queues > 1 {
             let advice = format!(
-                "few addresses with many ports need ports in the hash: ethtool -n {card} rx-flow-hash tcp4 shows it, -N {card} \
-                 rx-flow-hash tcp4 sdfn sets it"
+                "with few addresses and many ports, the hash must include ports: `ethtool -n {card} rx-flow-hash tcp4` shows it, \
+                 `ethtool -N {card} rx-flow-hash tcp4 sdfn` sets it"
             );
             add("flow hash", "known to the driver only".to_owned(), Some(advice));
         }
@@ -137,13 +139,13 @@ impl Look<'_> {
         let missed = ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"];
         let missed: u64 = missed.iter().map(|name| self.number(&format!("{folder}/statistics/{name}"))).sum();
         let advice = format!(
-            "the ring was full: ethtool -g {card} shows its size, -G {card} rx N enlarges it, at the price of delay"
+            "the ring was full: `ethtool -g {card}` shows its size, `ethtool -G {card} rx N` enlarges it, which adds delay"
         );
         add("packets missed at the receive ring", missed.to_string(), (missed > 0).then_some(advice));
         findings
     }
 
-    /// The interrupts of a card's receive queues, and the processors that they go to.
+    /// The interrupts of a card's receive queues, each with the processors that handle it.
     fn interrupts(&self, card: &str) -> Vec<(u32, String)> {
         let device: io::Result<PathBuf> =
             fs::canonicalize(self.root.join(format!("sys/class/net/{card}/device")));
@@ -164,7 +166,8 @@ impl Look<'_> {
     }
 }
 
-/// Whether the name of an interrupt's handler names a device: `eth0-TxRx-1`, `virtio2-input.0`, `mlx5_comp0@pci:0000:01:00.0`.
+/// Whether the name of an interrupt's handler contains the name of a device, for example `eth0-TxRx-1`,
+/// `virtio2-input.0`, `mlx5_comp0@pci:0000:01:00.0`.
 fn names_device(action: &str, device: &str) -> bool {
     let ends = |at: usize| !action[at + device.len()..].starts_with(|c: char| c.is_ascii_digit());
     action.match_indices(device).any(|(at, _)| ends(at))

@@ -1,4 +1,4 @@
-//! Resources that ended connections still take in a network namespace, and how many of them there may be.
+//! Resources in a network namespace that connections still occupy after their end, with the limits of these resources.
 
 use std::io;
 
@@ -10,15 +10,15 @@ use crate::{
 const PORTS: &str = "sys/net/ipv4/ip_local_port_range";
 const MOST_IN_TIME_WAIT: &str = "sys/net/ipv4/tcp_max_tw_buckets";
 const SOCKETS_IPV6: &str = "net/sockstat6";
-/// The files that [`of`] reads in addition to those of the network's counters.
+/// The files that [`of`] reads in addition to those with the network's counters.
 pub(crate) const FILES: [&str; 3] = [PORTS, MOST_IN_TIME_WAIT, SOCKETS_IPV6];
 
 /// A kind of leftover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// TCP sockets in use, those that listen included and those in TIME_WAIT excluded.
+    /// TCP sockets in use: listening sockets count, sockets in TIME_WAIT do not.
     Open,
-    /// Local ports that sockets in TIME_WAIT keep from being used towards the same target.
+    /// Local ports that cannot be used towards the same target, because sockets in TIME_WAIT keep them.
     Port,
     /// Sockets in TIME_WAIT.
     TimeWait,
@@ -26,24 +26,25 @@ pub enum Kind {
     Tracked,
 }
 
-/// The number of leftovers of a kind, and the limit beyond which the kernel works differently.
+/// The number of leftovers of a kind, and the limit beyond which the kernel behaves differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leftover {
     /// The kind of leftover.
     pub kind: Kind,
-    /// How many there are.
+    /// Number of leftovers.
     pub count: u64,
-    /// How many there may be.
+    /// Maximum number of leftovers.
     pub room: u64,
 }
 
 impl Leftover {
-    /// How many more than `before` do not affect a trial: half of the room that there was. The other half is for the trial.
+    /// Number of leftovers beyond `before` that do not affect a trial: half of the room that was left. The other half
+    /// is for the trial.
     pub fn harmless(&self, before: u64) -> u64 {
         self.room.saturating_sub(before) / 2
     }
 
-    /// Whether there are more of them than are [`harmless`](Self::harmless).
+    /// Whether there are more leftovers than are [`harmless`](Self::harmless).
     pub fn is_in_the_way(&self, before: u64) -> bool {
         self.count.saturating_sub(before) > self.harmless(before)
     }
@@ -56,33 +57,37 @@ pub fn ports(range: &str) -> Option<u64> {
     Some((high + 1).saturating_sub(low))
 }
 
-/// Counts what is left in the calling thread's network namespace.
+/// Counts the leftovers in the calling thread's network namespace.
 ///
 /// # Errors
-/// When `/proc` lacks a counter, or the kernel does not list its sockets.
+/// If `/proc` lacks a counter, or the kernel does not list its sockets.
 pub fn here() -> io::Result<Vec<Leftover>> {
     let mut all = of(&read_own)?;
     let mut ports = Leftover { kind: Kind::Port, room: all[0].room, ..all[1] };
-    // tcp_tw_reuse: 1 lets every port be used again after a second, 2 those of loopback; both by timestamps.
+    // tcp_tw_reuse: with 1, every port can be used again after one second; with 2, only those of loopback. Both need
+    // timestamps.
     let setting = |name: &str| read_own(&format!("sys/net/ipv4/{name}")).map(|text| text.trim().to_owned());
     let reused = if setting("tcp_timestamps")? == "0" { "0".to_owned() } else { setting("tcp_tw_reuse")? };
-    // At most all sockets in TIME_WAIT keep a port. Listing them takes long, so it is done only if that many would matter.
+    // Each socket in TIME_WAIT keeps at most one port. Listing these sockets takes long, so it is done only if their
+    // number would matter.
     let may_keep = reused != "1" && ports.is_in_the_way(0);
     ports.count = if may_keep { tcp::ports_in_time_wait(reused == "0")? } else { 0 };
     all.push(ports);
     Ok(all)
 }
 
-/// Counts leftovers from files: open sockets first, then those in TIME_WAIT, then tracked connections, if there is tracking.
+/// Counts leftovers from files: first open sockets, then those in TIME_WAIT, then tracked connections if connection
+/// tracking is on.
 pub(crate) fn of(read: ReadFile<'_>) -> io::Result<Vec<Leftover>> {
     let counters = of_network(read);
     let count = |name: &str| {
-        let unknown = || io::Error::other(format!("the kernel does not tell {name}"));
+        let unknown = || io::Error::other(format!("the kernel does not report {name}"));
         counters.get(name).ok_or_else(unknown)
     };
     let open_ipv6 = read(SOCKETS_IPV6).ok().and_then(|text| number(&text, "TCP6: inuse")).unwrap_or(0);
-    // connect() tries the ports of one parity before the others; an open connection keeps a port at either end.
-    let room = ports(&read(PORTS)?).ok_or_else(|| io::Error::other("the range of ports is not known"))? / 2;
+    // connect() tries the ports of one parity before the others, and an open connection keeps a port at both ends, so
+    // only half of the ports count.
+    let room = ports(&read(PORTS)?).ok_or_else(|| io::Error::other("the range of ports is unknown"))? / 2;
     let open = Leftover { kind: Kind::Open, count: count("sockstat.TCP.inuse")? + open_ipv6, room };
     // Beyond this limit, sockets skip TIME_WAIT.
     let room = read(MOST_IN_TIME_WAIT).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
@@ -114,7 +119,7 @@ mod tests {
         let shown: Vec<_> = all.iter().map(|left| (left.kind, left.count, left.room)).collect();
         assert_eq!(shown, [(Kind::Open, 42, 200), (Kind::TimeWait, 500, 1000), (Kind::Tracked, 60, 100)]);
         assert_eq!(all.iter().map(|left| left.is_in_the_way(0)).collect::<Vec<_>>(), [false, false, true]);
-        // Of 100 entries, 40 are always there: 30 of the others may be left.
+        // 40 of the 100 entries are always there, so 30 of the remaining 60 may be left.
         let tracked = |count| Leftover { count, ..all[2] }.is_in_the_way(40);
         assert_eq!([60, 70, 71].map(tracked), [false, false, true]);
     }

@@ -1,6 +1,6 @@
-//! The kernel of a machine: files in `/proc`, sysctls, control groups and namespaces.
+//! Access to the kernel of a machine: files in `/proc`, sysctls, control groups and namespaces.
 //!
-//! The crate `undo` checks whether a process is ours.
+//! The crate `undo` decides whether a process belongs to proofload.
 
 pub mod cgroups;
 pub mod counters;
@@ -34,7 +34,7 @@ use std::{
 /// Reads a file in `/proc` or `/sys`.
 ///
 /// # Errors
-/// When it cannot be read; the error names the file.
+/// If it cannot be read. The error names the file.
 pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     let path = path.as_ref();
     let explain =
@@ -44,13 +44,14 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
 
 /// Reads the rest of an open file in `/proc` or `/sys`.
 pub(crate) fn read_rest(file: &mut File) -> io::Result<String> {
-    // These files do not report their size, so the capacity saves many small reads. Without `take`, the reader would ask for the size.
+    // These files do not report their size, so the capacity avoids many small reads. Without `take`, `read_to_string`
+    // would request the size first.
     let mut text = String::with_capacity(8 << 10);
     file.take(u64::MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// The number after `name` in the first line that begins with it.
+/// The number after `name` in the first line that starts with `name`.
 pub fn number(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
@@ -58,7 +59,7 @@ pub fn number(text: &str, name: &str) -> Option<u64> {
 
 /// The file of a sysctl such as `net.ipv4.tcp_rmem`.
 pub fn sysctl_path(name: &str) -> PathBuf {
-    // A dot in an interface's name is written as a slash (sysctl(8)).
+    // A slash stands for a dot in an interface's name (sysctl(8)).
     let parts = name.split('.').map(|part| part.replace('/', "."));
     std::iter::once("/proc/sys".to_owned()).chain(parts).collect()
 }
@@ -71,7 +72,7 @@ pub fn release() -> String {
 /// 128 random bits in hexadecimal.
 ///
 /// # Errors
-/// When the kernel has no random numbers.
+/// If the kernel cannot provide random numbers.
 pub fn random_hex() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -83,7 +84,7 @@ pub fn processes() -> Vec<u32> {
     numbers("/proc")
 }
 
-/// The ids of a process's threads; empty once it has ended.
+/// The ids of a process's threads; empty if the process has ended.
 pub fn threads(process: u32) -> Vec<u32> {
     numbers(format!("/proc/{process}/task"))
 }
@@ -93,7 +94,7 @@ fn numbers(folder: impl AsRef<Path>) -> Vec<u32> {
     names.filter_map(|name| name.to_str()?.parse().ok()).collect()
 }
 
-/// The names in a folder in order; none if it cannot be read.
+/// The names in a folder, sorted; empty if the folder cannot be read.
 pub(crate) fn names(folder: impl AsRef<Path>) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -101,7 +102,7 @@ pub(crate) fn names(folder: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// Time for which the calling thread has waited on a run queue, in nanoseconds, if the kernel counts it.
+/// Time that the calling thread has waited on a run queue, in nanoseconds; none if the kernel does not count it.
 pub fn waited_for_processor_ns() -> Option<u64> {
     read("/proc/thread-self/schedstat").ok()?.split_whitespace().nth(1)?.parse().ok()
 }
@@ -112,23 +113,26 @@ pub fn steal_ticks() -> u64 {
 }
 
 fn steal(stat: &str) -> Option<u64> {
-    // user nice system idle iowait irq softirq steal
+    // Fields: user nice system idle iowait irq softirq steal.
     stat.lines().find_map(|line| line.strip_prefix("cpu "))?.split_whitespace().nth(7)?.parse().ok()
 }
 
-/// A protocol's counter in the text of `/proc/net/snmp` or `/proc/net/netstat`, where a line of values follows the line of their names.
+/// A protocol's counter in the text of `/proc/net/snmp` or `/proc/net/netstat`. Each line of names is followed by the
+/// line of their values.
 pub fn protocol_number(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(": "));
     let (names, numbers) = (lines.next()?, lines.next()?);
     names.split(' ').zip(numbers.split(' ')).find(|(other, _)| *other == name)?.1.parse().ok()
 }
 
-/// Bytes that ended programs have left to the kernel and that the peers have not acknowledged, in the text of `/proc/net/tcp` or
-/// `tcp6`: the send queues of sockets without an inode in the states FIN_WAIT1, LAST_ACK and CLOSING of include/net/tcp_states.h,
-/// without the FIN, which counts as a byte there.
+/// Number of bytes that programs left to the kernel when they ended and that the peers have not acknowledged. `table`
+/// is the text of `/proc/net/tcp` or `tcp6`. The number is the sum of the send queues of sockets without an inode in
+/// the states FIN_WAIT1, LAST_ACK and CLOSING (include/net/tcp_states.h), without the FIN, which counts as a byte
+/// there.
 pub fn unacknowledged_bytes(table: &str) -> u64 {
     let left = |line: &str| {
-        // proc_pid_net(5): sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …
+        // Fields, proc_pid_net(5): sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout
+        // inode …
         let fields: Vec<&str> = line.split_whitespace().collect();
         let is_left = matches!(fields.get(3), Some(&("04" | "09" | "0B"))) && fields.get(9) == Some(&"0");
         let queue = fields.get(4).filter(|_| is_left)?.split(':').next()?;

@@ -1,4 +1,4 @@
-//! Namespaces. They are entered through open files, because a process id may be reused for another process.
+//! Namespaces. They are entered through open files, because a process id may be reused by another process.
 
 use std::{
     fs::File,
@@ -10,7 +10,8 @@ use std::{
 
 pub use rustix::thread::LinkNameSpaceType as Kind;
 
-/// The file of a process's namespace in `/proc`. While the file is open, the namespace exists.
+/// The file in `/proc` that represents a process's namespace. The namespace exists at least as long as the file is
+/// open.
 pub fn path_of(process: u32, kind: Kind) -> PathBuf {
     file(&process.to_string(), kind)
 }
@@ -32,15 +33,15 @@ fn file(process: &str, kind: Kind) -> PathBuf {
 /// Device and inode of a namespace, which identify it.
 ///
 /// # Errors
-/// When the file's metadata cannot be read.
+/// If the file's metadata cannot be read.
 pub fn identity(namespace: &File) -> io::Result<(u64, u64)> {
     namespace.metadata().map(|file| (file.dev(), file.ino()))
 }
 
-/// This process's own namespace, even if `/proc` is that of another PID namespace.
+/// This process's own namespace, even if `/proc` belongs to another PID namespace.
 ///
 /// # Errors
-/// When the namespace's file cannot be opened.
+/// If the namespace's file cannot be opened.
 pub fn own(kind: Kind) -> io::Result<File> {
     File::open(file("self", kind))
 }
@@ -48,13 +49,14 @@ pub fn own(kind: Kind) -> io::Result<File> {
 /// The identity of this process's own namespace.
 ///
 /// # Errors
-/// When the namespace's file cannot be opened.
+/// If the namespace's file cannot be opened.
 pub fn own_identity(kind: Kind) -> io::Result<(u64, u64)> {
     identity(&own(kind)?)
 }
 
-/// The outermost ancestor of this process whose mount namespace it may enter and which has the same root folder: the first process,
-/// unless that has more privileges than this one, or this one has a root of its own (`chroot`). None if there is no such ancestor.
+/// The outermost ancestor of this process that has the same root folder and whose mount namespace this process may
+/// enter. Usually this is the first process, unless that has more privileges or this process has another root
+/// (`chroot`). None if there is no such ancestor.
 pub fn outermost_ancestor() -> Option<u32> {
     let parent = |process: &str| -> Option<u32> {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
@@ -70,7 +72,8 @@ pub fn outermost_ancestor() -> Option<u32> {
         .last()
 }
 
-/// Moves the calling thread into a namespace. A namespace of process ids applies to its later children instead.
+/// Moves the calling thread into a namespace. A PID namespace does not apply to the thread itself but to its later
+/// children.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -78,8 +81,8 @@ pub fn enter(namespace: impl AsFd, kind: Kind) -> io::Result<()> {
     Ok(rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(kind))?)
 }
 
-/// Moves the calling process into the user namespace of another process, unless it is in it already. It may then change what
-/// belongs to that namespace. The calling process must have a single thread.
+/// Moves the calling process into the user namespace of another process, unless it is already there. It may then change
+/// objects that belong to that namespace. The calling process must have a single thread.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -91,10 +94,10 @@ pub fn enter_user_of(process: u32) -> io::Result<()> {
     enter(user, Kind::User)
 }
 
-/// Runs `work` in a network namespace, on a new thread.
+/// Runs `work` in a network namespace on a new thread.
 ///
 /// # Errors
-/// When the namespace cannot be entered, and those of `work`.
+/// If the namespace cannot be entered, and the errors of `work`.
 pub fn run_in_network<T: Send>(
     network: impl AsFd + Sync,
     work: impl FnOnce() -> io::Result<T> + Send,
@@ -105,16 +108,16 @@ pub fn run_in_network<T: Send>(
     })
 }
 
-/// Runs `work` in another mount namespace, on a new thread.
+/// Runs `work` in another mount namespace on a new thread.
 ///
 /// # Errors
-/// When the namespace cannot be entered, and those of `work`.
+/// If the namespace cannot be entered, and the errors of `work`.
 pub fn run_in_mounts<T: Send>(
     mounts: impl AsFd + Sync,
     work: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
     run_apart(|| {
-        // Linux refuses threads that share their working folder with others.
+        // Linux refuses to move a thread that shares its working folder with other threads.
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)?;
         enter(mounts.as_fd(), Kind::Mount)?;
         work()

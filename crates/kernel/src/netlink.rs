@@ -1,4 +1,5 @@
-//! The routing socket (rtnetlink): interfaces, addresses, routes and rates. Each request waits for its acknowledgement.
+//! Configuration through rtnetlink, the routing socket: interfaces, addresses, routes and rates. Each request waits for
+//! its acknowledgement.
 
 mod reading;
 mod tbf;
@@ -38,17 +39,17 @@ pub struct Netlink {
 /// One end of a veth pair.
 #[derive(Debug)]
 pub struct VethEnd<'a> {
-    /// Namespace of the interface; that of the socket if none.
+    /// Network namespace of the interface; that of the socket if none.
     pub namespace: Option<BorrowedFd<'a>>,
     /// Name of the interface.
     pub name: &'a str,
     /// Index of the interface.
     pub index: u32,
-    /// Address of the interface.
+    /// MAC address of the interface.
     pub mac: [u8; 6],
-    /// Largest packet, in bytes.
+    /// Maximum packet size, in bytes.
     pub mtu: u32,
-    /// Index of the bridge that the interface is a port of.
+    /// Index of the bridge that the interface belongs to; none if it belongs to no bridge.
     pub bridge: Option<u32>,
 }
 
@@ -84,13 +85,13 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewLink(message))
     }
 
-    /// Creates a veth pair with each end directly in its namespace, and sets the first end up.
+    /// Creates a veth pair, each end directly in its namespace, and switches the first end on.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn add_veth(&mut self, one: &VethEnd<'_>, other: &VethEnd<'_>) -> io::Result<()> {
         let mut message = one.message();
-        // The peer cannot be set up here: the kernel opens it before it knows its own peer (ENOTCONN).
+        // The peer cannot be switched on here: the kernel would open it before it has a peer itself (ENOTCONN).
         mark_up(&mut message);
         message.attributes.push(LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),
@@ -99,7 +100,7 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewLink(message))
     }
 
-    /// Sets an interface up.
+    /// Switches an interface on.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -107,7 +108,7 @@ impl Netlink {
         self.set_link(index, mark_up)
     }
 
-    /// Sets an interface down. It keeps its addresses; routes through it are removed.
+    /// Switches an interface off. It keeps its addresses, but routes through it are removed.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -171,13 +172,13 @@ impl Netlink {
                 message.attributes.push(AddressAttribute::Broadcast(broadcast));
             }
             IpAddr::V4(_) => {}
-            // Duplicate address detection would take a second, and addresses are unique.
+            // Duplicate address detection would take a second and is not needed, because the addresses are unique.
             IpAddr::V6(_) => message.header.flags = AddressHeaderFlags::Nodad,
         }
         self.create(RouteNetlinkMessage::NewAddress(message))
     }
 
-    /// Adds a route through a gateway of the same IP version, or through several with the same weight (ECMP).
+    /// Adds a route through one or more gateways of the same IP version. Several gateways have the same weight (ECMP).
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -207,7 +208,7 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewRoute(message))
     }
 
-    /// Sends a request that creates an object, and fails if the object exists.
+    /// Sends a request that creates an object. Fails if the object exists.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,4 +1,4 @@
-//! Measures how much this machine delays a program that must act on time.
+//! Measures by how much this machine delays a program that must act on time.
 
 use std::{
     collections::BTreeMap,
@@ -18,11 +18,11 @@ use crate::{counters::processors, read, waited_for_processor_ns};
 /// Length of a sleep.
 const SLEEP: Duration = Duration::from_millis(1);
 
-/// Measures the delay on these processors; on all that this process may use, if none are given. A thread on each of them repeatedly sleeps
-/// for a millisecond, for `length` in total, but at least once.
+/// Measures the delay on these processors, or on all that this process may use if `cpus` is empty. A thread on each
+/// processor repeatedly sleeps for one millisecond, for `length` in total but at least once.
 ///
 /// # Errors
-/// If the kernel does not report the processors' time, or no thread can be started.
+/// If the kernel does not report the processors' times, or a thread cannot be started.
 pub fn look(length: Duration, cpus: &[u32]) -> io::Result<Noise> {
     let allowed = if cpus.is_empty() { allowed_cpus()? } else { cpus.to_vec() };
     let before = Account::read(&allowed)?;
@@ -47,7 +47,7 @@ pub fn allowed_cpus() -> io::Result<Vec<u32>> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32).collect())
 }
 
-/// The measurements of a thread.
+/// The measurements of one thread.
 struct Seen {
     late_us: Vec<f64>,
     runqueue_wait_s: Option<f64>,
@@ -56,7 +56,7 @@ struct Seen {
 fn watch(cpu: usize, length: Duration) -> Seen {
     let mut only = CpuSet::new();
     only.set(cpu);
-    // If the processor has just been taken away, the thread runs on another one.
+    // If this processor has just been removed, the thread runs on another one.
     let _ = sched_setaffinity(None, &only);
     let began = Instant::now();
     let mut late_us = Vec::new();
@@ -77,7 +77,7 @@ struct Account {
     processors: f64,
     idle_s: f64,
     stolen_s: f64,
-    /// Time that this process used.
+    /// Time used by this process.
     own_s: f64,
 }
 
@@ -85,7 +85,7 @@ impl Account {
     fn read(cpus: &[u32]) -> io::Result<Self> {
         let mut values = BTreeMap::new();
         let known = processors(&read("/proc/stat")?, &mut values);
-        known.ok_or_else(|| io::Error::other("the form of /proc/stat is not known"))?;
+        known.ok_or_else(|| io::Error::other("the format of /proc/stat is unknown"))?;
         let sum = |field: &str| {
             let of = |cpu: &u32| values.get(&format!("cpu{cpu}.{field}_ms")).copied().unwrap_or(0);
             cpus.iter().map(of).sum::<u64>() as f64 / 1e3
@@ -105,7 +105,7 @@ fn noise_of(before: &Account, after: &Account, seen: Vec<Seen>) -> Noise {
     let looked_s = after.passed_s - before.passed_s;
     let share = |s: f64| (s / (looked_s * after.processors).max(1e-9)).clamp(0.0, 1.0);
     let (stolen_s, idle_s) = (after.stolen_s - before.stolen_s, after.idle_s - before.idle_s);
-    // Busy time is derived from idle time, because the kernel counts idle time exactly, but only samples busy time.
+    // Busy time is computed from idle time, because the kernel counts idle time exactly but only samples busy time.
     let busy_s = looked_s * after.processors - idle_s - stolen_s;
     let waits: Option<Vec<f64>> = seen.iter().map(|seen| seen.runqueue_wait_s).collect();
     let mut late_us: Vec<f64> = seen.into_iter().flat_map(|seen| seen.late_us).collect();
@@ -142,7 +142,7 @@ mod tests {
         let ratios = [noise.stolen_ratio, noise.others_ratio, noise.runqueue_wait_ratio.unwrap()];
         assert_eq!(ratios.map(|ratio| (ratio * 1e3).round()), [50.0, 200.0, 20.0]);
         assert_eq!([noise.late_p50_us, noise.late_p99_us, noise.longest_stall_us], [60.0, 9_000.0, 9_000.0]);
-        // Idle time is counted in ticks, and may be more than the time on the clock.
+        // Idle time is counted in ticks, so it may exceed the elapsed time.
         let idle = noise_of(&at(0.0, 0.0, 0.0, 0.0), &at(1.0, 2.02, 0.0, 0.1), vec![seen(&[], None)]);
         assert_eq!((idle.others_ratio, idle.runqueue_wait_ratio, idle.is_noisy()), (0.0, None, false));
     }

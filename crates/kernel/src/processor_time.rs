@@ -1,7 +1,9 @@
-//! Books each processor's time to the network namespace that it works for, softirqs included: BPF programs cut it into
-//! slices (`bpf/processor_time.bpf.c` says when), and add them up by processor and namespace.
+//! Assigns each processor's time, softirqs included, to the network namespace that the processor works for. BPF
+//! programs cut the time into slices (`bpf/processor_time.bpf.c` explains where) and sum them by processor and
+//! namespace.
 //!
-//! Programs and accounts exist only while their files are open, so nothing of them is left however the process ends.
+//! Programs and accounts exist only while their files are open, so the kernel removes them when the process ends in any
+//! way.
 
 use std::{collections::BTreeMap, error::Error, io, thread, time::Duration};
 
@@ -16,38 +18,39 @@ use record::counters::{ProcessorTime, UnownedTime};
 
 use crate::counters::{processors, read_own};
 
-/// `bpf/build.sh` compiles it from `bpf/processor_time.bpf.c`.
+/// `bpf/build.sh` compiles this object from `bpf/processor_time.bpf.c`.
 const PROGRAMS: &[u8] = include_bytes_aligned!("../bpf/processor_time.bpf.o");
 
-/// Owners other than namespaces, as the BPF programs number them.
+/// Numbers of the owners other than namespaces, as in the BPF programs.
 const IDLE: u32 = 1;
 const KERNEL: u32 = 2;
-/// The programs, which are named after the tracepoints that they are attached to.
+/// The names of the programs, which are also those of the tracepoints that they are attached to.
 const TRACEPOINTS: [&str; 5] =
     ["sched_switch", "softirq_exit", "netif_receive_skb", "netif_receive_skb_exit", "qdisc_dequeue"];
-/// The lost time may be at most the elapsed time divided by this.
+/// The lost time may be at most the elapsed time divided by this number.
 const MIN_PER_LOST: u64 = 1_000;
-/// Wait between two readings: longer than a program that has begun takes to end.
+/// Pause between two readings: longer than a program that has started needs to end.
 const PROGRAMS_END: Duration = Duration::from_millis(1);
-/// Maximum number of readings of the slices until two in a row are equal.
+/// Maximum number of readings of the slices. Reading ends when two in a row are equal.
 const MAX_READINGS: u32 = 1_000;
 
-/// Time of tasks, and of softirqs, in nanoseconds, and the number of slices.
+/// Time of tasks and of softirqs, in nanoseconds, and the number of slices.
 type Account = [u64; 3];
-/// `struct account` of the programs: the owner, 0 if there is none yet, and the [`Account`].
+/// `struct account` of the BPF programs: the owner, 0 if there is none yet, and the [`Account`].
 type Place = [u64; 4];
-/// `struct slice` of the programs: its begin, owner and kind. The rest is about the processor: the time that was lost, the number of
-/// slices whose end was timed, how long those ends took, and in how many slices the next one is due.
+/// `struct slice` of the BPF programs: begin, owner and kind of the slice. The other fields concern the processor: the
+/// lost time, the number of slices whose end was timed, the duration of those ends, and the number of slices until the
+/// next timed end.
 type Slice = [u64; 7];
 
-/// The accounts of a core.
+/// The accounts of one processor.
 struct Core {
     number: u32,
     owners: BTreeMap<u32, Account>,
     stolen_s: f64,
 }
 
-/// Books processor time until it is stopped or dropped.
+/// Assigns processor time until it is stopped or dropped.
 #[derive(Debug)]
 pub(crate) struct Booking {
     ebpf: Ebpf,
@@ -56,19 +59,19 @@ pub(crate) struct Booking {
     stolen_ms: BTreeMap<u32, u64>,
 }
 
-/// The accounts.
+/// The resulting accounts.
 #[derive(Debug)]
 pub(crate) struct Booked {
-    /// By the inode number of the namespace.
+    /// Accounts by the inode number of the namespace.
     namespaces: BTreeMap<u32, ProcessorTime>,
     unowned: UnownedTime,
 }
 
 impl Booking {
-    /// Loads the programs, and begins to book.
+    /// Loads the programs and begins the accounting.
     ///
     /// # Errors
-    /// A message that says why this user or this kernel cannot.
+    /// A message with the reason why the rights of this user or this kernel do not suffice.
     pub(crate) fn start() -> Result<Self, String> {
         Self::of(PROGRAMS)
     }
@@ -91,10 +94,10 @@ impl Booking {
         Ok(Self { ebpf, began_ns, stolen_ms })
     }
 
-    /// Ends the booking, and reads the accounts.
+    /// Ends the accounting and reads the accounts.
     ///
     /// # Errors
-    /// A message, when they cannot be read.
+    /// A message if they cannot be read.
     pub(crate) fn stop(mut self) -> Result<Booked, String> {
         set_began(&mut self.ebpf, 0)?;
         let ended_ns = monotonic_ns();
@@ -114,7 +117,7 @@ impl Booking {
             };
             let mut owners: BTreeMap<u32, Account> = places.iter().filter_map(on_core).collect();
             let slice = slices.get(core as usize).copied().unwrap_or_default();
-            // Adds the slice that was under way. A processor without any event was idle.
+            // This adds the slice that was in progress. A processor without any event was idle.
             let (owner, began_ns) =
                 if slice[0] == 0 { (IDLE, self.began_ns) } else { (slice[1] as u32, slice[0]) };
             let kind = usize::from(slice[2] != 0);
@@ -126,7 +129,7 @@ impl Booking {
         let elapsed_ns = ended_ns - self.began_ns;
         if over_all(3) > elapsed_ns / MIN_PER_LOST {
             return Err(
-                "a network namespace found no free counter; run again, because new hosts get other counters"
+                "no counter was free for a network namespace; run again, because new hosts get other counters"
                     .to_owned(),
             );
         }
@@ -134,7 +137,7 @@ impl Booking {
         Ok(booked)
     }
 
-    /// The last slice of each processor at the end of the booking.
+    /// The last slice of each processor at the end of the accounting.
     fn slices_at_rest(&self) -> Result<Vec<Slice>, String> {
         let slices = self.ebpf.map("slices").ok_or_else(|| no_part("slices"))?;
         let slices: PerCpuArray<_, Slice> = slices.try_into().map_err(|error| in_words(&error))?;
@@ -152,14 +155,15 @@ impl Booking {
 }
 
 impl Booked {
-    /// Sums up the cores' accounts. Booking a slice took `slice_ns`.
+    /// Sums the accounts of the processors. `slice_ns` is the time that the accounting of one slice took.
     fn of(cores: impl Iterator<Item = Core>, slice_ns: f64) -> Self {
         let mut booked = Self { namespaces: BTreeMap::new(), unowned: UnownedTime::default() };
         for Core { number, owners, stolen_s } in cores {
             let time_s = |account: &Account| (account[0] + account[1]) as f64 / 1e9;
             let busy_s: f64 =
                 owners.iter().filter(|(owner, _)| **owner != IDLE).map(|(_, account)| time_s(account)).sum();
-            // The hypervisor takes time away from work, not from idleness. It does not tell whose work, so all owners lose a share.
+            // The hypervisor takes time from work, not from idle time. It does not report whose work, so all owners
+            // lose the same share.
             let from_work_s = stolen_s.min(busy_s);
             let left = if busy_s > 0.0 { 1.0 - from_work_s / busy_s } else { 1.0 };
             for (owner, account) in &owners {
@@ -179,13 +183,13 @@ impl Booked {
         booked
     }
 
-    /// Removes and returns the time of the namespace with this inode number.
+    /// Returns the time of the namespace with this inode number and removes it from the accounts.
     pub(crate) fn take(&mut self, inode: u64) -> ProcessorTime {
         let inode = u32::try_from(inode).ok();
         inode.and_then(|inode| self.namespaces.remove(&inode)).unwrap_or_default()
     }
 
-    /// The time without that of the namespaces that were taken.
+    /// The time that is left after the namespaces were taken.
     pub(crate) fn rest(mut self) -> UnownedTime {
         self.namespaces.values().for_each(|time| self.unowned.others.merge(time));
         self.unowned
@@ -200,7 +204,7 @@ fn add(time: &mut ProcessorTime, core: u32, total_s: f64, softirq_s: f64) {
     }
 }
 
-/// Sets when booking began; 0 ends it.
+/// Sets the time at which accounting began; 0 ends it.
 fn set_began(ebpf: &mut Ebpf, began_ns: u64) -> Result<(), String> {
     let variable = ebpf.map_mut(".bss").ok_or_else(|| no_part(".bss"))?;
     let mut variable: Array<_, u64> = variable.try_into().map_err(|error| in_words(&error))?;
@@ -220,7 +224,7 @@ fn no_part(name: &str) -> String {
 fn stolen_ms() -> io::Result<BTreeMap<u32, u64>> {
     let mut values = BTreeMap::new();
     let known = processors(&read_own("stat")?, &mut values);
-    known.ok_or_else(|| io::Error::other("the form of /proc/stat is not known"))?;
+    known.ok_or_else(|| io::Error::other("the format of /proc/stat is unknown"))?;
     let stolen = |(name, ms): (String, u64)| {
         let core = name.strip_prefix("cpu")?.strip_suffix(".steal_ms")?;
         Some((core.parse().ok()?, ms))
@@ -233,15 +237,16 @@ fn refused(error: &(dyn Error + 'static)) -> String {
     while let Some(error) = cause {
         let system = error.downcast_ref::<io::Error>().map(io::Error::kind);
         if system == Some(io::ErrorKind::PermissionDenied) {
-            return "this user may not load BPF programs; run as root, or give the capabilities BPF and PERFMON"
+            return "this user may not load BPF programs; run as root, or with CAP_BPF and CAP_PERFMON"
                 .to_owned();
         }
         cause = error.source();
     }
-    format!("the kernel does not take the BPF programs: {}", in_words(error))
+    format!("the kernel refuses the BPF programs: {}", in_words(error))
 }
 
-/// An error and its causes in one line: the first of each, because the verifier writes hundreds of lines.
+/// An error and its causes in one line. Only the first line of each is used, because the verifier writes hundreds of
+/// lines.
 fn in_words(error: &(dyn Error + 'static)) -> String {
     let mut words = Vec::new();
     let mut cause = Some(error);
@@ -263,15 +268,16 @@ mod tests {
 
     use super::*;
 
-    /// Prints its network namespace, and works for a while.
+    /// A shell script that prints its network namespace and works for a while.
     const WORK: &str = "readlink /proc/self/ns/net; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
 
-    /// The inode number in the target of a link to a network namespace.
+    /// The inode number in the target of a network namespace's link.
     fn inode(link: &str) -> u64 {
         link.strip_prefix("net:[").and_then(|rest| rest.strip_suffix(']')).unwrap().parse().unwrap()
     }
 
-    /// Books while a process works in a new namespace. `make prove NAME=processor-by-host` compares how much is booked.
+    /// Accounts time while a process works in a new namespace. `make prove NAME=processor-by-host` verifies the
+    /// amounts.
     fn check_work(booking: Booking) {
         let done = Command::new("unshare").args(["--net", "sh", "-c", WORK]).output().unwrap();
         let mut booked = booking.stop().unwrap();
@@ -281,7 +287,7 @@ mod tests {
         assert!(!has_account(&booked, inode), "it is taken out");
     }
 
-    /// Whether a namespace has an account, which may be empty if the hypervisor took much time.
+    /// Whether a namespace has an account. The account may be empty if the hypervisor took much time.
     fn has_account(booked: &Booked, inode: u64) -> bool {
         booked.namespaces.contains_key(&(inode as u32))
     }
@@ -312,7 +318,7 @@ mod tests {
             inode(line.trim())
         };
         let inodes: Vec<u64> = hosts.iter_mut().map(said).collect();
-        // `wait` closes their standard input, which ends them.
+        // `wait` closes the standard input of the processes, which ends them.
         hosts.iter_mut().for_each(|host| assert!(host.wait().is_ok()));
         let booked = booking.stop().unwrap();
         let without: Vec<u64> = inodes.into_iter().filter(|inode| !has_account(&booked, *inode)).collect();
@@ -330,7 +336,7 @@ mod tests {
         if String::from_utf8_lossy(&version).contains("clang version 14.0.6") {
             assert!(object == PROGRAMS, "run {build} and commit what it made");
         } else if rustix::process::geteuid().is_root() {
-            // Programs built by another version of clang must do the same.
+            // Programs that another version of clang has compiled must behave in the same way.
             testing::skipped("bytes of processor_time", "other versions of clang make other bytes");
             check_work(Booking::of(&object).unwrap());
         }

@@ -1,4 +1,4 @@
-//! The use of processors and descriptors by the processes of a network namespace.
+//! Use of processors and descriptors by the processes of a network namespace.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,33 +11,34 @@ use record::units::parse_cpus;
 
 use crate::namespaces::{self, Kind};
 
-/// The unit of the times of processes and processors: `USER_HZ` is 100 on all architectures that proofload runs on.
+/// The unit of processes' and processors' times, in nanoseconds. `USER_HZ` is 100 on all architectures that proofload
+/// supports.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
-/// A process at a moment.
+/// The state of a process at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// The process id.
     pub pid: u32,
-    /// When the process began, in ticks since the machine's start. With `pid`, it identifies the process.
+    /// Start of the process, in ticks since the machine's boot. Together with `pid`, it identifies the process.
     pub began_ticks: u64,
-    /// The name of the program, cut by the kernel to 15 bytes.
+    /// The name of the program, which the kernel cuts to 15 bytes.
     pub name: String,
-    /// The parent, which waits for its end.
+    /// The parent process, which waits for its end.
     pub parent: u32,
     /// The process group.
     pub process_group: u32,
     /// Processor time of all its threads, including those that have ended, in nanoseconds.
     pub running_ns: u64,
-    /// Processor time of its children that have ended and that it has waited for, and of their children, in nanoseconds.
+    /// Processor time of its children, and of their children, that have ended and been waited for, in nanoseconds.
     pub children_ns: u64,
     /// The threads by their ids.
     pub threads: BTreeMap<u32, ThreadTimes>,
-    /// Whether a thread waits for a device, in the state D.
+    /// Whether a thread waits for a device (state D).
     pub is_blocked: bool,
-    /// Open descriptors; none if this user may not see them.
+    /// Number of open descriptors; none if this user may not read it.
     pub descriptors: Option<u64>,
-    /// How many descriptors the process may have open; none if unlimited or unknown.
+    /// Maximum number of open descriptors; none if unlimited or unknown.
     pub max_descriptors: Option<u64>,
 }
 
@@ -46,12 +47,12 @@ pub struct Program {
 pub struct ThreadTimes {
     /// Time on a processor, in nanoseconds.
     pub running_ns: u64,
-    /// Time ready to run without a processor, in nanoseconds.
+    /// Time in which the thread was ready to run but had no processor, in nanoseconds.
     pub waiting_ns: u64,
 }
 
-/// All processes by the identity of their network namespace ([`namespaces::identity`]). Without the privilege to see them,
-/// those of other users are missing.
+/// All processes by the identity of their network namespace ([`namespaces::identity`]). Without the privilege to
+/// inspect them, processes of other users are missing.
 pub fn by_network() -> BTreeMap<(u64, u64), Vec<u32>> {
     let mut all: BTreeMap<_, Vec<u32>> = BTreeMap::new();
     for pid in crate::processes() {
@@ -62,7 +63,7 @@ pub fn by_network() -> BTreeMap<(u64, u64), Vec<u32>> {
     all
 }
 
-/// The inodes of a process's sockets; none if this user may not see them.
+/// The inodes of a process's sockets; none if this user may not read them.
 pub fn sockets(pid: u32) -> BTreeSet<u32> {
     let entries =
         fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd")).into_iter().flatten().flatten();
@@ -73,16 +74,16 @@ pub fn sockets(pid: u32) -> BTreeSet<u32> {
     entries.filter_map(inode).collect()
 }
 
-/// A process at a moment, with the texts that tell whether its threads have run since.
+/// A process at one moment, with the texts that show whether its threads have run since.
 #[derive(Debug)]
 pub(crate) struct Look {
-    /// `schedstat` by thread.
+    /// Contents of `schedstat` by thread.
     times: Vec<(u32, String)>,
     pub(crate) program: Program,
 }
 
-/// Looks at a process; none once it has ended. If no thread has run since the last look, that look is returned and nothing else is
-/// read.
+/// Reads the state of a process; none if it has ended. If no thread has run since `last`, returns `last` without
+/// reading anything else.
 pub(crate) fn look(pid: u32, last: Option<Look>) -> Option<Look> {
     let folder = Path::new("/proc").join(pid.to_string());
     let text = |thread: u32| {
@@ -98,24 +99,24 @@ pub(crate) fn look(pid: u32, last: Option<Look>) -> Option<Look> {
         |thread: &u32| crate::read(folder.join(format!("task/{thread}/stat"))).unwrap_or_default();
     let threads = times.iter().filter_map(|(thread, text)| Some((*thread, parse_times(text)?))).collect();
     let mut program = parse(pid, &stat, &limits, threads, descriptors(pid))?;
-    // The state of a process is that of its first thread.
+    // The state of a process is only that of its first thread, so the other threads are checked too.
     let mut others = times.iter().map(|(thread, _)| thread).filter(|thread| **thread != pid);
     program.is_blocked = program.is_blocked || others.any(|thread| is_blocked(&of_thread(thread)));
     Some(Look { times, program })
 }
 
-/// The name and the fields after it, which begin with the third, the state. proc_pid_stat(5): the name in parentheses may
-/// contain any character.
+/// The name and the fields after it, which begin with the third field, the state. proc_pid_stat(5): the name in
+/// parentheses may contain any character.
 fn fields(stat: &str) -> Option<(&str, &str)> {
     stat.split_once('(')?.1.rsplit_once(')')
 }
 
-/// Whether a process, or a thread, waits for a device.
+/// Whether a process or a thread waits for a device.
 fn is_blocked(stat: &str) -> bool {
     fields(stat).is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
 }
 
-/// A process from the texts of its files in `/proc`. `is_blocked` covers its first thread only.
+/// Parses a process from the texts of its files in `/proc`. `is_blocked` covers only its first thread.
 pub(crate) fn parse(
     pid: u32,
     stat: &str,
@@ -137,22 +138,22 @@ pub(crate) fn parse(
         threads,
         is_blocked: is_blocked(stat),
         descriptors,
-        // `Max open files            1024                 4096                 files`
+        // The line has the form `Max open files            1024                 4096                 files`.
         max_descriptors: crate::number(limits, "Max open files"),
     })
 }
 
-/// The number of a process's open descriptors; none if it has ended or this user may not see them.
+/// Number of a process's open descriptors; none if the process has ended or this user may not read it.
 pub fn descriptors(pid: u32) -> Option<u64> {
     let folder = Path::new("/proc").join(pid.to_string()).join("fd");
-    // Since Linux 6.2, the size of the folder is their number.
+    // Since Linux 6.2, the size of the folder is the number of descriptors.
     match fs::metadata(&folder).ok()?.len() {
         0 => fs::read_dir(&folder).ok().map(|entries| entries.count() as u64),
         number => Some(number),
     }
 }
 
-/// The processors that any of these threads of a process may use, such as `0-3,8`; none if it has ended.
+/// The processors that at least one of these threads may use, such as `0-3,8`; none if the process has ended.
 pub(crate) fn cpus(pid: u32, threads: &[u32]) -> Option<String> {
     let folder = Path::new("/proc").join(pid.to_string()).join("task");
     let of_thread = |thread: &u32| {
@@ -167,7 +168,7 @@ pub(crate) fn cpus(pid: u32, threads: &[u32]) -> Option<String> {
     Some(all.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
 }
 
-/// Parses `schedstat`: time on a processor, time waiting for one, number of time slices.
+/// Parses `schedstat`: time on a processor, time waiting for a processor, number of time slices.
 pub(crate) fn parse_times(schedstat: &str) -> Option<ThreadTimes> {
     let mut numbers = schedstat.split_whitespace().map(str::parse);
     Some(ThreadTimes { running_ns: numbers.next()?.ok()?, waiting_ns: numbers.next()?.ok()? })
@@ -190,7 +191,7 @@ mod tests {
         assert!(by_network()[&network].contains(&pid));
         let before = read(pid).unwrap();
         let files: Vec<fs::File> = (0..10).map(|_| fs::File::open("/proc/self/stat").unwrap()).collect();
-        // The threads of other tests come and go.
+        // Only this test's own thread is checked, because threads of other tests begin and end meanwhile.
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let running = |program: &Program| program.threads[&thread].running_ns;
         let has_run = || read(pid).filter(|after| running(after) > running(&before));
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_process_that_has_not_run_is_not_read_again() {
-        // It waits for the end of its input.
+        // The child waits for the end of its input.
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         testing::until("it waits", || {
             crate::read(format!("/proc/{}/stat", child.id())).unwrap().contains("(cat) S")

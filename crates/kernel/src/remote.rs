@@ -1,5 +1,5 @@
-//! A remote host, read over the system's `ssh`. Nothing is installed there: a shell reads commands from its standard input, and
-//! ends when that closes.
+//! Reads a remote host over the system's `ssh`. Nothing is installed on the host: a shell reads commands from its
+//! standard input and ends when that is closed.
 
 mod session;
 mod source;
@@ -17,15 +17,15 @@ pub(crate) use source::Shell;
 
 use crate::{leftovers::Leftover, source::OwnConnection, ssh::Login};
 
-/// Longest wait for the first answer of a host: connecting and logging in, perhaps through jump hosts.
+/// Maximum wait for a host's first answer, which includes the connection and the login, possibly through jump hosts.
 const LOGIN_WAIT: Duration = Duration::from_secs(20);
-/// Longest wait for any other answer.
+/// Maximum wait for any other answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 
-/// Where a remote host is, in the form `[NAME=][USER@]HOST[:PORT]`.
+/// The address of a remote host, in the form `[NAME=][USER@]HOST[:PORT]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
-    /// Name of the host; by default the whole text that was given.
+    /// Name of the host; by default the whole given text.
     pub name: String,
     given: String,
     login: Login,
@@ -43,7 +43,7 @@ impl FromStr for Destination {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, place) = text.split_once('=').unwrap_or((text, text));
         let (user, host) = place.rsplit_once('@').map_or((None, place), |(user, host)| (Some(user), host));
-        // Only an address of version 6 has several colons: [::1]:22, or ::1 with the usual port.
+        // Only an IPv6 address has several colons: [::1]:22, or ::1 with the default port.
         let (host, port) = match (host.strip_prefix('['), host.rsplit_once(':')) {
             (Some(host), _) => host.split_once(']').unwrap_or((host, "no end")),
             (None, Some((before, port))) if !before.contains(':') => (before, port),
@@ -68,7 +68,7 @@ impl FromStr for Destination {
     }
 }
 
-/// A remote host with an open login.
+/// A remote host to which this program is logged in.
 #[derive(Debug)]
 pub struct Remote {
     destination: Destination,
@@ -80,7 +80,7 @@ impl Remote {
     /// Logs in.
     ///
     /// # Errors
-    /// A message that says why it failed, and what to do.
+    /// A message with the reason and with advice for the user.
     pub fn connect(destination: Destination) -> Result<Self, String> {
         let session = Session::open(&destination, LOGIN_WAIT).map_err(|why| {
             format!(
@@ -97,23 +97,24 @@ impl Remote {
         &self.destination.name
     }
 
-    /// The `ssh` by which this program observes the host.
+    /// The `ssh` with which this program observes the host.
     pub(crate) fn own(&self) -> Option<OwnConnection> {
         *lock(&self.own)
     }
 
-    /// Counts the leftovers of ended connections on the host, without the ports that they keep: listing these would load the host.
+    /// Counts the leftovers of ended connections on the host. Leaves out the ports that they keep, because listing
+    /// these would load the host.
     ///
     /// # Errors
-    /// When the host does not answer, or does not report them.
+    /// If the host does not answer or does not report them.
     pub fn leftovers(&self) -> io::Result<Vec<Leftover>> {
         self.with_shell(|mut shell| shell.leftovers())
     }
 
-    /// Calls `work` with the host's shell. If it was lost, one attempt is made to log in again.
+    /// Calls `work` with the host's shell. If the connection was lost, logs in again once.
     ///
     /// # Errors
-    /// When the host does not answer, and those of `work`, after which the host counts as lost.
+    /// If the host does not answer. Also the errors of `work`, after which the host counts as lost.
     pub(crate) fn with_shell<T>(&self, work: impl FnOnce(Shell<'_>) -> io::Result<T>) -> io::Result<T> {
         let mut place = lock(&self.session);
         let mut session = match place.take() {
@@ -127,7 +128,7 @@ impl Remote {
     }
 }
 
-/// Ignores poisoning: a thread that panics leaves no half-done change behind these locks.
+/// Locks a mutex. Poisoning is ignored: a thread that panics leaves no incomplete change behind these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

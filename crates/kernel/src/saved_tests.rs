@@ -1,4 +1,4 @@
-//! Files saved from other kernels (`tests/fixtures/save.sh`) are read like those of this kernel.
+//! Checks that files saved from other kernels (`tests/fixtures/save.sh`) are read like those of this kernel.
 
 use std::{collections::BTreeMap, io};
 
@@ -6,7 +6,7 @@ use record::Counters;
 
 use crate::{cgroups, counters, programs, remote};
 
-/// A kernel's version, and the files saved from it.
+/// Versions of kernels, each with the files saved from it.
 const SAVED: [(&str, &str); 4] = [
     ("5.10.", include_str!("../tests/fixtures/linux-5.10.txt")),
     ("6.1.", include_str!("../tests/fixtures/linux-6.1.txt")),
@@ -14,7 +14,7 @@ const SAVED: [(&str, &str); 4] = [
     ("6.18.", include_str!("../tests/fixtures/linux-6.18.txt")),
 ];
 
-/// The saved texts by their names.
+/// The saved texts by name.
 fn parts(saved: &str) -> BTreeMap<&str, &str> {
     saved.split("== ").skip(1).filter_map(|part| part.split_once('\n')).collect()
 }
@@ -83,7 +83,7 @@ fn fields_that_only_some_kernels_have_are_kept() {
                 assert!(network.get(&format!("{protocol}.{name}")).is_some(), "{version}: {name}");
             }
         }
-        // The first came with Linux 5.15, the second with 6.7.
+        // Linux 5.15 added the first counter, Linux 6.7 the second.
         let later =
             ["TcpExt.TCPMigrateReqSuccess", "TcpExt.TCPAORequired"].map(|name| network.get(name).is_some());
         let expected = [version != "5.10.", ["6.12.", "6.18."].contains(&version)];

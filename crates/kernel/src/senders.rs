@@ -1,4 +1,4 @@
-//! What stops senders: sums over samples of their connections.
+//! Determines what stops senders, from sums over samples of their connections.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -6,10 +6,10 @@ use record::counters::SenderUse;
 
 use crate::tcp::{Connection, TcpInfo};
 
-/// Unsent data of up to this many segments proves nothing: on any connection, it may wait for the next acknowledgement.
+/// Maximum unsent data, in segments, that proves nothing: on any connection, it may wait for the next acknowledgement.
 const FEW_SEGMENTS: u32 = 4;
 
-/// An end of a connection that has received more than this many bytes for each byte that it has sent is no sender.
+/// An end of a connection is no sender if it has received more than this many bytes for each byte that it has sent.
 const RECEIVED_PER_SENT_BYTE: u64 = 10;
 
 /// Sums over samples of connections.
@@ -23,12 +23,13 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// Resets the sums: only what connections do from now on counts.
+    /// Resets the sums: from now on, only new activity of the connections counts.
     pub fn begin(&mut self) {
         (self.used, self.in_flight_squared) = (SenderUse::default(), 0.0);
     }
 
-    /// Adds the kernel's counts for a connection since its last sample. After the load has ended, only these counts are used.
+    /// Adds the kernel's counts for a connection since its last sample. After the end of the load, only these counts
+    /// are used.
     pub(crate) fn look_after_load(&mut self, connection: &Connection) {
         let ends = (connection.local, connection.remote);
         let before = self.known.insert(ends, connection.info.clone()).unwrap_or_default();
@@ -48,7 +49,8 @@ impl Senders {
     pub fn look_at(&mut self, connection: &Connection) {
         self.look_after_load(connection);
         let (now, used) = (&connection.info, &mut self.used);
-        // The receiving end says nothing about senders; if both ends are in one namespace, it would make up half of all samples.
+        // The receiving end says nothing about senders. If both ends are in one namespace, it would make up half of all
+        // samples.
         let is_receiver = now.received_bytes > RECEIVED_PER_SENT_BYTE * now.acknowledged_bytes;
         if is_receiver && connection.unacknowledged_bytes == 0 {
             return;
@@ -71,7 +73,7 @@ impl Senders {
         }
     }
 
-    /// The sums.
+    /// The current sums.
     pub fn used(&self) -> SenderUse {
         self.used
     }

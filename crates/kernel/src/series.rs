@@ -6,15 +6,18 @@ use record::{Counters, counters::Series};
 
 use crate::counters::{change, is_level, since};
 
-/// A series of this many steps is halved by joining its steps in pairs, so that the record of a trial of any length has a bounded size.
+/// Maximum number of steps of a series. At this number, the steps are joined in pairs, so that the record of a trial of
+/// any length has a bounded size.
 const MAX_STEPS: usize = 300;
 
-/// Compares the counters of a host or a machine with those at the start of a trial, and with those of the previous sample.
+/// Compares the counters of a host or a machine with those at the start of a trial and with those of the previous
+/// sample.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     began: Instant,
     first: Counters,
-    /// The last values of the counters that have changed since the start. A counter that a sample lacks has not changed.
+    /// The last values of the counters that have changed since the start. A counter that is missing in a sample has not
+    /// changed.
     last: BTreeMap<String, u64>,
     series: Series,
     samples: usize,
@@ -68,10 +71,10 @@ impl Recorder {
         }
     }
 
-    /// Takes the last sample, and returns the changes since the start with their series.
+    /// Records the last sample. Returns the changes since the start and their series.
     pub(crate) fn end(&mut self, now: Counters) -> Counters {
         self.sample(&now);
-        // A series of a single step would only repeat the changes.
+        // A series with a single step would only repeat the changes.
         let series = Some(mem::take(&mut self.series)).filter(|series| series.ends_ms.len() > 1);
         Counters { series, ..since(now, &self.first) }
     }
@@ -82,7 +85,7 @@ fn join(steps: &mut Vec<u64>, joined: fn(u64, u64) -> u64) {
     *steps = steps.chunks(2).filter_map(|pair| pair.iter().copied().reduce(joined)).collect();
 }
 
-/// Of the counters of each processor, only those that verdicts need are kept: there may be hundreds of processors.
+/// Of each processor's counters, only those that verdicts need are kept, because there may be hundreds of processors.
 fn is_shown(name: &str) -> bool {
     !name.starts_with("cpu") || [".idle_ms", ".softirq_ms", ".steal_ms"].iter().any(|end| name.ends_with(end))
 }

@@ -1,4 +1,4 @@
-//! Where the counters of a host are read: here, or on a remote machine.
+//! Sources of a host's counters: this machine or a remote machine.
 
 use std::{
     cell::RefCell,
@@ -22,65 +22,68 @@ use crate::{
     tcp::{self, Connection, Listener},
 };
 
-/// Key in [`Counters::missing`] for listening processes that cannot be seen.
+/// Key in [`Counters::missing`] for listening processes that this user may not see.
 pub(crate) const PROGRAMS: &str = "programs";
-/// Key for processes that are not looked at because there are too many.
+/// Key for processes that are left out because there are too many.
 pub(crate) const MORE_PROGRAMS: &str = "more programs";
 
 /// Processes by the identity of their network namespace.
 pub(crate) type Processes = BTreeMap<(u64, u64), Vec<u32>>;
 
-/// How thoroughly a host is looked at.
+/// Thoroughness of a look at a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// At the start and the end of a trial.
+    /// All data, at the start and the end of a trial.
     Whole,
-    /// Once a second.
+    /// The data that is needed once a second.
     Brief,
 }
 
 impl Look {
-    /// At most this many connections are looked at. The kernel lists those that stay open in the same order.
+    /// Maximum number of connections in a look. The kernel lists connections that stay open in the same order each
+    /// time.
     pub(crate) fn max_connections(self) -> usize {
         if self == Self::Whole { 1_000 } else { 100 }
     }
 
-    /// If there are more processes than this, only those that listen are looked at, and at most this many of them.
+    /// Maximum number of processes in a look. If there are more, only those that listen are read, and at most this
+    /// many.
     pub(crate) fn max_programs(self) -> usize {
         if self == Self::Whole { usize::MAX } else { 64 }
     }
 }
 
-/// The `ssh` on this machine by which this program observes a remote host; it is no part of a trial.
+/// The `ssh` on this machine with which this program observes a remote host. It is not part of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OwnConnection {
     /// The process group of `ssh`.
     pub process_group: u32,
-    /// The ends of its connection, ours first, unless the host does not say.
+    /// The two addresses of its connection, ours first; none if the host does not report them.
     pub connection: Option<(SocketAddr, SocketAddr)>,
 }
 
-/// Where the counters of a host are read.
+/// A source of a host's counters.
 pub(crate) trait Source {
-    /// Must be called before a look from a thread that has looked at another host.
+    /// Must be called before a look by a thread that has looked at another host.
     fn enter(&mut self) -> io::Result<()>;
-    /// All processes of the machine, if a look at programs needs them.
+    /// All processes of the machine; empty if looks at programs do not need them.
     fn processes() -> Processes;
-    /// The counters of the machine. In a brief look, `network` must be called before.
+    /// The counters of the machine. For a brief look, call `network` first.
     fn machine(&mut self, look: Look) -> io::Result<Counters>;
-    /// The counters of the network namespace. A brief look may leave out those that have not changed.
+    /// The counters of the network namespace. A brief look may leave out counters that have not changed.
     fn network(&mut self, look: Look) -> io::Result<Counters>;
     fn listeners(&mut self) -> io::Result<Vec<Listener>>;
-    /// Established connections, without the one over which this program observes the host.
+    /// Established connections, except the one over which this program observes the host.
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>>;
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>>;
-    /// The addresses at which a process listened in the last look.
+    /// The addresses at which a process listened during the last look.
     fn listens(&mut self, pid: u32) -> BTreeSet<String>;
-    /// The quota counters of a process's control group; empty if it has no quota, or if the group is that of a lab's host.
+    /// The quota counters of a process's control group. Empty if there is no quota, or if the group belongs to a lab's
+    /// host.
     fn quota(&mut self, _pid: u32) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
-    /// The processors that some threads of a process may use together, if this is known.
+    /// The processors that these threads of a process may use together; none if unknown.
     fn cpus(&self, _pid: u32, _threads: &[u32]) -> Option<String> {
         None
     }
@@ -92,23 +95,23 @@ pub(crate) struct Here {
     network: Arc<File>,
     group: Option<PathBuf>,
     identity: (u64, u64),
-    /// Whether it is the namespace of this process.
+    /// Whether this is the network namespace of this process.
     is_own: bool,
     ignored: Arc<[OwnConnection]>,
     listeners: Vec<Listener>,
     has_connections: bool,
     /// Whether no packet was sent or received between the last two looks.
     is_quiet: bool,
-    /// Why sockets cannot be listed; none while they can.
+    /// Reason why sockets cannot be listed; none if they can.
     sockets_missing: Option<String>,
-    /// The kinds of processes that are not looked at, with the reasons.
+    /// The kinds of processes that are left out, with the reasons.
     programs_missing: BTreeMap<String, String>,
-    /// By process id, the inodes of the listening sockets of the processes whose descriptors have been read.
+    /// For each process whose descriptors have been read, the inodes of its listening sockets, by process id.
     owned: BTreeMap<u32, BTreeSet<u32>>,
-    /// The open files that brief looks read, with their last texts. Opening one again would take as long as reading it; it still shows
-    /// the network namespace that it was opened in.
+    /// The open files of brief looks, with their last texts. Opening a file again would take as long as reading it. An
+    /// open file keeps showing the network namespace in which it was opened.
     recent: RefCell<BTreeMap<String, (File, String)>>,
-    /// Processes as the last look found them.
+    /// The processes found by the last look.
     looked: BTreeMap<u32, programs::Look>,
 }
 
@@ -137,7 +140,8 @@ impl Here {
         })
     }
 
-    /// Returns the sockets of a list. If the kernel refuses, notes the reason and returns none: the counters are useful without sockets.
+    /// Returns the sockets of a list. If the kernel refuses, records the reason and returns none, because the counters
+    /// are useful without sockets.
     fn listed<T>(&mut self, list: io::Result<Vec<T>>) -> Vec<T> {
         list.unwrap_or_else(|error| {
             let hint = if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
@@ -150,7 +154,7 @@ impl Here {
         })
     }
 
-    /// The inodes of the listening sockets that a process has.
+    /// The inodes of a process's listening sockets.
     fn owned(&mut self, pid: u32) -> &BTreeSet<u32> {
         let listeners = &self.listeners;
         self.owned.entry(pid).or_insert_with(|| {
@@ -159,7 +163,7 @@ impl Here {
         })
     }
 
-    /// The processes to look at.
+    /// Chooses the processes to look at.
     fn chosen(&mut self, pids: Vec<u32>, look: Look) -> Vec<u32> {
         let last: BTreeSet<u32> = self.owned.keys().copied().collect();
         for ended in last.difference(&pids.iter().copied().collect()) {
@@ -171,7 +175,7 @@ impl Here {
         let mut listening: Vec<u32> = pids.into_iter().filter(|&pid| !self.owned(pid).is_empty()).collect();
         if listening.len() > look.max_programs() {
             let why = format!(
-                "of {} processes that listen, {} are looked at each second",
+                "of the {} listening processes, only {} are observed each second",
                 listening.len(),
                 look.max_programs()
             );
@@ -181,7 +185,8 @@ impl Here {
         listening
     }
 
-    /// Notes how many listening sockets belong to none of these processes: this user cannot see their owners.
+    /// Records the number of listening sockets that belong to none of these processes: this user may not see their
+    /// owners.
     fn find_hidden(&mut self, pids: &[u32]) {
         let mut hidden: BTreeSet<u32> = self.listeners.iter().map(|listener| listener.inode).collect();
         for &pid in pids {
@@ -191,16 +196,17 @@ impl Here {
             self.programs_missing.remove(PROGRAMS);
         } else {
             let next = if rustix::process::geteuid().is_root() {
-                "the kernel's own, or of another network namespace"
+                "they belong to the kernel or to another network namespace"
             } else {
                 "run proofload as root to see the processes of other users"
             };
-            let why = format!("the processes of {} listening sockets are not seen; {next}", hidden.len());
+            let why = format!("the processes of {} listening sockets are unknown; {next}", hidden.len());
             self.programs_missing.insert(PROGRAMS.to_owned(), why);
         }
     }
 
-    /// Reads a file; an empty text means that it has not changed. Most have not, and parsing takes longer than reading.
+    /// Reads a file. Returns an empty text if it has not changed, as most files have not: parsing takes longer than
+    /// reading.
     fn read_changed(&self, name: &str) -> io::Result<String> {
         let mut recent = self.recent.borrow_mut();
         let Some((file, last)) = recent.get_mut(name) else {
@@ -220,7 +226,7 @@ impl Here {
 }
 
 impl Source for Here {
-    /// Enters the host's namespace. Nothing is done for this process's own namespace, because entering needs privileges.
+    /// Enters the host's namespace. Does nothing for this process's own namespace, because entering needs privileges.
     fn enter(&mut self) -> io::Result<()> {
         if self.is_own { Ok(()) } else { namespaces::enter(&self.network, Kind::Network) }
     }
@@ -255,7 +261,8 @@ impl Source for Here {
     }
 
     fn listeners(&mut self) -> io::Result<Vec<Listener>> {
-        // Each list makes the kernel walk the sockets of all namespaces, so a quiet namespace is not listed again.
+        // For each list, the kernel walks the sockets of all namespaces, so the sockets of a quiet namespace are not
+        // listed again.
         if !self.is_quiet || self.listeners.iter().any(|listener| listener.waiting > 0) {
             let last = mem::take(&mut self.listeners);
             self.listeners = self.listed(tcp::listeners());
@@ -302,7 +309,7 @@ impl Source for Here {
     }
 
     fn quota(&mut self, pid: u32) -> BTreeMap<String, u64> {
-        // The hosts of a lab have separate groups.
+        // The hosts of a lab have separate groups, so a quota is searched only for this process's own namespace.
         let is_looked_for = self.is_own && self.group.is_none() && !self.owned(pid).is_empty();
         if is_looked_for { cgroups::quota_of(pid) } else { BTreeMap::new() }
     }
@@ -328,7 +335,7 @@ mod tests {
     #[test]
     fn among_many_processes_those_that_listen_are_looked_at_each_second() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // They wait for the end of their input.
+        // The processes wait for the end of their input.
         let idle = || Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let mut idle: Vec<Child> = (0..=Look::Brief.max_programs()).map(|_| idle()).collect();
         let mut here = here();
@@ -354,7 +361,7 @@ mod tests {
         here.find_hidden(&[]);
         let missing = here.network(Look::Whole).unwrap().missing;
         assert!(missing[PROGRAMS].contains("processes of 1 listening sockets"), "{missing:?}");
-        // Processes with the ids 1 to `most + 1`, which all listen.
+        // The processes have the ids 1 to `most + 1`, and all of them listen.
         let most = Look::Brief.max_programs();
         let many = |number: usize| (1..=number as u32).collect::<Vec<u32>>();
         here.owned = many(most + 1).into_iter().map(|pid| (pid, BTreeSet::from([1]))).collect();
@@ -362,6 +369,6 @@ mod tests {
         assert!(!here.programs_missing.contains_key(MORE_PROGRAMS));
         here.owned = many(most + 1).into_iter().map(|pid| (pid, BTreeSet::from([1]))).collect();
         assert_eq!(here.chosen(many(most + 1), Look::Brief).len(), most);
-        assert!(here.programs_missing[MORE_PROGRAMS].contains("of 65 processes that listen, 64"));
+        assert!(here.programs_missing[MORE_PROGRAMS].contains("of the 65 listening processes, only 64"));
     }
 }

@@ -1,4 +1,4 @@
-//! The system's `ssh`: its destinations, and all its command lines.
+//! The system's `ssh`: its destinations and all of its command lines.
 
 use std::{
     ffi::OsString,
@@ -7,8 +7,9 @@ use std::{
     process::Command,
 };
 
-/// Options of every `ssh`, so that the user's configuration adds nothing to a login: no tunnel, no agent that root there could use, and no
-/// other command. They come before the user's options, because `ssh` uses the first value of an option.
+/// Options of every `ssh`. They keep the user's configuration from adding anything to a login: no tunnels, no agent
+/// that root on the host could use, no other command. They precede the user's options, because `ssh` uses the first
+/// value of an option.
 pub const OWN_OPTIONS: [&str; 6] = [
     "ClearAllForwardings=yes",
     "RemoteCommand=none",
@@ -18,8 +19,9 @@ pub const OWN_OPTIONS: [&str; 6] = [
     "ForwardX11=no",
 ];
 
-/// The user and host that `ssh` logs in to. Commands of a user's configuration, such as `ProxyCommand`, may contain them, so they must
-/// not have characters that are special to a shell: those that OpenSSH refuses from 9.6 on are refused with every version.
+/// The user and host that `ssh` logs in to. Commands in a user's configuration, such as `ProxyCommand`, may contain
+/// them, so they must not have characters that are special to a shell. Names that OpenSSH refuses from 9.6 on are
+/// refused with every version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Login {
     name: String,
@@ -27,10 +29,10 @@ pub struct Login {
 }
 
 impl Login {
-    /// Checks a user, if one was named, and a host or an alias of the user's configuration.
+    /// Checks a user, if given, and a host or an alias from the user's configuration.
     ///
     /// # Errors
-    /// When a name is empty, or is one that OpenSSH refuses; the error is in words.
+    /// If a name is empty or one that OpenSSH refuses. The error is a message for the user.
     pub fn new(user: Option<&str>, host: &str, port: Option<u16>) -> Result<Self, String> {
         let is_odd = |c: char| "'`\";&<>|(){}".contains(c) || c.is_control();
         let is_of_host = |c: char| !is_odd(c) && !"$\\".contains(c) && !c.is_whitespace();
@@ -43,10 +45,10 @@ impl Login {
             return Err("the machine has no name".to_owned());
         }
         if name.starts_with('-') || host.starts_with('-') {
-            return Err(format!("'{name}' begins with '-', which no machine does"));
+            return Err(format!("'{name}' begins with '-', which ssh would take for an option"));
         }
         if host.contains(|c| !is_of_host(c)) || user.is_some_and(|user| !is_of_user(user)) {
-            return Err(format!("'{}' has signs that ssh takes in no name", name.escape_debug()));
+            return Err(format!("'{}' has characters that no host or user name has", name.escape_debug()));
         }
         Ok(Self { name, port })
     }
@@ -56,13 +58,14 @@ impl Login {
         &self.name
     }
 
-    /// The port, if one was named.
+    /// The port; none if none was given.
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// An `ssh` that logs in: `flags` are flags of the program, `options` as in ssh_config; `given` are the user's arguments for `ssh`, and
-    /// `late` are options that the user's arguments override. Runs `remote`, or the subsystem of this name with the flag `-s`.
+    /// An `ssh` that logs in. `flags` are flags of the program, `options` are in the form of ssh_config, `given` are
+    /// the user's arguments for `ssh`, and the user's arguments override the options `late`. Runs the command `remote`,
+    /// or with the flag `-s` the subsystem of this name.
     pub fn command(
         &self,
         flags: &[OsString],
@@ -85,7 +88,8 @@ impl Login {
         command
     }
 
-    /// An `ssh` that does not log in, but prints the settings that result from these options and the user's configuration.
+    /// An `ssh` that does not log in but prints the settings that result from these options and the user's
+    /// configuration.
     pub fn shown_command(&self, given: &[OsString]) -> Command {
         let mut command = Command::new("ssh");
         command.arg("-G").args(given).args(["--", &self.name]);
@@ -94,7 +98,7 @@ impl Login {
 }
 
 impl fmt::Display for Login {
-    /// The words after `ssh` with which a user logs in.
+    /// The arguments of `ssh` with which a user logs in.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
             Some(port) => write!(formatter, "-p {port} {}", self.name),
@@ -103,7 +107,7 @@ impl fmt::Display for Login {
     }
 }
 
-/// The ends in `SSH_CONNECTION`: the client's address and port, the server's address and port.
+/// The two ends in `SSH_CONNECTION`: address and port of the client, then of the server.
 pub fn ends(connection: &str) -> Option<(SocketAddr, SocketAddr)> {
     let words: Vec<&str> = connection.split_whitespace().collect();
     let end = |at: usize| -> Option<SocketAddr> {

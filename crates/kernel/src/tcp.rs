@@ -1,4 +1,4 @@
-//! TCP sockets of the calling thread's network namespace, as sock_diag(7) lists them.
+//! TCP sockets of the calling thread's network namespace, from sock_diag(7).
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 
 use netlink_sys::{Socket, SocketAddr as Kernel, protocols::NETLINK_SOCK_DIAG};
 
-/// States of sockets, from include/net/tcp_states.h.
+/// States of sockets (include/net/tcp_states.h).
 const ESTABLISHED: u32 = 1;
 const SYN_RECEIVED: u32 = 3;
 const FIN_WAIT_1: u32 = 4;
@@ -16,12 +16,13 @@ const FIN_WAIT_2: u32 = 5;
 const TIME_WAIT: u32 = 6;
 const CLOSE_WAIT: u32 = 8;
 const LISTEN: u32 = 10;
-/// Lists the sockets of both families at once. The kernel looks through all listening sockets of the machine for each request, so two
-/// requests would take twice as long.
+/// A request that lists the sockets of both IP versions. For each request, the kernel walks all listening sockets of
+/// the machine, so two requests would take twice as long.
 const TCPDIAG_GETSOCK: u16 = 18;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_SKMEMINFO: u16 = 7;
-/// Files and keys of the number of sockets of each family in the calling thread's network namespace, listening ones included.
+/// Files and keys with the number of sockets of each IP version in the calling thread's network namespace, including
+/// listening ones.
 const COUNTED_IN: [(&str, &str); 2] =
     [("/proc/thread-self/net/sockstat", "TCP: inuse"), ("/proc/thread-self/net/sockstat6", "TCP6: inuse")];
 /// `NLM_F_REQUEST` and `NLM_F_DUMP`.
@@ -31,19 +32,19 @@ const NLMSG_DONE: u16 = 3;
 const HEADER_BYTES: usize = 16;
 /// Size of `struct inet_diag_msg`.
 const MESSAGE_BYTES: usize = 72;
-/// Size of the buffer for answers. The kernel fills at most 32 KiB at once.
+/// Size of the buffer for answers. The kernel fills at most 32 KiB at a time.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// A listening socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
-    /// Connections that wait to be accepted.
+    /// Number of connections that wait to be accepted.
     pub waiting: u32,
-    /// Size of the accept queue, which is full when one more connection than this waits.
+    /// Size of the accept queue. The queue is full if one more connection than this is waiting.
     pub backlog: u32,
-    /// The inode of the socket, by which its owners can be found in `/proc`.
+    /// The inode of the socket, with which its owners can be found in `/proc`.
     pub inode: u32,
 }
 
@@ -54,13 +55,13 @@ pub struct Connection {
     pub local: SocketAddr,
     /// The other end.
     pub remote: SocketAddr,
-    /// The inode of the socket, by which its owners can be found in `/proc`; 0 if unknown.
+    /// The inode of the socket, with which its owners can be found in `/proc`; 0 if unknown.
     pub inode: u32,
-    /// Bytes that have arrived and that the program has not read.
+    /// Bytes that have arrived but that the program has not read.
     pub unread_bytes: u32,
-    /// Bytes that the program has written and that the other end has not acknowledged.
+    /// Bytes that the program has written but that the other end has not acknowledged.
     pub unacknowledged_bytes: u32,
-    /// Memory of the send buffer that is in use, in bytes, including the kernel's overhead.
+    /// Used memory of the send buffer, in bytes, including the kernel's overhead.
     pub send_buffer_used_bytes: u32,
     /// Size of the send buffer, in bytes, including the kernel's overhead. 0 if the kernel does not report it.
     pub send_buffer_bytes: u32,
@@ -68,29 +69,29 @@ pub struct Connection {
     pub info: TcpInfo,
 }
 
-/// The fields of `struct tcp_info` (linux/tcp.h) that explain a rate. A field that the kernel does not have is 0, or none if 0
-/// would be a meaningful value.
+/// The fields of `struct tcp_info` (linux/tcp.h) that explain a rate. A field that the kernel lacks is 0, or none if 0
+/// could be a measured value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Smoothed round-trip time, in microseconds.
     pub rtt_us: u32,
-    /// Smallest round-trip time of the last minutes, in microseconds.
+    /// Minimum round-trip time of the last minutes, in microseconds.
     pub least_rtt_us: u32,
-    /// Largest payload of a segment that is sent, in bytes.
+    /// Maximum payload of a sent segment, in bytes.
     pub segment_bytes: u32,
     /// The congestion window, in segments.
     pub congestion_window: u32,
-    /// Segments in flight.
+    /// Number of segments in flight.
     pub in_flight: u32,
-    /// Payload that waits to be sent for the first time, in bytes.
+    /// Payload that has not been sent yet, in bytes.
     pub unsent_bytes: u32,
-    /// Segments sent again.
+    /// Number of retransmitted segments.
     pub retransmits: u32,
-    /// Payload that the other end has acknowledged, in bytes. The side that connected counts one more, for its SYN.
+    /// Payload that the other end has acknowledged, in bytes. The connecting side counts one more byte, for its SYN.
     pub acknowledged_bytes: u64,
     /// Payload that has arrived, in bytes.
     pub received_bytes: u64,
-    /// Time with something to send, in microseconds. It includes the two times below.
+    /// Time with data to send, in microseconds. It includes the two times below.
     pub busy_us: Option<u64>,
     /// Time for which the other end's receive window stopped the sender, in microseconds.
     pub receive_window_limited_us: Option<u64>,
@@ -101,7 +102,7 @@ pub struct TcpInfo {
 /// All listening sockets.
 ///
 /// # Errors
-/// When the kernel refuses the request, or answers in an unknown form.
+/// If the kernel refuses the request or answers in an unknown form.
 pub fn listeners() -> io::Result<Vec<Listener>> {
     let mut all = Vec::new();
     dump(LISTEN, usize::MAX, |entry| {
@@ -115,12 +116,13 @@ pub fn listeners() -> io::Result<Vec<Listener>> {
     Ok(all)
 }
 
-/// Established connections, `limit` at most. `listeners` are all listening sockets.
+/// Established connections, at most `limit`. `listeners` must contain all listening sockets.
 ///
-/// The kernel walks the sockets of all namespaces, for hundreds of microseconds: it is asked only if some sockets here are not listening.
+/// The kernel walks the sockets of all namespaces, which takes hundreds of microseconds. It is therefore asked only if
+/// this namespace has sockets that do not listen.
 ///
 /// # Errors
-/// As those of [`listeners`].
+/// Those of [`listeners`].
 pub fn connections(limit: usize, listeners: &[Listener]) -> io::Result<Vec<Connection>> {
     let mut all = Vec::new();
     let has_more = |((file, name), is_ipv4): ((&str, &str), bool)| {
@@ -146,21 +148,21 @@ pub fn connections(limit: usize, listeners: &[Listener]) -> io::Result<Vec<Conne
     Ok(all)
 }
 
-/// Numbers of connections that are being opened or closed, `limit` at most in each state.
+/// Numbers of connections that are being opened or closed. In each state, at most a limit is counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Passing {
     /// Half open: the last part of the handshake is missing.
     pub syn_received: u64,
-    /// Closed here, and not yet by the other end.
+    /// Closed on this side, but not yet by the other end.
     pub fin_wait: u64,
-    /// Closed by the other end, and not yet by the program.
+    /// Closed by the other end, but not yet by the program on this side.
     pub close_wait: u64,
 }
 
-/// Counts connections that are being opened or closed, `limit` at most in each state.
+/// Counts connections that are being opened or closed, at most `limit` in each state.
 ///
 /// # Errors
-/// As those of [`listeners`].
+/// Those of [`listeners`].
 pub fn passing(limit: usize) -> io::Result<Passing> {
     let count = |state| {
         let mut count = 0;
@@ -173,14 +175,15 @@ pub fn passing(limit: usize) -> io::Result<Passing> {
     })
 }
 
-/// The largest number of local ports that ended connections keep from being used towards one target: from one local address to one
-/// remote address and port. At the accepting end it is 1, because each client connects from a port of its own.
+/// Maximum number of local ports, over all targets, that ended connections keep from being used. A target is one local
+/// address with one remote address and port. At the accepting end the number is 1, because each client connects from a
+/// different port.
 ///
 /// # Errors
-/// As those of [`listeners`].
+/// Those of [`listeners`].
 pub(crate) fn ports_in_time_wait(counts_loopback: bool) -> io::Result<u64> {
     let mut kept: BTreeMap<(IpAddr, SocketAddr), u64> = BTreeMap::new();
-    // The kernel turns sockets in FIN_WAIT_2 into timewait sockets, too.
+    // The kernel also turns sockets in FIN_WAIT_2 into timewait sockets.
     for state in [TIME_WAIT, FIN_WAIT_2] {
         dump(state, usize::MAX, |entry| {
             if counts_loopback || !entry.remote.ip().to_canonical().is_loopback() {
@@ -198,12 +201,12 @@ struct Entry {
     receive_queue: u32,
     send_queue: u32,
     inode: u32,
-    /// The part of the send buffer that is in use, and its size.
+    /// The used part of the send buffer, and its size.
     send_buffer: [u32; 2],
     info: TcpInfo,
 }
 
-/// Calls `take` for the sockets in a state, `limit` at most.
+/// Calls `take` for the sockets in a state, at most `limit`.
 fn dump(state: u32, limit: usize, mut take: impl FnMut(Entry)) -> io::Result<()> {
     let mut left = limit;
     let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
@@ -230,7 +233,7 @@ fn dump(state: u32, limit: usize, mut take: impl FnMut(Entry)) -> io::Result<()>
 }
 
 fn request(state: u32) -> Vec<u8> {
-    // struct nlmsghdr, then struct inet_diag_req, of which the families, prefixes and addresses are zeros.
+    // struct nlmsghdr, then struct inet_diag_req with zeros for families, prefixes and addresses.
     let length = HEADER_BYTES + 60;
     let mut request = Vec::with_capacity(length);
     request.extend((length as u32).to_ne_bytes());
@@ -244,7 +247,7 @@ fn request(state: u32) -> Vec<u8> {
     request
 }
 
-/// The messages of a buffer with their kinds, up to the first that is truncated.
+/// The messages in a buffer with their kinds, up to the first truncated one.
 fn messages(mut buffer: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = u32_at(buffer, 0)? as usize;
@@ -264,7 +267,7 @@ fn unknown() -> io::Error {
     io::Error::other("the kernel lists sockets in an unknown form")
 }
 
-/// Parses `struct inet_diag_msg` and the attributes behind it.
+/// Parses `struct inet_diag_msg` and the attributes that follow it.
 fn parse(message: &[u8]) -> Option<Entry> {
     let address = |at: usize| -> Option<IpAddr> {
         let bytes: [u8; 16] = message.get(at..at + 16)?.try_into().ok()?;
@@ -289,7 +292,7 @@ fn parse(message: &[u8]) -> Option<Entry> {
     })
 }
 
-/// The value of an attribute, if it is there.
+/// The value of an attribute; none if it is missing.
 fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let (length, kind) = (usize::from(u16_at(attributes, 0)?), u16_at(attributes, 2)?);
@@ -302,7 +305,7 @@ fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
 }
 
 impl TcpInfo {
-    /// Parses `struct tcp_info`, which grows with each version of the kernel.
+    /// Parses `struct tcp_info`. New kernel versions append fields to it.
     fn parse(info: &[u8]) -> Self {
         let number = |at| u32_at(info, at).unwrap_or_default();
         Self {

@@ -1,6 +1,6 @@
-//! Helpers for tests of several modules.
+//! Helpers for the tests of several modules.
 
-/// Runs a test again in a new process, which `unshare` starts with these options. Returns false in that process.
+/// Runs a test again in a new process that `unshare` starts with these options. In that process, returns false.
 pub(crate) fn is_run_again(test: &str, options: &[&str]) -> bool {
     const INSIDE: &str = "KERNEL_TEST_IS_INSIDE";
     if std::env::var_os(INSIDE).is_some() {
@@ -15,7 +15,7 @@ pub(crate) fn is_run_again(test: &str, options: &[&str]) -> bool {
     true
 }
 
-/// For tests whose names begin with `as_root`.
+/// Fails without root. For tests whose names begin with `as_root`.
 pub(crate) fn need_root() {
     let is_root = rustix::process::geteuid().is_root();
     assert!(is_root, "root is needed: make test leaves this out without root");

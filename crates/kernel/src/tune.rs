@@ -1,4 +1,4 @@
-//! Settings of the kernel: their effects, wrong values, the values that profiles want, and changes.
+//! Settings of the kernel: their effects, wrong values, the values in profiles, and changes.
 
 mod apply;
 mod file;
@@ -23,51 +23,51 @@ use crate::{
     sysctl_path,
 };
 
-/// What is wrong with a setting.
+/// The kind of a setting's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// The kernel has removed it, or never had it.
+    /// The kernel has removed the setting, or never had it.
     Obsolete,
-    /// Its value is meant in another unit than the kernel's.
+    /// The value assumes another unit than the kernel's.
     WrongUnit,
-    /// It changes nothing here.
+    /// The setting has no effect on this machine.
     NoEffect,
-    /// It does not do what is commonly expected of it.
+    /// The setting does not have the effect that is commonly expected of it.
     Misunderstood,
-    /// It does harm.
+    /// The value is harmful.
     Harmful,
-    /// It does not have the form of a setting.
+    /// The text does not have the form of a setting.
     Malformed,
 }
 
-/// Why a setting is wrong.
+/// A fault of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// What is wrong.
+    /// Kind of the fault.
     pub kind: FaultKind,
     /// The reason.
     pub reason: String,
 }
 
-/// The properties of a machine that decide which settings are wrong.
+/// The properties of a machine that decide which values are wrong.
 pub struct Machine<'a> {
     /// Memory in pages.
     pub memory_pages: u64,
     /// Whether this is the machine's own network namespace.
     pub is_initial: bool,
-    /// Whether some interface has a queue.
+    /// Whether at least one interface has a queue.
     pub has_queue: bool,
     /// The kernel's counters since the boot.
     pub counters: Counters,
     /// Whether `/sys` shows this network namespace.
     pub sys_is_own: fn() -> bool,
-    /// Reads the present value of a setting; none if this network namespace does not have it.
+    /// Reads the current value of a setting; none if this network namespace does not have it.
     pub read: &'a dyn Fn(&str) -> Option<String>,
 }
 
 impl Machine<'static> {
-    /// This machine, and the network namespace of the calling thread.
+    /// This machine and the network namespace of the calling thread.
     pub fn own() -> Self {
         let mut counters = of_network(&read_own);
         counters.values.extend(of_machine(&read_own).values);
@@ -76,7 +76,7 @@ impl Machine<'static> {
         let has_queue = |name: &String| Path::new("/sys/class/net").join(name).join("device").exists();
         Self {
             memory_pages: memory_kib / (rustix::param::page_size() as u64 / 1024),
-            // Only the first network namespace has this setting.
+            // Only the initial network namespace has this setting.
             is_initial: sysctl_path("net.core.netdev_max_backlog").exists(),
             has_queue: interfaces().iter().any(has_queue),
             counters,
@@ -91,7 +91,7 @@ pub fn known(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| known.name == name)
 }
 
-/// The faults of a setting's value. `others` gives the values that other settings will have.
+/// The faults of a setting's value. `others` contains the new values of other settings.
 pub fn faults(
     name: &str,
     value: &str,
@@ -100,7 +100,7 @@ pub fn faults(
 ) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut add = |kind, reason: String| faults.push(Fault { kind, reason });
-    // A pattern stands for several settings, and the table has no patterns.
+    // A pattern stands for several settings. The table contains no patterns.
     if name.contains('*') {
         return faults;
     }
@@ -139,7 +139,7 @@ pub fn faults(
         return faults;
     };
     if matches!(rule, Rule::Rising | Rule::Pages) && !numbers.is_sorted() {
-        add(FaultKind::Harmful, format!("the numbers of '{value}' do not rise: {remark}"));
+        add(FaultKind::Harmful, format!("the numbers of '{value}' must rise: {remark}"));
     }
     match rule {
         Rule::AtLeast(least) if last < least => add(FaultKind::Harmful, remark.to_owned()),
@@ -166,7 +166,7 @@ pub fn faults(
     faults
 }
 
-/// A number as the kernel reads it: decimal, or hexadecimal after `0x`.
+/// A number in the forms that the kernel accepts: decimal, or hexadecimal after `0x`.
 fn number(text: &str) -> Result<u64, ParseIntError> {
     text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16))
 }
@@ -176,7 +176,7 @@ fn number(text: &str) -> Result<u64, ParseIntError> {
 pub struct Justification {
     /// Its name.
     pub counter: &'static str,
-    /// Its present value; none if the kernel does not count it.
+    /// Its current value; none if the kernel does not count it.
     pub now: Option<u64>,
 }
 
@@ -187,10 +187,12 @@ impl Machine<'_> {
         (!counter.is_empty()).then(|| Justification { counter, now: self.counters.get(counter) })
     }
 
-    /// The number that the kernel chose for a setting by the machine's size: the present one, or the default if that was lowered.
+    /// The number that the kernel chose for a setting by the machine's size: the current value, or the default if the
+    /// value was lowered.
     fn own_number(&self, name: &str) -> u64 {
         let number = |name| (self.read)(name)?.split_whitespace().last()?.parse::<i64>().ok();
-        // tcp_init() in net/ipv4/tcp.c: half of the entries of the connection hash table, a number that a namespace shows as negative.
+        // tcp_init() in net/ipv4/tcp.c: half of the entries of the connection hash table. A namespace shows this number
+        // as negative.
         let of_table = name.starts_with("net.ipv4.tcp_max_");
         let of_table = of_table.then(|| Some(number("net.ipv4.tcp_ehash_entries")?.unsigned_abs() / 2));
         let present = number(name).map_or(0, |present| present.max(0) as u64);
@@ -198,8 +200,8 @@ impl Machine<'_> {
     }
 }
 
-/// The file of a setting: a sysctl such as `net.ipv4.tcp_rmem`, or an interface's `eth0.txqueuelen` or `eth0.rx-0.rps_cpus`. None
-/// if no setting can have this name.
+/// The file of a setting: a sysctl such as `net.ipv4.tcp_rmem`, or an interface's `eth0.txqueuelen` or
+/// `eth0.rx-0.rps_cpus`. None if this cannot be the name of a setting.
 pub(crate) fn path_of(name: &str) -> Option<PathBuf> {
     let interface = |name: &str| Path::new("/sys/class/net").join(name);
     let path = if let Some(name) = name.strip_suffix(".txqueuelen") {
@@ -214,7 +216,7 @@ pub(crate) fn path_of(name: &str) -> Option<PathBuf> {
     (is_plain && path.iter().count() > 4).then_some(path)
 }
 
-/// The name of the setting in a file, as [`path_of`] takes it.
+/// The name of a file's setting, in the form that [`path_of`] accepts.
 pub fn name_of(path: &Path) -> String {
     let parts = |path: &Path| -> Vec<String> {
         path.iter().map(|part| part.to_string_lossy().into_owned()).collect()
@@ -230,7 +232,7 @@ pub fn name_of(path: &Path) -> String {
     }
 }
 
-/// The present value of a setting, with single blanks between its parts; none if it cannot be read.
+/// The current value of a setting, with single blanks between its parts; none if it cannot be read.
 pub fn present(name: &str) -> Option<String> {
     let text = crate::read(path_of(name)?).ok()?;
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))

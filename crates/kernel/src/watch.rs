@@ -1,4 +1,5 @@
-//! Watches hosts during a trial: reads counters before, during and after it, and once a second samples sockets and processes.
+//! Watches hosts during a trial: reads counters before, during and after the trial, and samples sockets and processes
+//! once a second.
 
 mod samples;
 
@@ -25,41 +26,43 @@ use crate::{
     source::{Here, Source},
 };
 
-/// Each interval has one sample, and the counters are read at its end.
+/// Each interval has one sample. The counters are read at its end.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The fractional part of the golden ratio: the fractional parts of its multiples spread over an interval, however many there are.
+/// The fractional part of the golden ratio. The fractional parts of its multiples spread evenly over an interval, for
+/// any number of them.
 const GOLDEN: f64 = 0.618_034;
-/// Key in [`Counters::missing`] for the reason why processor time could not be booked.
+/// Key in [`Counters::missing`] for the reason why processor time could not be assigned to hosts.
 pub const PROCESSOR_TIME: &str = "processor time of hosts";
 
-/// A host to watch: this process's own network namespace alone, or any others.
+/// A host to watch. A watch covers either this process's own network namespace alone or any others.
 #[derive(Debug, Clone)]
 pub struct WatchedHost {
     /// Its name.
     pub name: String,
     /// Its network namespace.
     pub network: Arc<File>,
-    /// Its control group, if it has a quota.
+    /// Its control group; none if it has no quota.
     pub group: Option<PathBuf>,
 }
 
-/// Watches hosts until it is stopped: those of this machine on one thread, each remote host on its own, so that a slow one does not
-/// delay the others.
+/// Watches hosts until it is stopped. The hosts of this machine share a thread; each remote host has its own, so that a
+/// slow one does not delay the others.
 #[derive(Debug)]
 pub struct Watch {
     here: Watcher,
     /// The remote hosts with their names.
     remotes: Vec<(String, Watcher)>,
-    /// None if it was not asked for.
+    /// None if it was not requested.
     booking: Option<Result<Booking, String>>,
     /// The inode numbers of the namespaces of this machine's hosts.
     inodes: Vec<u64>,
 }
 
-/// A thread that watches.
+/// A thread that watches hosts.
 #[derive(Debug)]
 struct Watcher {
-    /// Receives a message once the first counters have been read; disconnected without one if they cannot be.
+    /// Receives a message when the first counters have been read. Disconnected without a message if they cannot be
+    /// read.
     begun: mpsc::Receiver<()>,
     stop: mpsc::Sender<()>,
     thread: JoinHandle<io::Result<Seen>>,
@@ -74,12 +77,12 @@ struct Seen {
 }
 
 impl Watch {
-    /// Reads all counters, and begins to sample. Books processor time to the hosts of this machine if `books_time`; if this is not
-    /// possible, [`Counters::missing`] of the machine says why.
+    /// Reads all counters and begins to sample. With `books_time`, assigns processor time to the hosts of this machine;
+    /// if this is not possible, [`Counters::missing`] of the machine contains the reason.
     ///
     /// # Errors
-    /// When a thread cannot be started, the namespace of a host of this machine cannot be entered, or its sockets cannot be
-    /// listed. A remote host that does not answer is no error: its counters will be missing.
+    /// If a thread cannot be started, the namespace of a host of this machine cannot be entered, or its sockets cannot
+    /// be listed. A remote host that does not answer is not an error, but its counters will be missing.
     pub fn start(hosts: Vec<WatchedHost>, remotes: &[Arc<Remote>], books_time: bool) -> io::Result<Self> {
         let inode = |host: &WatchedHost| namespaces::identity(&host.network).map(|(_, inode)| inode);
         let inodes = hosts.iter().map(inode).collect::<io::Result<_>>()?;
@@ -91,7 +94,7 @@ impl Watch {
             Ok((name, watcher))
         };
         let all: Vec<(String, Watcher)> = remotes.iter().map(of_remote).collect::<io::Result<_>>()?;
-        // The remote hosts are read in parallel: a slow one delays the trial, but not the first reading of the others.
+        // The remote hosts are read in parallel: a slow one delays the trial, but not the first readings of the others.
         all.iter().for_each(|(_, watcher)| _ = watcher.begun.recv());
         let ignored: Arc<[_]> = remotes.iter().filter_map(|remote| remote.own()).collect();
         let here = Watcher::start(move |orders| {
@@ -100,9 +103,10 @@ impl Watch {
             watch(hosts.into_iter().map(source).collect::<io::Result<_>>()?, orders)
         })?;
         if here.begun.recv().is_err() {
-            return Err(here.stop().err().unwrap_or_else(|| io::Error::other("the watch ended at once")));
+            return Err(here.stop().err().unwrap_or_else(|| io::Error::other("the observer ended at once")));
         }
-        // Booking starts last here and ends first in `stop`, so that the time of reading the counters is not booked.
+        // Booking starts last here and ends first in `stop`, so that it does not include the time of reading the
+        // counters.
         let booking = books_time.then(Booking::start);
         Ok(Self { here, remotes: all, booking, inodes })
     }
@@ -110,7 +114,7 @@ impl Watch {
     /// Reads all counters once more.
     ///
     /// # Errors
-    /// As those of [`start`](Self::start), from any sample.
+    /// Those of [`start`](Self::start), for any sample.
     pub fn stop(self) -> io::Result<TrialCounters> {
         let booked = self.booking.map(|booking| booking.and_then(Booking::stop)).transpose();
         self.remotes.iter().for_each(|(_, watcher)| watcher.tell());
@@ -150,7 +154,7 @@ impl Watch {
 
 /// The kinds of readings during a trial.
 enum Reading {
-    /// Sockets and processes, which may be gone at the end of the trial.
+    /// A sample of sockets and processes, which may be gone at the end of the trial.
     Sample,
     Counters,
 }
@@ -171,7 +175,7 @@ impl Watcher {
 
     /// Tells the thread to stop, without waiting for its end.
     fn tell(&self) {
-        // A thread that has failed no longer listens.
+        // A thread that has failed no longer receives messages.
         let _ = self.stop.send(());
     }
 
@@ -181,7 +185,7 @@ impl Watcher {
     }
 }
 
-/// Samples hosts, one after the other, until it is told to stop.
+/// Samples hosts one after the other, until a message tells it to stop.
 fn watch<S: Source>(hosts: Vec<(String, S)>, orders: Orders) -> io::Result<Seen> {
     let mut samples = Samples::begin(hosts)?;
     let _ = orders.begun.send(());
@@ -189,7 +193,7 @@ fn watch<S: Source>(hosts: Vec<(String, S)>, orders: Orders) -> io::Result<Seen>
     let mut readings = readings();
     loop {
         let now = begun.elapsed();
-        // Readings that fell due while a slow host was read are skipped.
+        // Readings whose time passed while a slow host was read are skipped.
         let Some((time, reading)) = readings.find(|(time, _)| *time > now) else { break };
         if orders.stopped.recv_timeout(time - now) != Err(mpsc::RecvTimeoutError::Timeout) {
             break;
@@ -202,14 +206,14 @@ fn watch<S: Source>(hosts: Vec<(String, S)>, orders: Orders) -> io::Result<Seen>
     samples.end()
 }
 
-/// The readings after the start, with their times: one sample in each second, and the counters at its end.
+/// The readings after the start with their times: in each second one sample, and the counters at its end.
 fn readings() -> impl Iterator<Item = (Duration, Reading)> {
     let of_second = |(sample, second)| [(sample, Reading::Sample), (INTERVAL * second, Reading::Counters)];
     sample_times().zip(1..).flat_map(of_second)
 }
 
-/// The times of samples: each is at another part of its second. What a target does once a second, such as a pause for a log, would
-/// otherwise be in all samples or in none.
+/// The times of the samples. Each one is at another point of its second: a target's activity once a second, such as a
+/// pause for a log, would otherwise be in all samples or in none.
 fn sample_times() -> impl Iterator<Item = Duration> {
     (0_u32..).map(|second| {
         let part = (f64::from(second + 1) * GOLDEN).fract();
@@ -234,7 +238,8 @@ mod tests {
 
     #[test]
     fn what_happens_between_begin_and_end_is_seen() {
-        // Threads of other tests that end meanwhile would hide the busiest one.
+        // The test runs in a separate process, because threads of other tests that end meanwhile would hide the busiest
+        // thread.
         if crate::testing::is_run_again("watch::tests::what_happens_between_begin_and_end_is_seen", &[]) {
             return;
         }
@@ -256,7 +261,7 @@ mod tests {
         let seen = watch.stop().unwrap();
         let host = &seen.hosts[0];
         let queue = host.listeners[&address.to_string()];
-        // The first sample comes before the connection and the last one after it; each second there is another one.
+        // The first sample precedes the connection, the last one follows it, and there is one more in each second.
         assert_eq!(queue.most_waiting, 1);
         assert!((1..queue.samples).contains(&queue.samples_waiting), "{queue:?}");
         assert!(host.counters.get("Tcp.PassiveOpens").unwrap() >= 1, "{host:?}");

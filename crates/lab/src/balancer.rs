@@ -1,4 +1,4 @@
-//! A load balancer between clients and servers: what each kind needs on the hosts of a lab.
+//! A load balancer between clients and servers. The table lists what each kind needs on the hosts of a lab.
 //!
 //! | kind | on the balancer's host | on the servers | on the clients |
 //! |---|---|---|---|
@@ -25,7 +25,7 @@ pub enum BalancerKind {
     Direct,
     /// `proofload balance`: direct server return by rewriting the destination of frames.
     L2dsr,
-    /// HAProxy, a proxy.
+    /// HAProxy, which forwards connections or requests as a proxy.
     Haproxy,
     /// The kernel's balancer (IPVS) with direct routing.
     Lvs,
@@ -45,13 +45,13 @@ impl BalancerKind {
         }
     }
 
-    /// Whether servers answer clients directly, from the virtual address.
+    /// Whether servers send their answers directly to clients, with the virtual address as the source.
     pub fn answers_directly(self) -> bool {
         self != Self::Haproxy
     }
 }
 
-/// How a balancer chooses a server.
+/// Rule for the choice of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Schedule {
     Maglev,
@@ -61,36 +61,37 @@ pub(crate) enum Schedule {
 /// A load balancer of a lab.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Balancer {
-    /// Index of its host in the plan.
+    /// Index of the balancer's host in the plan.
     pub host: usize,
-    /// Its kind.
+    /// Kind of the balancer.
     pub kind: BalancerKind,
     /// The virtual address, which clients connect to.
     pub vip: IpAddr,
     /// The port that clients connect to.
     pub port: u16,
-    /// Whether clients must use TLS. They do not know the authority that signed the balancer's certificate.
+    /// Whether clients must use TLS. Clients cannot verify the balancer's certificate, because they do not know its
+    /// issuer.
     pub is_tls: bool,
     /// Indices of the servers in the plan.
     pub servers: Vec<usize>,
-    /// Names of its processes; none if the kernel balances.
+    /// Names of the balancer's processes; empty with IPVS, which runs in the kernel.
     pub processes: Vec<String>,
-    /// Processors that it keeps busy under load.
+    /// Number of processors that the balancer keeps busy under load.
     pub threads: u32,
 }
 
-/// Details of a balancer, some of which only certain kinds use.
+/// Settings of a balancer. Some apply only to certain kinds.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Details {
     /// The port of the servers.
     pub server_port: u16,
     /// Hosts that may become servers later.
     pub later_servers: Vec<usize>,
-    /// How it chooses a server; the default of its kind if none.
+    /// Rule for the choice of a server; the kind's default if none.
     pub schedule: Option<Schedule>,
-    /// Maximum number of connections of a server.
+    /// Maximum number of connections per server.
     pub max_connections: Option<u64>,
-    /// A full server gets new connections again when it has fewer connections than this.
+    /// A full server gets new connections again below this number of connections.
     pub resume_connections: Option<u64>,
     /// Number of HAProxy processes.
     pub processes: u32,
@@ -102,7 +103,8 @@ impl Balancer {
     /// Adds what the balancer needs to the hosts of a plan. `clients` are the hosts that connect to it.
     ///
     /// # Errors
-    /// When the plan lacks something that the balancer needs, such as a link, or does not fit it; the message says why.
+    /// If the plan lacks something that the balancer needs, such as a link, or contradicts the balancer's settings. The
+    /// message gives the reason.
     pub(crate) fn apply(
         &mut self,
         plan: &mut Plan,
@@ -119,7 +121,8 @@ impl Balancer {
             let via = gateways.collect::<Result<Vec<_>, _>>()?;
             let host = &mut plan.hosts[client];
             host.routes.push(Route { to: self.vip, prefix: Network::max_prefix(self.vip), via });
-            // ECMP hashes addresses and ports, so that even the connections of one client spread. All kinds get the same settings.
+            // The ECMP hash covers ports too, so that the connections of one client spread over the servers. Every kind
+            // of balancer gets this setting.
             let version = if self.vip.is_ipv4() { "ipv4" } else { "ipv6" };
             set(host, &format!("net.{version}.fib_multipath_hash_policy"), "1");
         }
@@ -128,7 +131,7 @@ impl Balancer {
             if self.kind.answers_directly() {
                 add_own_address(host, self.vip);
             }
-            // Only the balancer answers for the virtual address.
+            // Servers must not answer ARP requests for the virtual address: only the balancer may.
             set(host, "net.ipv4.conf.all.arp_ignore", "1");
             set(host, "net.ipv4.conf.all.arp_announce", "2");
         }
@@ -138,7 +141,7 @@ impl Balancer {
         let processes = self.make_processes(plan, details)?;
         for process in &processes {
             if plan.processes.iter().any(|other| other.name == process.name) {
-                return Err(format!("there is another process '{}'", process.name));
+                return Err(format!("another process has the name '{}'", process.name));
             }
         }
         // The commands that set up the kernel's balancer end at once, so it has no processes.
@@ -153,12 +156,12 @@ impl Balancer {
     fn check(&self, plan: &Plan, clients: &[usize], details: &Details) -> Result<(), String> {
         let name = |host: usize| &plan.hosts[host].name;
         if let Some(&both) = self.servers.iter().chain(clients).find(|&&host| host == self.host) {
-            let what = if clients.contains(&both) { "makes the load" } else { "is a server" };
+            let what = if clients.contains(&both) { "generates the load" } else { "is a server" };
             return Err(format!("'{}' {what}; a balancer needs a host of its own", name(both)));
         }
         let mut ends = plan.links.iter().flat_map(|link| &link.ends);
         if let Some(taken) = ends.find(|end| end.address == self.vip) {
-            return Err(format!("{} is the address of '{}'", self.vip, name(taken.host)));
+            return Err(format!("the VIP {} is already the address of '{}'", self.vip, name(taken.host)));
         }
         if self.kind.answers_directly() && details.server_port != self.port {
             return Err(format!(
@@ -197,7 +200,7 @@ impl Balancer {
 }
 
 fn set(host: &mut Host, name: &str, value: &str) {
-    // A setting that the file gives for the host takes precedence.
+    // A setting from the lab file takes precedence.
     host.sysctls.entry(name.to_owned()).or_insert_with(|| value.to_owned());
 }
 

@@ -1,7 +1,8 @@
-//! TCP's congestion control in hosts.
+//! The congestion control algorithm of TCP in hosts.
 //!
 //! A namespace may choose only algorithms that the machine allows (`net.ipv4.tcp_allowed_congestion_control`,
-//! ip-sysctl). A choice stays valid afterwards, so the machine's list is extended only while the hosts choose.
+//! ip-sysctl). The machine's list is extended only while the hosts choose: a choice stays valid when the list shrinks
+//! again.
 
 use std::{collections::BTreeSet, fs, io};
 
@@ -19,7 +20,8 @@ pub(crate) const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 
 const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
 
-/// Runs `choose` while the machine allows the algorithms of all hosts, as far as this user may change the list.
+/// Runs `choose` while the machine allows the algorithms of all hosts. Without the right to change the list, leaves it
+/// as it is.
 pub(crate) fn while_allowed(
     plan: &Plan,
     journal: Option<&Journal>,
@@ -30,7 +32,7 @@ pub(crate) fn while_allowed(
         return choose();
     };
     let failed = |cause: io::Error| Error::failed("choose the hosts' congestion control", cause);
-    // Labs that start at the same time would undo each other's changes.
+    // The lock keeps labs that start at the same time from undoing each other's changes.
     flock(&list, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
     let read = |name| kernel::read(kernel::sysctl_path(name)).map_err(failed);
     let (allowed, available) = (read(ALLOWED)?, read(AVAILABLE)?);
@@ -51,7 +53,7 @@ pub(crate) fn while_allowed(
     chosen
 }
 
-/// The available algorithms, for a message.
+/// The available algorithms, for an error message.
 pub(crate) fn available() -> String {
     let list = kernel::read(kernel::sysctl_path(AVAILABLE)).unwrap_or_default();
     list.split_whitespace().collect::<Vec<_>>().join(", ")

@@ -1,10 +1,10 @@
-//! Why a lab is not up, or which of its processes has failed.
+//! Errors of creating a lab, and failures of its processes.
 
 use std::{fmt, io};
 
 use crate::link::LinkError;
 
-/// Why a lab is not up. Everything that was created has been removed again.
+/// The reason why a lab could not be created. Everything created so far has been removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An action failed.
@@ -12,7 +12,7 @@ pub enum Error {
     Failed {
         /// The action.
         what: String,
-        /// The kernel's reason.
+        /// The error from the kernel.
         cause: io::Error,
     },
     /// A link could not be created.
@@ -48,7 +48,7 @@ impl Error {
 pub struct ProcessFailure {
     /// Name of the process.
     pub name: String,
-    /// The failure, as a predicate of the name.
+    /// The failure, as a predicate of the process's name.
     pub why: String,
     /// The last lines of its output.
     pub last_lines: Vec<String>,

@@ -1,4 +1,4 @@
-//! `proofload lab-exec`: enters a host of a lab and executes a command there.
+//! `proofload lab-exec`: enters a host of a lab and executes a command in it.
 
 use std::{
     fs::{self, File},
@@ -26,7 +26,7 @@ pub(crate) struct ExecRequest {
     pub command: Vec<String>,
 }
 
-/// Runs `proofload lab-exec REQUEST`. Returns only on an error, whose message goes to the process's log.
+/// Runs `proofload lab-exec REQUEST`. Returns only on an error, which then goes to the process's log.
 pub fn exec(request: &str) -> io::Error {
     let request: ExecRequest = match serde_json::from_str(request) {
         Ok(request) => request,
@@ -36,7 +36,7 @@ pub fn exec(request: &str) -> io::Error {
         return error;
     }
     let Some((program, arguments)) = request.command.split_first() else {
-        return io::Error::other("an empty command");
+        return io::Error::other("the command is empty");
     };
     let mut command = Command::new(program);
     if let Some(directory) = &request.directory {
@@ -50,14 +50,14 @@ pub fn exec(request: &str) -> io::Error {
     io::Error::new(error.kind(), format!("cannot run {program}: {error}{hint}"))
 }
 
-/// PATH, and the folders of nginx, sshd and tc that only root's PATH contains.
+/// This process's PATH plus the folders of nginx, sshd and tc, which only root's PATH usually contains.
 pub(crate) fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}{}/usr/local/sbin:/usr/sbin:/sbin", if path.is_empty() { "" } else { ":" })
 }
 
 fn enter_host(request: &ExecRequest) -> io::Result<()> {
-    // The parent-death signal survives the exec unless the program gains privileges.
+    // The parent-death signal remains set after the exec unless the program gains privileges.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if let Some(file) = &request.control_group {
         fs::write(file, "0")?;

@@ -1,6 +1,7 @@
 //! Reads a lab file: TOML that lists hosts, the links between them and the processes on them.
 //!
-//! Reports all mistakes at once, each with its line, its column and what was expected. The result is a complete [`Plan`].
+//! Reports all mistakes at once, each with its line, its column and the expected value. The result is a complete
+//! [`Plan`].
 
 mod balancer;
 mod hosts;
@@ -16,15 +17,15 @@ pub use processes::{process_schema, read_process};
 pub use crate::host_names::{HostGroups, HostNames};
 use crate::plan::Plan;
 
-/// Reads the text of a lab file. Mistakes name it `file`.
+/// Reads the text of a lab file. Error messages call the file `file`.
 ///
 /// # Errors
-/// Every mistake, in the order of the file.
+/// All mistakes, in the order of the file.
 pub fn parse(file: &str, text: &str) -> Result<Plan, Vec<Mistake>> {
     let mut reader = Reader::new(file, text);
     let document = reader.document(text);
     if reader.has_mistakes() {
-        // After a mistake in the TOML itself, further mistakes would be guesses.
+        // After a syntax error in the TOML, further messages would be guesses.
         return reader.finish(Plan::default());
     }
     let mut table = reader.root(&document);
@@ -36,8 +37,8 @@ pub fn parse(file: &str, text: &str) -> Result<Plan, Vec<Mistake>> {
     reader.finish(plan)
 }
 
-/// Reads the keys `hosts`, `links` and `processes` of a table that may have other keys too, such as a study's. Mistakes
-/// go to the reader.
+/// Reads the keys `hosts`, `links` and `processes` of a table, which may have other keys too, such as those of a study.
+/// The reader collects the mistakes.
 pub fn read_with_groups(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,

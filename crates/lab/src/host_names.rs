@@ -1,4 +1,4 @@
-//! The names of hosts in a file, and the hosts that each stands for.
+//! Maps the names in a file to hosts. A name stands for one host or for a group of hosts.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use settings::{Reader, Value, suggestion, values_of};
 
 use crate::plan::Plan;
 
-/// The hosts that values may refer to by name.
+/// The hosts that the values of keys may name.
 #[derive(Debug, Clone, Copy)]
 pub struct HostNames<'a> {
-    /// The plan that has the hosts.
+    /// The plan that contains the hosts.
     pub plan: &'a Plan,
-    /// The names of its hosts.
+    /// The hosts of each name.
     pub groups: &'a HostGroups,
 }
 
-/// The hosts that each name in a file stands for: one host, or all hosts of a group.
+/// The hosts of each name in a file: one host, or all hosts of a group.
 #[derive(Debug, Default)]
 pub struct HostGroups {
     pub(crate) members: BTreeMap<String, Vec<usize>>,
 }
 
 impl HostGroups {
-    /// Reads a name and returns its hosts.
+    /// Reads a name and returns its hosts. An unknown name is a mistake and has no hosts.
     pub(crate) fn read_host(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
         let Some(name) = reader.text_such_as(value, "the name of a host in quotes") else {
             return Vec::new();
@@ -33,7 +33,7 @@ impl HostGroups {
         })
     }
 
-    /// Reads a name or a list of names and returns its hosts. A host named twice is a mistake.
+    /// Reads a name or a list of names and returns its hosts. A repeated host is a mistake.
     pub fn read_hosts(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
         let mut hosts = Vec::new();
         for value in values_of(value) {
@@ -48,7 +48,7 @@ impl HostGroups {
         hosts
     }
 
-    /// The hosts that a name stands for; none if the name is unknown.
+    /// The hosts of a name; none if the name is unknown.
     pub fn members_of(&self, name: &str) -> Option<Vec<usize>> {
         self.members.get(name).cloned()
     }

@@ -10,12 +10,12 @@ use crate::host_names::HostNames;
 /// A key of a table that is read into a `T`.
 pub(crate) struct Key<T: 'static> {
     pub name: &'static str,
-    /// Description, without a capital letter at the beginning and a full stop at the end.
+    /// Description: starts in lower case and has no final full stop.
     pub help: &'static str,
     key_type: KeyType<T>,
 }
 
-/// Makes a table of [`Key`]s. The help is written as a comment before each key.
+/// Makes a table of [`Key`]s. A doc comment before each key is its help text.
 macro_rules! key_table {
     ($($(#[doc = $help:literal])+ $name:literal, $key_type:expr;)*) => {
         &[$($crate::keys::Key::new($name, concat!($($help),+).trim_ascii_start(), $key_type)),*]
@@ -23,7 +23,8 @@ macro_rules! key_table {
 }
 pub(crate) use key_table;
 
-/// The type of a key's value, with an example and a function that stores the value. Numbers have bounds. A missing flag is false.
+/// The type of a key's value, with an example and a function that stores the value. Numbers have bounds. A flag that is
+/// not given is false.
 pub(crate) enum KeyType<T: 'static> {
     Flag(fn(&mut T, bool)),
     Whole(Range<u64>, u64, fn(&mut T, u64)),
@@ -39,7 +40,7 @@ pub(crate) enum KeyType<T: 'static> {
 /// Reads a value.
 pub(crate) type Read<T> = fn(&mut T, &mut Reader<'_>, &Value<'_>, &HostNames<'_>);
 
-/// Reads each of these keys that the table has.
+/// Reads all keys of this list that the table contains.
 pub(crate) fn read<T: 'static>(
     keys: impl IntoIterator<Item = &'static Key<T>>,
     object: &mut T,
@@ -59,7 +60,7 @@ pub(crate) fn schema<T: 'static>(keys: impl IntoIterator<Item = &'static Key<T>>
     keys.into_iter().map(|key| (key.name.to_owned(), key.schema(&sentence(key.help)))).collect()
 }
 
-/// A help text as a sentence, with a capital letter and a full stop.
+/// Turns a help text into a sentence: adds a capital letter and a full stop.
 pub(crate) fn sentence(help: &str) -> String {
     let (first, rest) = help.split_at(help.chars().next().map_or(0, char::len_utf8));
     format!("{}{rest}.", first.to_uppercase())
@@ -71,7 +72,7 @@ impl<T> Key<T> {
     }
 
     fn read(&self, object: &mut T, reader: &mut Reader<'_>, value: &Value<'_>, names: &HostNames<'_>) {
-        // The reader has reported values that it could not read.
+        // The reader has already reported values that it could not read.
         let _: Option<()> = match &self.key_type {
             KeyType::Flag(set) => reader.flag(value).map(|flag| set(object, flag)),
             KeyType::Whole(bounds, _, set) => {

@@ -44,9 +44,9 @@ use take_down::GRACE;
 
 /// The kind of a lab's journal.
 pub(crate) const KIND: &str = "lab";
-/// Prefix of the role of a host's holder in the journal.
+/// Prefix of the roles of holder processes in the journal; the host's name follows.
 pub(crate) const HOST_ROLE: &str = "host ";
-/// How a lab is brought up.
+/// Options for bringing a lab up.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Path of this program. The lab starts it again for its holders, links and processes.
@@ -55,7 +55,7 @@ pub struct Options {
     pub folder: Folder,
     /// Whether the lab runs in a user namespace; see [`enter_user_namespace`](crate::enter_user_namespace).
     pub rootless: bool,
-    /// Folder that receives the logs, without secrets, when the lab goes down.
+    /// Folder for copies of the logs, with secrets masked, when the lab goes down; none discards the logs.
     pub keep_logs: Option<PathBuf>,
     /// Processors that emulated links avoid because something outside the lab is pinned to them, such as a study's
     /// generator.
@@ -76,7 +76,7 @@ impl Options {
         Ok(Self { program, folder, rootless: false, keep_logs: None, busy_cpus: Vec::new(), stop })
     }
 
-    /// Fails once [`stop`](Self::stop) is set.
+    /// Returns an error once [`stop`](Self::stop) is set.
     fn check_not_cancelled(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
     }
@@ -90,7 +90,8 @@ pub type MeasureLink<'a> = &'a mut dyn FnMut(&str, &mut link::Link) -> Result<()
 pub struct Lab {
     plan: Plan,
     options: Options,
-    // The fields are in the order of removal: processes, links, namespaces, and last the journal, which undoes the remaining changes.
+    // Fields are dropped in this order: processes, links, namespaces, and last the journal, which undoes the remaining
+    // changes.
     processes: Vec<Process>,
     links: BTreeMap<String, link::Link>,
     hosts: Vec<Namespace>,
@@ -148,7 +149,8 @@ impl HostHandle<'_> {
     }
 
     /// Arguments with which this program enters the host (its network, processors and control group) and executes
-    /// `command`. The process ends with the thread that started it. For callers that need its standard streams.
+    /// `command`. The process ends with the thread that started it. For callers that connect the standard streams of
+    /// the process themselves.
     pub fn arguments_to_run(&self, command: &[String]) -> Vec<String> {
         let request = ExecRequest {
             network: namespaces::path_of(self.holder().pid, Kind::Network),
@@ -162,8 +164,8 @@ impl HostHandle<'_> {
         vec!["lab-exec".to_owned(), request]
     }
 
-    /// Replaces the placeholders in a command for this host: `{NAME}` by the address of the host NAME, `{self}` by this host's address,
-    /// `{ssh_config}` by the path of the file that an sshd of the lab wrote.
+    /// Replaces the placeholders in a command for this host: `{NAME}` by the address of the host NAME, `{self}` by this
+    /// host's address, `{ssh_config}` by the path of the client configuration that the lab's sshd wrote.
     pub fn expand_placeholders(&self, words: &[String]) -> Vec<String> {
         self.lab.expand_placeholders(self.index, words)
     }
@@ -178,15 +180,15 @@ impl HostHandle<'_> {
 }
 
 impl Lab {
-    /// Brings a lab up: hosts, links, then the processes. A stage of processes starts when the stage before is ready.
+    /// Brings a lab up: hosts, links, then the processes. A stage of processes starts when the previous stage is ready.
     ///
     /// # Errors
-    /// When an action fails or the caller cancels. Everything created until then has been removed again.
+    /// If an action fails or the caller cancels. Everything created so far has been removed.
     pub fn up(plan: &Plan, options: &Options) -> Result<Self, Error> {
         Self::up_and_measure(plan, options, &mut |_, _| Ok(()))
     }
 
-    /// Like [`up`](Self::up), and calls `measure` for each emulated link before any process runs.
+    /// Like [`up`](Self::up), but also calls `measure` for each emulated link before any process runs.
     ///
     /// # Errors
     /// Those of [`up`](Self::up) and of `measure`.
@@ -218,7 +220,8 @@ impl Lab {
         match lab.bring_up(measure) {
             Ok(()) => Ok(lab),
             Err(error) => {
-                // The journal keeps what cannot be removed. The first error is the cause, so this one is dropped.
+                // The first error is the cause, so errors of the removal are dropped. The journal keeps the changes
+                // that remain.
                 let _ = lab.take_down();
                 Err(error)
             }
@@ -230,7 +233,8 @@ impl Lab {
         &self.plan
     }
 
-    /// Names the hosts whose congestion control differs from the lab's default; none if there are none.
+    /// A message that names a host with another congestion control than the lab's default; none if all hosts have the
+    /// default or chose another themselves.
     pub fn other_congestion(&self) -> Option<String> {
         use crate::congestion::{ALLOWED, DEFAULT, SETTING};
         let (hosts, read) = (&self.plan.hosts, || kernel::read(kernel::sysctl_path(SETTING)));
@@ -252,7 +256,7 @@ impl Lab {
         (0..self.hosts.len()).map(|index| HostHandle { lab: self, index })
     }
 
-    /// The process with this name; the one started last if several have it.
+    /// The process with this name. If several have the name, the one started last.
     pub fn process(&self, name: &str) -> Option<&Process> {
         self.processes.iter().rev().find(|process| process.name() == name)
     }
@@ -281,7 +285,8 @@ impl Lab {
     /// Starts one more process and waits until the process is ready.
     ///
     /// # Errors
-    /// When the process cannot be started or does not get ready. In the second case, it has been stopped.
+    /// If the process cannot be started or does not become ready. A process that does not become ready has been
+    /// stopped.
     pub fn spawn(&mut self, process: &plan::Process) -> Result<Process, Error> {
         let planned = |name: &str| self.plan.processes.iter().any(|planned| planned.name == name);
         self.processes.retain(|process| process.ended().is_none() || planned(process.name()));
@@ -296,7 +301,7 @@ impl Lab {
     /// Takes everything down.
     ///
     /// # Errors
-    /// The changes that could not be undone. The journal keeps them; the next command tries again.
+    /// Changes that could not be undone. The journal keeps them, and the next command tries again.
     pub fn down(mut self) -> Result<(), Vec<Error>> {
         self.take_down()
     }
@@ -304,7 +309,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // The journal keeps what cannot be removed, for the next command.
+        // The journal keeps the changes that cannot be undone; the next command tries again.
         let _ = self.take_down();
     }
 }

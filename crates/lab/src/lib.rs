@@ -5,9 +5,9 @@
 //!
 //! A host is an unnamed network namespace. A holder process owns the namespace and is also the first process of a PID
 //! namespace. A lab creates nothing in the machine's own network namespace. When this process ends, even by SIGKILL,
-//! the kernel kills the holders and with them every process of the hosts; the namespaces and their interfaces then
-//! disappear. The journal of the crate `undo` lists what the kernel does not remove (a folder, control groups); the
-//! next command removes these.
+//! the kernel kills the holders and thereby all processes of the hosts; the namespaces and their interfaces then
+//! disappear. The kernel does not remove a lab's folder and control groups. The journal of the crate `undo` lists them,
+//! and the next command removes them.
 
 mod balancer;
 mod congestion;

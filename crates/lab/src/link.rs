@@ -34,7 +34,7 @@ pub use spec::{Direction, Driver, JitterOrder, Layer, LinkSpec, Loss, Queue, Reo
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why a link cannot be created or used.
+/// Reasons why a link cannot be created or used.
 #[derive(Debug, Error)]
 pub enum LinkError {
     /// The specification is wrong.
@@ -91,7 +91,7 @@ pub enum LinkError {
         /// The kernel's error.
         cause: io::Error,
     },
-    /// The link's process or thread has ended.
+    /// The link's process or thread has ended or does not answer.
     #[error("the link's process has ended or does not answer; see its standard error")]
     Ended,
     /// The link's process refused a request or gave an unexpected answer.
@@ -103,7 +103,7 @@ pub enum LinkError {
 }
 
 fn hint(cause: &io::Error) -> &'static str {
-    // EACCES refers to /dev/net/tun: rtnetlink and TUNSETIFF are refused with EPERM.
+    // EACCES can come only from /dev/net/tun: rtnetlink and TUNSETIFF refuse with EPERM.
     if cause.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) {
         return "; /dev/net/tun must be open to this user (chmod 666 /dev/net/tun, as udev makes it), or run it as root";
     }

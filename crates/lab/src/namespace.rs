@@ -1,8 +1,9 @@
 //! Unnamed network namespaces, each owned by a holder process.
 //!
-//! A holder is this program itself, as the first process of a PID namespace. When the holder dies, the kernel kills
-//! every process of the host. When these and our own handle are gone, the network namespace and its interfaces
-//! disappear. The holder dies with the lab: by its parent-death signal, or by the end of its standard input.
+//! A holder is this program, as the first process of a PID namespace. When the holder dies, the kernel kills every
+//! process of the host. When all of them have ended and our own handle is closed, the network namespace and its
+//! interfaces disappear. Two signs tell the holder to end with the lab: its parent-death signal and the end of its
+//! standard input.
 
 use std::{
     ffi::OsStr,
@@ -45,10 +46,10 @@ pub(crate) struct Namespace {
     spawner: Spawner,
 }
 
-/// A holder that has been started and has not answered yet.
+/// A holder that has been started but has not reported its namespace yet.
 #[derive(Debug)]
 pub(crate) struct StartingHolder {
-    /// None once a [`Namespace`] owns it.
+    /// None once a [`Namespace`] has taken over the holder.
     holder: Option<Child>,
     id: Option<ProcessId>,
     spawner: Spawner,
@@ -59,7 +60,7 @@ impl StartingHolder {
     pub(crate) fn start(program: &OsStr) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.arg("lab-holder").stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C must reach only the lab, which then takes everything down in order.
+        // Ctrl-C must not reach the holder: the lab takes everything down in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let spawner = Spawner::start_in_new_pid_namespace()?;
         let holder = spawner.spawn(command)?;
@@ -78,20 +79,20 @@ impl StartingHolder {
         let Some(holder) = &mut self.holder else { return Err(io::ErrorKind::NotConnected.into()) };
         let mut output = holder.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         if !undo::readable_within(&output, HOLDER_TIMEOUT)? {
-            return Err(io::Error::other(format!("its holder did not answer within {HOLDER_TIMEOUT:?}")));
+            return Err(io::Error::other(format!("its process did not answer within {HOLDER_TIMEOUT:?}")));
         }
         let mut answer = [0; 256];
         let length = output.read(&mut answer)?;
         match &answer[..length] {
             b"ready\n" => {}
-            b"" => return Err(io::Error::other("its holder ended at once")),
+            b"" => return Err(io::Error::other("its process ended at once")),
             why => return Err(io::Error::other(String::from_utf8_lossy(why).trim().to_owned())),
         }
         // The holder has not been reaped, so its process number is not reused.
         let network = Arc::new(File::open(namespaces::path_of(id.pid, Kind::Network))?);
-        // Settings made there would change the machine itself.
+        // Settings made in this process's own network would change the machine itself.
         if namespaces::identity(&network)? == namespaces::own_identity(Kind::Network)? {
-            return Err(io::Error::other("the kernel shows this process's own network as that of a host"));
+            return Err(io::Error::other("the kernel gave a host this process's own network namespace"));
         }
         let spawner = self.spawner.clone();
         let input = holder.stdin.take();
@@ -134,7 +135,7 @@ impl Namespace {
         Arc::clone(&self.network)
     }
 
-    /// Kills the holder, and so every process of the host, without waiting; [`end`](Self::end) waits.
+    /// Kills the holder and thereby every process of the host. Does not wait; [`end`](Self::end) does.
     pub(crate) fn kill(&mut self) {
         self.input = None;
         // The holder has not been reaped, so its process number is not reused.
@@ -154,7 +155,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Kills and reaps a holder. A child that is not reaped keeps its number, so no other process can be hit.
+/// Kills and reaps a holder. A child that has not been reaped keeps its process number, so no other process can be hit.
 fn end(holder: &mut Child) {
     let _ = holder.kill();
     let _ = holder.wait();
@@ -165,7 +166,7 @@ fn end(holder: &mut Child) {
 /// # Errors
 /// When signals or standard input cannot be watched.
 pub fn run_holder() -> io::Result<()> {
-    // Linux never refuses it; the end of standard input is the second safeguard.
+    // Linux always accepts this request. If it did not, the end of standard input would still end the holder.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut stdout = io::stdout();
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
@@ -184,12 +185,12 @@ pub fn run_holder() -> io::Result<()> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // The lab never writes here: standard input becomes readable when the lab is gone.
+        // The lab never writes to this pipe: standard input becomes readable only when the lab is gone.
         if !events[0].revents().is_empty() {
             return Ok(());
         }
         while let Ok(Some(_)) = children.read_signal() {}
-        // The first process of a PID namespace inherits its orphans.
+        // Orphans become children of the namespace's first process, which must reap them.
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     sysctls,
 };
 
-/// Index of a host's first interface and of a segment's bridge, above the indexes that the kernel assigns itself.
+/// Index of a host's first interface and of a segment's bridge: higher than the indexes that the kernel assigns itself.
 const FIRST_INDEX: u32 = 1_000;
 /// Prefix length of link-local addresses, in bits.
 const LINK_LOCAL_PREFIX: u8 = 64;
@@ -48,7 +48,7 @@ impl NetworkBuilder<'_> {
     /// Builds the network. Returns the emulated links, each of which runs in its own process.
     pub(crate) fn build(&self, stop: impl Fn() -> bool) -> Result<BTreeMap<String, Emulated>, Error> {
         let check_not_cancelled = || if stop() { Err(Error::Cancelled) } else { Ok(()) };
-        // The settings are made before the interfaces exist, because interfaces inherit most of them.
+        // Settings come before interfaces, because an interface inherits most of them when it is created.
         let set_up = |index, host: &Host| {
             sysctls::set_for_host(host, self.plan.has_ipv6(index))?;
             let mut netlink = Netlink::open()?;
@@ -90,7 +90,8 @@ impl NetworkBuilder<'_> {
             let mut netlink = Netlink::open()?;
             netlink.add_bridge("bridge", FIRST_INDEX, link.mtu)?;
             for (position, end) in link.ends.iter().enumerate() {
-                // Name and address are set at creation, because other programs could see the interface before a later change.
+                // Name and address are set at creation: after a later change, other programs could already have seen
+                // the old values.
                 let port = VethEnd {
                     namespace: None,
                     name: &self.plan.hosts[end.host].name,
@@ -100,7 +101,7 @@ impl NetworkBuilder<'_> {
                     bridge: Some(FIRST_INDEX),
                 };
                 netlink.add_veth(&port, &self.veth_end(number, link, position))?;
-                // Limits traffic to the host; the host's own end limits the other direction.
+                // This limits traffic to the host; the host's own end limits the other direction.
                 if let Some(rate) = port_rate_bits_per_s {
                     netlink.limit_rate(port.index, rate, link.mtu)?;
                 }
@@ -135,7 +136,7 @@ impl NetworkBuilder<'_> {
         let refused = |cause| Error::Link { name: link.name.clone(), cause };
         let log = File::create_new(link_log(self.run_folder, &link.name))
             .map_err(|cause| refused(LinkError::Start(cause)))?;
-        // The link dies with the thread that starts it, so that thread must live as long as the lab.
+        // The link's process dies with the thread that starts it, so that thread must live as long as the lab.
         let made = self.spawner.run(move || Emulated::start_with(&program, log.into(), spec, a, b));
         made.map_err(LinkError::Start).and_then(|made| made).map_err(refused)
     }
@@ -164,7 +165,7 @@ impl NetworkBuilder<'_> {
     fn finish(&self, index: usize, host: &Host) -> io::Result<()> {
         let mut netlink = Netlink::open()?;
         for (link, end) in self.plan.ends_of(index) {
-            // An emulated link has configured its own ends.
+            // The process of an emulated link has already configured its ends.
             if !matches!(&link.kind, LinkKind::Emulated(spec) if spec.driver == Driver::Emulator) {
                 let index = self.index_of(end);
                 if let LinkKind::Segment { port_rate_bits_per_s: Some(rate) } = link.kind {
@@ -172,7 +173,8 @@ impl NetworkBuilder<'_> {
                 }
                 netlink.add_address(index, end.address, link.prefix)?;
                 if end.address.is_ipv6() {
-                    // Otherwise neighbour discovery uses the source address of the waiting packet, which a balancer does not have.
+                    // Without a link-local address, neighbour discovery uses the source address of the packet that
+                    // waits, and a balancer does not have that address.
                     netlink.add_address(index, link_local(end), LINK_LOCAL_PREFIX)?;
                 }
                 netlink.set_up(index)?;
@@ -227,7 +229,7 @@ pub(crate) fn link_log(run_folder: &Path, link: &str) -> PathBuf {
     run_folder.join(format!("link.{link}.log"))
 }
 
-/// An address for neighbour discovery that is the same in every run, and unique in the lab.
+/// A link-local address for neighbour discovery: unique in the lab and the same in every run.
 fn link_local(end: &End) -> IpAddr {
     let device = end.device.trim_start_matches("eth").parse().unwrap_or_default();
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, device, end.host as u16 + 1).into()

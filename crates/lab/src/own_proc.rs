@@ -9,13 +9,13 @@ use nix::{
 
 /// Makes `/proc` show the process numbers of this process's PID namespace.
 ///
-/// A process in a new PID namespace that keeps the old `/proc` finds foreign processes under its own numbers and could
-/// enter their namespaces. In this case, the process gets a mount namespace with its own `/proc`.
+/// If a process in a new PID namespace keeps the old `/proc`, its process numbers refer to foreign processes there,
+/// whose namespaces it could enter. Such a process gets a mount namespace with its own `/proc`.
 ///
-/// Call this before any thread is started: existing threads keep the old `/proc`.
+/// Call this before any thread is started, because existing threads keep the old `/proc`.
 ///
 /// # Errors
-/// When the kernel refuses the mount. Nothing may be looked up in `/proc` by a process number then.
+/// If the kernel refuses the mount. `/proc` must then not be used to look up process numbers.
 pub fn ensure_own_proc() -> io::Result<()> {
     if undo::proc_shows_own_pids() {
         return Ok(());
@@ -23,20 +23,20 @@ pub fn ensure_own_proc() -> io::Result<()> {
     let mounted = || {
         unshare(CloneFlags::CLONE_NEWNS)?;
         let none = None::<&str>;
-        // Mounts outside appear here too; mounts here do not appear outside.
+        // A slave mount: new mounts outside appear here, but mounts here do not appear outside.
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
         let harmless = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         mount(Some("proc"), "/proc", Some("proc"), harmless, none)
     };
     let why = match mounted() {
         Ok(()) if undo::proc_shows_own_pids() => return Ok(()),
-        Ok(()) => "a newly mounted /proc is of another one too".to_owned(),
+        Ok(()) => "a newly mounted /proc shows another one too".to_owned(),
         Err(error) => format!("mounting another /proc failed: {error}"),
     };
     let shown =
         fs::read_link("/proc/self").map_or_else(|_| "nobody".to_owned(), |path| path.display().to_string());
     Err(io::Error::other(format!(
-        "/proc is of another PID namespace: it calls this process {shown}, which is process {}; {why}; mount the right \
+        "/proc shows another PID namespace: this process is {shown} there, but {} in its own; {why}; mount the right \
          /proc as root: unshare --mount --pid --fork --mount-proc",
         std::process::id()
     )))

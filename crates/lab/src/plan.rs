@@ -1,5 +1,5 @@
-//! The plan of a lab, with every address assigned. It is plain data: it comes from a lab file or a study, and is stored in the folder of a
-//! running lab.
+//! The plan of a lab, with every address assigned: plain data. A lab file or a study gives the plan, and the folder of
+//! a running lab holds a copy.
 
 pub(crate) mod known;
 
@@ -31,20 +31,21 @@ impl Plan {
         self.hosts.iter().position(|host| host.name == name)
     }
 
-    /// The interfaces of a host: each link with the host's end, in the order of the links.
+    /// The links of a host with the host's end of each, in the order of the links.
     pub fn ends_of(&self, host: usize) -> impl Iterator<Item = (&Link, &End)> {
         let of_link = move |link: &Link| link.ends.iter().position(|end| end.host == host);
         self.links.iter().filter_map(move |link| of_link(link).map(|end| (link, &link.ends[end])))
     }
 
-    /// The main address of a host: that of its first interface, otherwise the first on its loopback interface.
+    /// The main address of a host: the address of its first interface, otherwise the first address on its loopback
+    /// interface.
     pub fn address_of(&self, host: usize) -> Option<IpAddr> {
         let first = self.ends_of(host).next().map(|(_, end)| end.address);
         first.or_else(|| self.hosts.get(host)?.loopback.first().copied())
     }
 
-    /// An address of the host `other` on a link that `host` also has; none if they share no link, no address
-    /// `fits`, or both are the same host.
+    /// An address of the host `other` on a link that both hosts share and for which `fits` holds. None if there is no
+    /// such address or both are the same host.
     pub fn shared_address(&self, host: usize, other: usize, fits: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let is_usable = |end: &&End| end.host == other && host != other && fits(end.address);
         self.ends_of(host).find_map(|(link, _)| link.ends.iter().find(is_usable)).map(|end| end.address)
@@ -60,10 +61,10 @@ impl Plan {
 /// A network namespace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// Its name, unique in the lab.
+    /// Name, unique in the lab.
     pub name: String,
-    /// Addresses on its loopback interface, each with the longest prefix. The host serves them but does not answer ARP
-    /// requests for them.
+    /// Addresses on the loopback interface, each with the longest prefix. The host accepts packets for them but does
+    /// not answer ARP requests for them.
     pub loopback: Vec<IpAddr>,
     /// Routes in addition to those of the links.
     pub routes: Vec<Route>,
@@ -71,20 +72,20 @@ pub struct Host {
     pub sysctls: BTreeMap<String, String>,
     /// Whether the host forwards packets.
     pub forward: bool,
-    /// Processors that its processes may run on; all available ones if none.
+    /// Processors that the host's processes may run on; all available ones if none.
     pub cpus: Option<Vec<usize>>,
-    /// Processor time of all its processes together, in processors; unlimited if none.
+    /// Processor time of all the host's processes together, in processors; unlimited if none.
     pub cpu_quota: Option<f64>,
 }
 
-/// A route through a gateway, or through several.
+/// A route through one or more gateways.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Address of the destination network.
     pub to: IpAddr,
-    /// The length of its prefix.
+    /// Length of the network's prefix, in bits.
     pub prefix: u8,
-    /// The gateways, at least one. Through several, flows are spread evenly over them (ECMP).
+    /// The gateways, at least one. Several gateways share the flows evenly (ECMP).
     pub via: Vec<IpAddr>,
 }
 
@@ -100,13 +101,13 @@ impl fmt::Display for Route {
 /// A link between hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Link {
-    /// Its name, unique in the lab.
+    /// Name, unique in the lab.
     pub name: String,
     /// How the link is built.
     pub kind: LinkKind,
     /// The network's address.
     pub network: IpAddr,
-    /// The length of its prefix.
+    /// Length of the network's prefix, in bits.
     pub prefix: u8,
     /// The largest packet, in bytes.
     pub mtu: u32,
@@ -117,13 +118,13 @@ pub struct Link {
 /// How a link is built.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum LinkKind {
-    /// A bridge in a separate namespace, and a pair of interfaces for each host.
+    /// A bridge in a separate namespace, with a pair of interfaces (veth) for each host.
     Segment {
         /// Maximum rate of every port in each direction, in bits of Ethernet frames (without FCS) per second;
         /// unlimited if none.
         port_rate_bits_per_s: Option<u64>,
     },
-    /// A pair of interfaces between two hosts.
+    /// A pair of interfaces (veth) between two hosts.
     Pair,
     /// An emulated link between two hosts.
     Emulated(Box<LinkSpec>),
@@ -150,7 +151,7 @@ pub struct End {
 /// A process on a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its name, unique in the lab.
+    /// Name, unique in the lab.
     pub name: String,
     /// Index of the host in the plan.
     pub host: usize,
@@ -158,41 +159,42 @@ pub struct Process {
     pub program: Program,
     /// Environment variables in addition to those of this process.
     pub environment: BTreeMap<String, String>,
-    /// Working directory, created if missing; that of this process if none.
+    /// Working directory, created if missing; the working directory of this process if none.
     pub directory: Option<PathBuf>,
-    /// Condition of readiness; ready at once if none.
+    /// Condition for the process to be ready; without one, the process is ready at once.
     pub ready: Option<Ready>,
-    /// Time that the process may take to get ready.
+    /// Time that the process may take to become ready.
     pub ready_timeout: Duration,
     /// Maximum bytes of output that are kept.
     pub log_limit_bytes: u64,
-    /// The consequence if the output exceeds `log_limit_bytes`.
+    /// Action when the output exceeds `log_limit_bytes`.
     pub flood: Flood,
-    /// Maximum number of descriptors that it may have open; the limit of this process if none.
+    /// Maximum number of open file descriptors; the limit of this process if none.
     #[serde(default)]
     pub descriptors: Option<u64>,
     /// Whether the process may end with status 0 while the lab is up.
     pub may_end: bool,
-    /// Processes of one stage start together. The next stage starts when all of them are ready.
+    /// Start stage. Processes of one stage start together; the next stage starts when all of them are ready.
     pub stage: usize,
 }
 
 /// The program of a process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Program {
-    /// Words of a command line. The placeholder `{NAME}` stands for the main address of the host NAME, `{self}` for that
-    /// of the process's own host, `{ssh_config}` for a file that an sshd of the lab [writes](KnownKind::written_files).
+    /// Words of a command line. Placeholders: `{NAME}` stands for the main address of the host NAME, `{self}` for the
+    /// main address of the process's own host, `{ssh_config}` for a file that an sshd of the lab
+    /// [writes](KnownKind::written_files).
     Command(Vec<String>),
     /// A program that proofload configures.
     Known(Known),
 }
 
-/// Condition of a process's readiness.
+/// Condition for a process to be ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ready {
-    /// The address accepts TCP connections on a port; the host's own address if none.
+    /// An address, by default the host's own, accepts TCP connections on this port.
     Tcp(Option<IpAddr>, u16),
-    /// The answer to an HTTP request has a status 2xx.
+    /// An HTTP request is answered with a 2xx status.
     Http {
         /// Address of the server; the host's own address if none.
         address: Option<IpAddr>,
@@ -209,10 +211,10 @@ pub enum Ready {
     Exit,
 }
 
-/// The treatment of output that exceeds the limit.
+/// Action when the output exceeds its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Flood {
-    /// The process has failed, and the lab is taken down.
+    /// The process counts as failed, and the lab is taken down.
     Fail,
     /// The log keeps the first and the last bytes.
     Truncate,

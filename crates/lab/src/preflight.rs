@@ -1,4 +1,4 @@
-//! Checks that this machine has what a lab needs, before the lab is created.
+//! Checks, before a lab is created, that this machine meets the lab's requirements.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     program::writes_file,
 };
 
-/// Messages about everything that the lab needs and this machine lacks.
+/// One message for each requirement of the lab that this machine does not meet.
 pub(crate) fn missing_requirements(plan: &Plan) -> Vec<String> {
     let mut missing_requirements = missing_processors(plan);
     missing_requirements.extend(plan.processes.iter().filter_map(missing_program));
@@ -18,13 +18,13 @@ pub(crate) fn missing_requirements(plan: &Plan) -> Vec<String> {
     missing_requirements
 }
 
-/// A message if the command uses a file that no program of the lab writes.
+/// A message if the command uses a file (`{ssh_config}`) that no program of the lab writes.
 fn missing_file(plan: &Plan, process: &Process) -> Option<String> {
     let Program::Command(words) = &process.program else { return None };
     let mut names = words.iter().flat_map(|word| placeholders::names(word));
     let name =
         names.find(|name| KnownKind::all_written_files().contains(name) && !writes_file(plan, name))?;
-    Some(format!("{}: no program of this lab writes {{{name}}}", process.name))
+    Some(format!("{}: no program of this lab writes the file {{{name}}}", process.name))
 }
 
 fn missing_processors(plan: &Plan) -> Vec<String> {
@@ -36,7 +36,7 @@ fn missing_processors(plan: &Plan) -> Vec<String> {
     hosts.collect()
 }
 
-/// A message if the program is missing. A relative path, or a path that an earlier process may create, is not checked.
+/// A message if the program is missing. Relative paths, and paths that an earlier process may create, are not checked.
 fn missing_program(process: &Process) -> Option<String> {
     let Program::Command(words) = &process.program else { return None };
     let name = words.first().filter(|name| !name.contains('{'))?;

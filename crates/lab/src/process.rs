@@ -49,11 +49,11 @@ impl Shared {
 struct State {
     log: Log,
     ended: Option<ExitStatus>,
-    /// Whether the log will get no further output.
+    /// Whether all output has been logged.
     log_is_complete: bool,
 }
 
-/// Name of a process that has ended or wrote too much.
+/// Name of a process that has ended or whose output exceeded its limit.
 pub(crate) type Event = String;
 
 /// How and where a process is started.
@@ -79,7 +79,7 @@ impl Process {
             directory: start.plan.directory.clone(),
             command: start.command,
         };
-        // One pipe for both streams keeps the order of their lines.
+        // Both streams share a pipe, so that their lines keep their order.
         let (output, input) = io::pipe()?;
         let mut command = Command::new(start.program);
         command
@@ -89,7 +89,7 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(input.try_clone()?)
             .stderr(input)
-            // Ctrl-C must reach only the lab, which then takes everything down in order.
+            // Ctrl-C must not reach the process: the lab takes everything down in order.
             .process_group(0);
         let log = Log::create(&start.log_path, start.plan.log_limit_bytes, ready::awaited_text(start.plan))?;
         let child = start.namespace.spawner().spawn(command)?;
@@ -119,7 +119,7 @@ impl Process {
         self.shared.id
     }
 
-    /// The exit status; none while the process runs.
+    /// The exit status; none if the process still runs.
     pub fn ended(&self) -> Option<ExitStatus> {
         self.state().ended
     }
@@ -136,7 +136,7 @@ impl Process {
 
     /// Sends a signal. Does nothing if the process has ended.
     pub fn signal(&self, signal: Signal) {
-        // The handle cannot refer to another process. An error means that the process has ended.
+        // The handle never refers to another process, so an error only means that the process has ended.
         let _ = pidfd_send_signal(&self.shared.handle, signal);
     }
 
@@ -150,7 +150,7 @@ impl Process {
         drop(self.wait_for(timeout, |state| state.log_is_complete));
     }
 
-    /// Sends SIGTERM, and SIGKILL if the process still runs after `timeout`. None if it survives both.
+    /// Sends SIGTERM and then, if the process still runs after `timeout`, SIGKILL. None if the process survives both.
     pub fn stop(&self, timeout: Duration) -> Option<ExitStatus> {
         for signal in [Signal::TERM, Signal::KILL] {
             self.signal(signal);
@@ -190,7 +190,8 @@ struct Watched {
 }
 
 impl Watched {
-    /// Logs the output and waits for the end of the process. Children of the process may write as long as the host exists.
+    /// Logs the output and waits for the end of the process. Children of the process may still write until the host is
+    /// gone.
     fn watch(mut self, flood: plan::Flood) {
         let mut is_open = crate::namespace::make_nonblocking(&self.output).is_ok();
         let (mut is_reported, mut ended) = (false, false);
@@ -225,7 +226,7 @@ impl Watched {
         self.shared.changed.notify_all();
     }
 
-    /// Logs what is in the pipe, at most 1 MiB at a time. False when the pipe is closed.
+    /// Logs the bytes that are in the pipe, at most 1 MiB at a time. Returns false when the pipe is closed.
     fn keep_output(&mut self) -> bool {
         let mut bytes = [0; 64 * 1024];
         for _ in 0..16 {
@@ -244,7 +245,7 @@ impl Watched {
 
     fn notify(&self) {
         self.shared.changed.notify_all();
-        // The receiver is gone when the lab is going down.
+        // While the lab goes down, the receiver may already be gone.
         let _ = self.events.send(self.shared.name.clone());
     }
 }

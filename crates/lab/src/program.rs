@@ -1,5 +1,5 @@
-//! Programs that proofload configures. Each has its own file and an entry in the list `programs!` below; its settings are
-//! in the plan (`plan/known.rs`).
+//! Programs that proofload configures. Each program has its own file and an entry in the list `programs!` below;
+//! `plan/known.rs` defines its settings.
 
 mod balance;
 mod haproxy;
@@ -26,7 +26,7 @@ use crate::{
     plan::{Plan, Process, Program, Ready},
 };
 
-/// The definition of a known program. A value holds the program's own keys of one process in a lab file.
+/// The definition of a known program. A value of the type holds the program-specific keys of one process in a lab file.
 trait KnownProgram: Default + 'static {
     /// Name of the program in a lab file.
     const NAME: &'static str;
@@ -108,7 +108,7 @@ impl KnownKind {
         Self::all().into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The names of all files that known programs write.
+    /// The names of all files that known programs can write.
     pub fn all_written_files() -> Vec<&'static str> {
         Self::all().iter().flat_map(|kind| kind.written_files().iter().copied()).collect()
     }
@@ -133,7 +133,8 @@ const KEYS: &[Key<Known>] = key_table! {
     "port", KeyType::Whole(1..65_536, 8080, |known, n| known.port = n as u16);
 };
 
-/// Reads the keys of a known program. If the program is unknown, accepts the keys of all programs.
+/// Reads the keys of a known program. If the program is unknown, accepts the keys of all programs, so that they cause
+/// no further messages.
 pub(crate) fn read(
     kind: Option<KnownKind>,
     reader: &mut Reader<'_>,
@@ -155,7 +156,7 @@ pub(crate) fn read(
     Some(known)
 }
 
-/// Whether a program of the lab [writes](KnownKind::written_files) a file with this name for other commands.
+/// Whether a program of the lab [writes](KnownKind::written_files) a file with this name, for use in other commands.
 pub(crate) fn writes_file(plan: &Plan, file: &str) -> bool {
     let is_written = |process: &Process| match &process.program {
         Program::Known(known) => known.kind.written_files().contains(&file),
@@ -177,14 +178,14 @@ pub(crate) fn schema() -> Map<String, Json> {
     all
 }
 
-/// The context in which a program is configured.
+/// The process, its host and its folder: the inputs for configuring a known program.
 pub(crate) struct ProgramContext<'a> {
     pub known: &'a Known,
     pub process: &'a Process,
     pub plan: &'a Plan,
     pub folder: &'a Path,
     pub run_folder: &'a Path,
-    /// Path of proofload itself.
+    /// Path of the proofload program.
     pub program: &'a Path,
     pub rootless: bool,
 }
@@ -217,7 +218,7 @@ impl ProgramContext<'_> {
         self.plan.has_ipv6(self.process.host)
     }
 
-    /// The command line of proofload's command `name`, listening on the port.
+    /// The command line of the proofload command `name`, which listens on the known program's port.
     fn own_command(&self, name: &str) -> Vec<String> {
         let any = if self.has_ipv6() { "[::]" } else { "0.0.0.0" };
         let listen = format!("{any}:{}", self.known.port);
@@ -225,7 +226,8 @@ impl ProgramContext<'_> {
     }
 }
 
-/// Reads the words of a command line. Notes the files that words name, because the started program reads them.
+/// Reads the words of a command line. Records which words name files, because the started program will read those
+/// files.
 pub(crate) fn read_words(reader: &mut Reader<'_>, values: &[Value<'_>]) -> Vec<String> {
     let word = |value| {
         let word = reader.text(value)?.to_owned();

@@ -19,7 +19,7 @@ pub(crate) struct Quotas {
 }
 
 impl Quotas {
-    /// Creates the parent group of the lab's groups.
+    /// Creates the parent of the groups of the lab's hosts.
     pub(crate) fn make(journal: &Journal) -> io::Result<Self> {
         let (parent, version) = cgroups::parent("cpu")?
             .ok_or_else(|| {
@@ -38,11 +38,11 @@ impl Quotas {
         Ok(quotas)
     }
 
-    /// Creates a host's group with a quota of `processors`. Returns the file through which processes join the group.
+    /// Creates a host's group with a quota of `processors`. Returns the file that adds processes to the group.
     pub(crate) fn add(&self, host: &str, processors: f64, journal: &Journal) -> io::Result<PathBuf> {
         let folder = self.folder.join(host);
         make_group(&folder, journal)?;
-        // The kernel's minimum is 1 ms.
+        // The kernel rejects quotas below 1 ms.
         let quota_us = ((processors * PERIOD_US as f64).round() as u64).max(1_000);
         match self.version {
             Version::One => {

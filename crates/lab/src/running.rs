@@ -1,4 +1,4 @@
-//! Labs that are up on this machine, found by their journals.
+//! Finds running labs on this machine by their journals.
 
 use std::{
     fs::{self, File},
@@ -16,18 +16,18 @@ use crate::{
     plan::Plan,
 };
 
-/// A lab that another process keeps up.
+/// A running lab that another process owns.
 #[derive(Debug, Clone)]
 pub struct RunningLab {
     /// Title of the lab.
     pub title: String,
     /// Identifier of the run.
     pub run: String,
-    /// The process that keeps the lab up.
+    /// The process that brought the lab up and keeps it up.
     pub owner: ProcessId,
-    /// The hosts by name, with the processes that own their namespaces.
+    /// Names of the hosts, each with the process that owns the host's namespaces.
     pub hosts: Vec<(String, ProcessId)>,
-    /// Folder of its configuration and logs; none until the lab has created it.
+    /// Folder of the lab's configuration and logs; none until the lab has created it.
     pub run_folder: Option<PathBuf>,
 }
 
@@ -44,7 +44,7 @@ impl RunningLab {
     /// The plan of the lab.
     ///
     /// # Errors
-    /// When the lab has not written its plan yet, or is gone.
+    /// If the lab has not written its plan yet, or is gone.
     pub fn plan(&self) -> io::Result<Plan> {
         let folder = self.run_folder.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let text = fs::read(folder.join(PLAN_FILE))?;
@@ -54,7 +54,7 @@ impl RunningLab {
     /// Asks the lab to go down: sends SIGTERM to its owner.
     ///
     /// # Errors
-    /// When the kernel refuses the signal. An owner that has ended is no error.
+    /// If the kernel refuses the signal. An owner that has already ended is not an error.
     pub fn request_shutdown(&self) -> io::Result<()> {
         match self.owner.open() {
             Some(handle) => Ok(pidfd_send_signal(&handle, Signal::TERM)?),
@@ -79,14 +79,15 @@ impl From<Run> for RunningLab {
     }
 }
 
-/// Moves this process into a host and runs a command there as a child. Returns the exit status of the command. This
-/// process must have no other threads.
+/// Moves this process into a host and runs a command there as a child. Returns the exit status of the command. The
+/// calling process must have no other threads.
 ///
 /// # Errors
 /// When the host cannot be entered or the command cannot be started.
 pub fn run_in_host(holder: ProcessId, mut command: Command) -> io::Result<std::process::ExitStatus> {
     let gone = || io::Error::other("the host is gone");
-    // Held while the namespaces are opened, so that the process number cannot be reused.
+    // The handle stays open until the namespaces are open, so that the holder's process number cannot be reused
+    // meanwhile.
     let _handle = holder.open().ok_or_else(gone)?;
     let open = |kind| File::open(namespaces::path_of(holder.pid, kind));
     let (network, numbers) = (open(Kind::Network)?, open(Kind::ProcessID)?);

@@ -4,7 +4,7 @@ use std::{fs::File, io, os::fd::AsFd, sync::Arc};
 
 use kernel::{namespaces::run_in_network, netlink::Netlink};
 
-/// A host's port of a segment. It stays usable while the lab is in use elsewhere.
+/// A host's port of a segment. It needs no reference to the lab, so that other code can use the lab meanwhile.
 #[derive(Debug, Clone)]
 pub struct SegmentPort {
     pub(crate) network: Arc<File>,
@@ -12,8 +12,8 @@ pub struct SegmentPort {
 }
 
 impl SegmentPort {
-    /// Switches the port on or off. A port that is off carries nothing; the host keeps its addresses and routes, as with a cable
-    /// that is pulled out.
+    /// Switches the port on or off. A port that is off carries no packets; the host keeps its addresses and routes, as
+    /// if its cable were unplugged.
     ///
     /// # Errors
     /// When the kernel refuses.

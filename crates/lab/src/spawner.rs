@@ -1,8 +1,8 @@
 //! Threads that start the processes of a lab.
 //!
-//! The kernel sends a parent-death signal when the *thread* that started the child ends. The threads here therefore
-//! live as long as the lab. Each host has its own thread, whose children live in the host's PID namespace. A thread
-//! never leaves a PID namespace, because only root may return to the machine's own.
+//! The kernel sends a child's parent-death signal when the *thread* that started the child ends, so the threads of this
+//! module live as long as the lab. Each host has its own thread, whose children live in the host's PID namespace. A
+//! thread never leaves a PID namespace, because only root may return to the machine's own.
 
 use std::{
     io,
@@ -32,14 +32,14 @@ impl Spawner {
     }
 
     /// Starts a thread whose children live in a new PID namespace. The first child becomes the first process of the
-    /// namespace: all others die with it.
+    /// namespace: when it dies, the kernel kills all others.
     pub(crate) fn start_in_new_pid_namespace() -> io::Result<Self> {
         let spawner = Self::start()?;
         spawner.run(|| unshare(CloneFlags::CLONE_NEWPID))??;
         Ok(spawner)
     }
 
-    /// Starts a process. The process dies with the lab if it sets its parent-death signal.
+    /// Starts a process. A process that sets its parent-death signal dies with the lab.
     pub(crate) fn spawn(&self, mut command: Command) -> io::Result<Child> {
         self.run(move || command.spawn())?
     }

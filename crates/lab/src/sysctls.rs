@@ -1,8 +1,8 @@
 //! Kernel settings of a host.
 //!
-//! A new namespace inherits many IPv4 settings from the machine (`devconf_inherit_init_net`, TCP's buffers and congestion
-//! control). Every setting that decides how packets travel is therefore set to the kernel's documented default or to
-//! what a host in a lab needs, and read back.
+//! A new namespace inherits many IPv4 settings from the machine (`devconf_inherit_init_net`, TCP's buffers and
+//! congestion control). The lab therefore sets every setting that decides how packets travel, to the kernel's
+//! documented default or to the value that a host in a lab needs, and reads it back.
 
 use std::{fs, io};
 
@@ -21,7 +21,7 @@ const INTERFACES: &[(&str, &str)] = &[
     ("log_martians", "0"),
     ("proxy_arp", "0"),
     ("route_localnet", "0"),
-    // A reply may leave through another interface than the request came through, as with DSR.
+    // With direct server return, a reply leaves through another interface than the one that received the request.
     ("rp_filter", "0"),
     ("secure_redirects", "0"),
     ("send_redirects", "0"),
@@ -34,7 +34,7 @@ const HOST: &[(&str, &str)] = &[
     ("net.ipv4.ip_local_port_range", "32768 60999"),
     ("net.ipv4.ip_no_pmtu_disc", "0"),
     ("net.ipv4.ip_nonlocal_bind", "0"),
-    // Lets processes without root listen on port 80.
+    // Processes without root may listen on port 80.
     ("net.ipv4.ip_unprivileged_port_start", "0"),
     ("net.ipv4.tcp_ecn", "2"),
     ("net.ipv4.tcp_fin_timeout", "60"),
@@ -92,7 +92,7 @@ pub(crate) fn set_for_host(host: &Host, has_ipv6: bool) -> io::Result<()> {
     for (name, value) in HOST.iter().chain(if has_ipv6 { WITH_IPV6 } else { WITHOUT_IPV6 }) {
         set_if_present(name, value)?;
     }
-    // Without the right to choose, the host keeps the machine's algorithm.
+    // A machine that does not allow the algorithm refuses this setting; the host then keeps the machine's algorithm.
     let _ = set(congestion::SETTING, congestion::DEFAULT);
     let given = host.sysctls.iter().filter(|(name, _)| interface_of(name).is_none());
     given.into_iter().try_for_each(|(name, value)| set(name, value))
@@ -130,8 +130,8 @@ fn set(name: &str, value: &str) -> io::Result<()> {
     let explain = |error: io::Error| {
         let hint = match name {
             congestion::SETTING if error.kind() == io::ErrorKind::PermissionDenied => {
-                "; the machine does not allow it to hosts, and only root outside of a lab can allow it: add it to \
-                 net.ipv4.tcp_allowed_congestion_control there"
+                "; the machine does not allow hosts to use it: outside of the lab, root can add it to \
+                 net.ipv4.tcp_allowed_congestion_control"
                     .to_owned()
             }
             congestion::SETTING => format!("; this kernel has {}", congestion::available()),
@@ -140,7 +140,7 @@ fn set(name: &str, value: &str) -> io::Result<()> {
         io::Error::new(error.kind(), format!("{name} = {value}: {error}{hint}"))
     };
     let same = |now: &str| now.split_whitespace().eq(value.split_whitespace());
-    // Reading is cheaper than writing, which may pause the network.
+    // A write may pause the network, so a setting that already has its value is not written.
     if same(&fs::read_to_string(&path).map_err(explain)?) {
         return Ok(());
     }

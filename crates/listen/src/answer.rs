@@ -9,35 +9,33 @@ use segments::{Level, Receipt};
 
 use crate::{Compat, Config, refusal::Refusal};
 
-/// Maximum number of receipts in one answer. A request with more segments gets the first receipts.
+/// Maximum number of receipts in one answer. A request with more segments gets the first ones.
 const MAX_RECEIPTS: usize = 16;
 
 /// The answer to a request.
 #[derive(Debug)]
 pub(crate) enum Reply<'a> {
-    /// The events have reached the level.
+    /// The events have reached a level.
     Stored {
-        /// The level reached.
         level: Level,
         /// The value of `Proofload-Receipt`.
         receipts: &'a [u8],
-        /// The request was stored before, with the same idempotency key.
+        /// Whether an earlier request with the same idempotency key was stored instead.
         replayed: bool,
     },
-    /// The request is refused.
     Refused(Refusal),
     /// A page, such as `/health`.
     Page(Page),
-    /// The answer to a CORS preflight; only with Fluentd's dialect.
+    /// The answer to a CORS preflight; only with `--compat fluentd`.
     Preflight {
-        /// The requested headers, if the browser may post.
+        /// The requested headers, if browsers may post from the origin.
         headers: Option<String>,
     },
-    /// Fluentd's answer to any GET.
+    /// Fluentd's empty answer to a GET.
     Nothing,
 }
 
-/// A page, such as `/health`.
+/// The content of a page, such as `/health`.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub status: u16,
@@ -48,19 +46,19 @@ pub(crate) struct Page {
 /// Properties of a request that its answer depends on.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct AnswerContext {
-    /// The connection is closed after the answer.
+    /// Whether the connection is closed after the answer.
     pub close: bool,
-    /// The client speaks HTTP/1.0.
+    /// Whether the client uses HTTP/1.0.
     pub http10: bool,
-    /// The request was HEAD: the answer has no body.
+    /// Whether the request was HEAD, so that the answer has no body.
     pub is_head: bool,
-    /// The request named a level, so its client knows receipts.
+    /// Whether the request named a level, so that its client understands receipts.
     pub names_level: bool,
-    /// The value of `Access-Control-Allow-Origin`, if there is one.
+    /// The value of `Access-Control-Allow-Origin`, if any.
     pub origin: Option<Box<str>>,
 }
 
-/// Writes answers in the configured dialect.
+/// Writes answers in the dialect of the configuration.
 #[derive(Debug)]
 pub(crate) struct AnswerWriter {
     compat: Compat,
@@ -70,7 +68,6 @@ pub(crate) struct AnswerWriter {
 }
 
 impl AnswerWriter {
-    /// A writer for this configuration.
     pub(crate) fn new(config: &Config, challenge: &'static str) -> Self {
         let limits = &config.limits;
         Self {
@@ -81,7 +78,7 @@ impl AnswerWriter {
         }
     }
 
-    /// Appends an answer to `out`. If Fluentd would close without an answer, appends nothing and returns status 0.
+    /// Appends an answer to `out`. If Fluentd would close without one, appends nothing and returns status 0.
     pub(crate) fn write(
         &self,
         out: &mut Vec<u8>,
@@ -90,7 +87,7 @@ impl AnswerWriter {
         date: Option<&str>,
     ) -> WrittenAnswer {
         match (&self.compat, reply) {
-            // Pages are the same in both dialects.
+            // Pages are equal in both dialects.
             (Compat::Fluentd { .. }, Reply::Stored { .. } | Reply::Refused(_))
             | (_, Reply::Preflight { .. } | Reply::Nothing) => self.write_fluentd(out, reply, context),
             _ => self.write_own(out, reply, context, date),
@@ -162,14 +159,14 @@ impl AnswerWriter {
     }
 }
 
-/// The status of a written answer, and whether the connection is closed after it.
+/// The status of a written answer, and whether the connection must then be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WrittenAnswer {
     pub status: u16,
     pub close: bool,
 }
 
-/// Writes the value of `Proofload-Receipt`: where the events are stored, and the level reached.
+/// Writes the value of `Proofload-Receipt`: where the events are stored, and the level that they have reached.
 pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receipt]) {
     let level = level_name(level);
     if receipts.is_empty() {
@@ -180,7 +177,7 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
     for number in 0..MAX_RECEIPTS {
         let Some((receipt, mut others)) = rest.split_first() else { break };
         let mut bytes = receipt.bytes;
-        // Adjacent parts of a large request become one receipt.
+        // Merges the receipts of adjacent parts.
         while let Some((next, behind)) = others.split_first()
             && next.offset == receipt.offset + bytes
             && next.segment == receipt.segment
@@ -194,7 +191,7 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
         out.extend_from_slice(b"segment=\"");
         for &byte in receipt.segment.as_bytes() {
             // A quoted string (RFC 9110, 5.6.4). Segment names contain no control characters, so only these two bytes
-            // need an escape.
+            // need escapes.
             if matches!(byte, b'"' | b'\\') {
                 out.push(b'\\');
             }
@@ -218,7 +215,7 @@ pub(crate) fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// The level with this name.
+/// Parses the name of a level.
 pub(crate) fn level_by_name(name: &[u8]) -> Option<Level> {
     [Level::Accepted, Level::Written, Level::Synced]
         .into_iter()

@@ -5,7 +5,7 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::Credential;
 
-/// The values of `Authorization` that are accepted.
+/// The accepted values of `Authorization`.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     tokens: Vec<Vec<u8>>,
@@ -13,7 +13,7 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// Accepts these credentials; without any, accepts every request.
+    /// Accepts these credentials. If there are none, accepts every request.
     pub(crate) fn new(credentials: &[Credential]) -> Self {
         let mut authenticator = Self { tokens: Vec::new(), users: Vec::new() };
         for credential in credentials {
@@ -27,8 +27,8 @@ impl Authenticator {
         authenticator
     }
 
-    /// Whether a request with this value of `Authorization` is accepted. The time taken does not reveal how much of a
-    /// secret was right; it may reveal the lengths of the secrets.
+    /// Whether to accept a request with this value of `Authorization`. The time taken does not reveal which part of a
+    /// secret was correct, but it may reveal the lengths of the secrets.
     pub(crate) fn accepts(&self, authorization: Option<&[u8]>) -> bool {
         if self.tokens.is_empty() && self.users.is_empty() {
             return true;
@@ -42,11 +42,11 @@ impl Authenticator {
             scheme if scheme.eq_ignore_ascii_case(b"basic") => &self.users,
             _ => return false,
         };
-        // Compares with every secret, so that the time does not reveal which one matched.
+        // Compares with every secret, so that the time does not reveal which one matches.
         known.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(secret)).into()
     }
 
-    /// The challenge of a 401 (RFC 9110, 11.6.1).
+    /// The value of `WWW-Authenticate` in a 401 (RFC 9110, 11.6.1).
     pub(crate) fn challenge(&self) -> &'static str {
         match (self.tokens.is_empty(), self.users.is_empty()) {
             (false, false) => "Bearer realm=\"proofload\", Basic realm=\"proofload\"",
@@ -66,7 +66,7 @@ mod tests {
             Credential::Bearer("abc".into()),
             Credential::Basic { user: "Aladdin".into(), password: "open sesame".into() },
         ]);
-        // The `Basic` value is the example of RFC 7617, 2.
+        // The `Basic` value comes from RFC 7617, 2.
         for right in ["Bearer abc", "bearer  abc ", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="] {
             assert!(authenticator.accepts(Some(right.as_bytes())), "{right}");
         }

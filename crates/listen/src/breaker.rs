@@ -1,4 +1,4 @@
-//! A circuit breaker: while the storage fails, it lets through only one request per interval, as a probe.
+//! A circuit breaker: while the storage fails, one request per interval probes it and all others are refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,17 +6,17 @@ use segments::{StorageState, Store};
 
 use crate::refusal::Refusal;
 
-/// How often a failing storage is probed.
+/// Nanoseconds between two probes of a failing storage.
 const PROBE_NS: u64 = 250_000_000;
 
-/// Decides which requests may go to the storage.
+/// Decides which requests are passed to the storage.
 #[derive(Debug, Default)]
 pub(crate) struct CircuitBreaker {
     next_probe_ns: AtomicU64,
 }
 
 impl CircuitBreaker {
-    /// Why a request may not go to the storage; None if it may.
+    /// The refusal for a request that must not go to the storage; `None` if it may.
     #[inline]
     pub(crate) fn refusal(&self, store: &Store, now_ns: u64) -> Option<Refusal> {
         match store.state() {
@@ -29,7 +29,7 @@ impl CircuitBreaker {
     fn refusal_unless_probe(&self, state: StorageState, now_ns: u64) -> Option<Refusal> {
         let due_ns = self.next_probe_ns.load(Ordering::Relaxed);
         let next_ns = now_ns + PROBE_NS;
-        // Of all threads that find a probe due, one lets its request through.
+        // If several threads find a probe due, only one of them succeeds.
         let probes = due_ns <= now_ns
             && self
                 .next_probe_ns

@@ -1,4 +1,4 @@
-//! Limits shared by all threads: bytes in flight and descriptors.
+//! Limits that all threads share: bytes in flight and descriptors.
 
 use std::{
     os::fd::AsRawFd,
@@ -7,12 +7,12 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
-/// Descriptors per thread for connections beyond the limit, which are only answered 503.
+/// Descriptors per thread for connections beyond the limit, which only get a 503.
 const REFUSED_PER_THREAD: u64 = 64;
-/// Descriptors reserved, besides those of files, for connections to the admin port and for short-lived uses.
+/// Descriptors for connections to the admin port and for short-lived uses, reserved in addition to those for files.
 const OTHER_DESCRIPTORS: u64 = 32;
 
-/// Bytes of bodies being read and of lines not yet written.
+/// Counts bytes of bodies being read and of lines not yet written.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: u64,
@@ -20,33 +20,29 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// An unused budget.
     pub(crate) fn new(limit: u64) -> Self {
         Self { limit, used: AtomicU64::new(0) }
     }
 
-    /// Bytes in use.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes not in use.
     pub(crate) fn free(&self) -> u64 {
         self.limit.saturating_sub(self.used())
     }
 
-    /// The size of the budget in bytes.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// An empty reservation.
+    /// Starts a reservation with 0 bytes.
     pub(crate) fn reservation(&self) -> Reservation<'_> {
         Reservation { budget: self, bytes: 0 }
     }
 }
 
-/// The bytes reserved by one request; released when dropped.
+/// Bytes reserved for one request. Dropping it releases them.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     budget: &'a Budget,
@@ -54,23 +50,21 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// The number of bytes reserved.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The size of the whole budget in bytes.
+    /// The size of the whole budget in bytes, used and free.
     pub(crate) fn limit(&self) -> u64 {
         self.budget.limit
     }
 
-    /// Whether at least `bytes` are reserved.
     #[inline]
     pub(crate) fn covers(&self, bytes: u64) -> bool {
         bytes <= self.bytes
     }
 
-    /// Extends the reservation to `bytes`; returns false, and changes nothing, if the budget is exhausted.
+    /// Extends the reservation to `bytes`. If the budget does not suffice, changes nothing and returns false.
     #[inline]
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes) else { return true };
@@ -83,7 +77,7 @@ impl Reservation<'_> {
         true
     }
 
-    /// Changes the reservation to exactly `bytes`; returns false, and changes nothing, if the budget is exhausted.
+    /// Changes the reservation to exactly `bytes`. If the budget does not suffice, changes nothing and returns false.
     #[inline]
     pub(crate) fn resize(&mut self, bytes: u64) -> bool {
         if bytes < self.bytes {
@@ -103,22 +97,22 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// Divides the descriptors of this process between connections and the storage.
+/// Divides this process's descriptors between connections and the storage.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
-    /// A connection whose descriptor is at least this number only gets a 503.
+    /// A connection with this descriptor or a higher one only gets a 503.
     refuse_from: u64,
-    /// A connection whose descriptor is at least this number is closed at once: the storage needs these descriptors.
+    /// A connection with this descriptor or a higher one is closed at once, because the storage needs these descriptors.
     storage_from: u64,
 }
 
 impl Descriptors {
-    /// Divides the current limit of this process.
+    /// Divides the process's current descriptor limit.
     pub(crate) fn new(open_files: usize, threads: u32) -> Self {
         Self::of(getrlimit(Resource::Nofile).current, open_files, threads)
     }
 
-    /// The number of files that fit the storage's descriptors: a file may be open twice, until its last sync.
+    /// Maximum number of open files for which the storage has descriptors. A file may be open twice until its last sync.
     pub(crate) fn max_open_files(open_files: usize) -> usize {
         Self::max_open_files_of(getrlimit(Resource::Nofile).current, open_files)
     }
@@ -133,8 +127,8 @@ impl Descriptors {
         (open_files as u64).saturating_mul(2).saturating_add(OTHER_DESCRIPTORS).min(limit / 2 * 7 / 8)
     }
 
-    /// The storage gets two descriptors per open file. Together with the connections that are only answered 503, it
-    /// gets at most half of all descriptors, because a listener also needs connections.
+    /// The storage gets two descriptors per open file. Storage and connections that only get a 503 together take at most
+    /// half of all descriptors, because the listener needs the others for connections.
     fn of(limit: Option<u64>, open_files: usize, threads: u32) -> Self {
         let Some(limit) = limit else { return Self { refuse_from: u64::MAX, storage_from: u64::MAX } };
         let kept = Self::storage_descriptors(limit, open_files);
@@ -143,12 +137,12 @@ impl Descriptors {
     }
 
     /// Whether a connection's descriptor is beyond the range for connections. The kernel assigns the lowest free
-    /// descriptor, so all lower ones are in use.
+    /// descriptor, so all lower ones must then be in use.
     pub(crate) fn is_beyond_limit(&self, socket: &impl AsRawFd) -> bool {
         socket.as_raw_fd() as u64 >= self.refuse_from
     }
 
-    /// Whether a connection's descriptor is one of the storage's, so that it must be closed at once.
+    /// Whether a connection's descriptor belongs to the storage's range, so that the connection must be closed at once.
     pub(crate) fn is_reserved_for_storage(&self, socket: &impl AsRawFd) -> bool {
         socket.as_raw_fd() as u64 >= self.storage_from
     }

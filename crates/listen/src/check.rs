@@ -1,4 +1,4 @@
-//! Checks of a configuration that the types cannot express.
+//! Checks of a configuration beyond what its types guarantee.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,10 +11,10 @@ use crate::{Compat, Config, Credential, refusal::MAX_TAG_BYTES};
 const MAX_SYNC_DELAY: Duration = Duration::from_secs(10);
 
 impl Config {
-    /// Checks the settings. `handed` is the number of listening sockets handed in.
+    /// Checks the settings. `handed` is the number of passed-in listening sockets.
     ///
     /// # Errors
-    /// All mistakes, each naming the option and its allowed values.
+    /// All mistakes, each with the option and its allowed values.
     pub fn check(&self, handed: usize) -> Result<(), Vec<String>> {
         let mut mistakes = Vec::new();
         let mut must = |holds: bool, mistake: &str| {
@@ -82,7 +82,7 @@ impl Config {
     }
 }
 
-/// Whether two paths name the same folder, which need not exist.
+/// Whether two paths lead to the same folder. The folder need not exist.
 fn is_same_folder(one: &Path, other: &Path) -> bool {
     let whole = |path: &Path| -> PathBuf {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };

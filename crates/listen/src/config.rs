@@ -6,50 +6,50 @@ use segments::Level;
 
 use crate::tag_pattern::TagPattern;
 
-/// The configuration of a listener. The default listens on a free port of the loopback interface with one thread,
-/// answers `written` events with 204, and stores them by tag and day, as Fluentd's `out_file` does.
+/// The configuration of a listener. By default it listens on a free port of the loopback interface with one thread,
+/// answers with 204 after events are `written`, and stores them by tag and day, like Fluentd's `out_file`.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Addresses to listen on; port 0 means any free port. May be empty if listening sockets are handed in.
+    /// Addresses to listen on; port 0 stands for any free port. May be empty if listening sockets are passed in.
     pub listen: Vec<SocketAddr>,
-    /// A separate address for `/health` and `/metrics`. The data addresses answer them too.
+    /// An additional address for `/health` and `/metrics`, which the data addresses serve too.
     pub admin: Option<SocketAddr>,
-    /// How connections are spread over the threads.
+    /// How connections are distributed over the threads.
     pub accept: Accept,
     /// Length of the accept queue requested for each listening socket. The kernel caps it at `net.core.somaxconn`.
     pub backlog: u32,
     /// Number of threads, each with its own event loop; at least 1.
     pub threads: u32,
-    /// Processors to pin the threads to, round-robin; if empty, the kernel chooses.
+    /// Processors to pin the threads to, round-robin. If empty, threads are not pinned.
     pub cpus: Vec<u32>,
-    /// Where and how lines are stored.
+    /// The storage: path, rotation, compression and syncs of the files.
     pub store: segments::Config,
-    /// How bodies are read.
+    /// How bodies are parsed.
     pub rules: events::Rules,
-    /// How a record becomes a line.
+    /// How a record is rendered as a line.
     pub format: events::LineFormat,
     /// Prefix of every tag, joined by a dot.
     pub tag_prefix: Option<String>,
-    /// Tags to store, including the prefix; None stores all. A request with another tag is answered 404 before its
-    /// body is read.
+    /// Tags to store, including the prefix; `None` stores all. Requests with other tags get a 404 before their body is
+    /// read.
     pub tags: Option<TagPattern>,
     /// The level at which a request is answered, unless its route or the request itself names another.
     pub level: Level,
-    /// Levels by path. The longest route that is a prefix of the path, compared by segments, applies.
+    /// Levels by path. The longest route whose segments are a prefix of the path applies.
     pub routes: Vec<Route>,
     /// The dialect of the answers.
     pub compat: Compat,
-    /// Parts of a request to add to its records; only with [`Compat::Fluentd`].
+    /// Parts of a request that are added to its records; only with [`Compat::Fluentd`].
     pub request_fields: RequestFields,
-    /// Limits of sizes and counts.
+    /// Limits on sizes and counts.
     pub limits: Limits,
     /// Time limits.
     pub timeouts: Timeouts,
-    /// Encrypts the data port; the admin address stays plain.
+    /// TLS for the data addresses. The admin address never uses TLS.
     pub tls: Option<Tls>,
-    /// Credentials that allow posting; if empty, every client may post.
+    /// Accepted credentials; if empty, every client may post.
     pub credentials: Vec<Credential>,
-    /// Whether answers carry a `Date` header.
+    /// Whether answers have a `Date` header.
     pub date: bool,
 }
 
@@ -81,20 +81,21 @@ impl Config {
     }
 }
 
-/// How connections are spread over the threads.
+/// How connections are distributed over the threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Accept {
-    /// Every thread has its own accept queue (SO_REUSEPORT); the kernel spreads connections by a hash.
+    /// Each thread has an accept queue (SO_REUSEPORT), and the kernel distributes connections by a hash.
     #[default]
     ReusePort,
-    /// All threads share one accept queue (EPOLLEXCLUSIVE). Sockets handed in are always shared.
+    /// All threads share one accept queue (EPOLLEXCLUSIVE). Passed-in sockets are always shared.
     Shared,
 }
 
-/// The level of all paths below one path.
+/// The level for all paths below a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The first segments of a path, such as `/audit`. Whole segments are compared, percent-decoded on both sides.
+    /// The first segments of the paths, such as `/audit`. Whole segments are compared, after percent-decoding both
+    /// sides.
     pub path: String,
     /// The level at which requests to these paths are answered.
     pub level: Level,
@@ -103,24 +104,25 @@ pub struct Route {
 /// The dialect of the answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Compat {
-    /// proofload's own: the status tells the outcome, error bodies are JSON, and receipts tell where the events are stored.
+    /// proofload's dialect: the status tells the outcome, error bodies are JSON, and receipts tell where the events are
+    /// stored.
     #[default]
     None,
-    /// Answers of Fluentd's `in_http`, byte for byte if Fluentd has the same case.
+    /// Answers equal those of Fluentd's `in_http` byte for byte, in all cases that Fluentd has.
     Fluentd {
-        /// `cors_allow_origins`: origins from which browsers may post; `*` is any origin.
+        /// `cors_allow_origins`: origins from which browsers may post; `*` stands for any.
         cors_allow_origins: Vec<String>,
-        /// `cors_allow_credentials`.
+        /// `cors_allow_credentials`: whether browsers may send credentials.
         cors_allow_credentials: bool,
-        /// `respond_with_empty_img`: success is answered with a GIF of one pixel.
+        /// `respond_with_empty_img`: the answer to success is a GIF of one pixel.
         empty_img: bool,
-        /// `use_204_response`: success is answered with 204.
+        /// `use_204_response`: the answer to success is a 204.
         use_204: bool,
     },
 }
 
 impl Compat {
-    /// Fluentd with its defaults.
+    /// Fluentd's dialect with the defaults of `in_http`.
     pub fn fluentd() -> Self {
         Self::Fluentd {
             cors_allow_origins: Vec::new(),
@@ -131,44 +133,44 @@ impl Compat {
     }
 }
 
-/// Parts of a request to add to its records, as Fluentd's `in_http` adds them.
+/// Parts of a request that are added to its records, as in Fluentd's `in_http`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestFields {
     /// `add_http_headers`: headers as members `HTTP_NAME`.
     pub http_headers: bool,
-    /// `add_query_params`: parameters of the query as members `QUERY_NAME`.
+    /// `add_query_params`: query parameters as members `QUERY_NAME`.
     pub query_params: bool,
     /// `add_remote_addr`: the client's address as member `REMOTE_ADDR`, or the first address of `X-Forwarded-For` if
     /// the request has that header.
     pub remote_addr: bool,
 }
 
-/// Limits of sizes and counts.
+/// Limits on sizes and counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory that all requests in flight may use together: their bodies, the lines not yet written, the bookkeeping
-    /// of each request and the state of its decompressor. A request beyond the budget is refused before its body is
-    /// read, or while its lines are made. While lines are made and sorted, a body counts as much as its lines, so
-    /// each thread may exceed the budget by one request for a moment.
+    /// Memory for all requests in flight together: bodies, lines not yet written, the bookkeeping of each request and
+    /// the state of its decompressor. A request that exceeds the budget is refused, before its body is read or while its
+    /// lines are rendered. During rendering, a body and its lines count only once, so each thread may briefly exceed the
+    /// budget by one request.
     pub budget_bytes: u64,
-    /// Bytes of a body as sent, without the framing of chunks.
+    /// Maximum bytes of a body as sent, without chunk framing.
     pub body_bytes: u64,
-    /// Bytes of a compressed body after decompression.
+    /// Maximum bytes of a compressed body after decompression.
     pub inflated_bytes: u64,
-    /// Bytes of the head of a request.
+    /// Maximum bytes of a request's head.
     pub head_bytes: u32,
-    /// Connections open at the same time. A further connection is accepted, answered 503 and closed; with TLS it is
-    /// closed without an answer. The admin address has 16 connections of its own. Without a limit, the process's limit
-    /// of descriptors applies, minus twice [`segments::Config::max_open`] and minus 64 per thread; both together take
-    /// at most half of the descriptors.
+    /// Maximum number of open connections. A further connection is accepted, answered with 503 and closed; with TLS it
+    /// is closed without an answer. The admin address has 16 connections in addition. `None` applies the process's
+    /// descriptor limit, minus twice [`segments::Config::max_open`] and minus 64 per thread; both subtractions together
+    /// take at most half of the descriptors.
     pub connections: Option<u64>,
-    /// Requests per connection; the last answer says `Connection: close`.
+    /// Maximum number of requests per connection. The last answer has `Connection: close`.
     pub requests_per_connection: Option<u64>,
-    /// The status of requests refused because the budget is used up: 503 or 429.
+    /// The status of requests that are refused because the budget is used up: 503 or 429.
     pub overload_status: u16,
-    /// The value of `Retry-After` with 429, 503 and 507, in seconds.
+    /// The value of `Retry-After` in answers with 429, 503 and 507, in seconds.
     pub retry_after_s: u32,
-    /// Number of idempotency keys remembered; 0 ignores the header.
+    /// Minimum number of idempotency keys to remember; 0 ignores the header.
     pub idempotency_keys: usize,
     /// How long an idempotency key is remembered after its request was answered.
     pub idempotency_window: Duration,
@@ -191,22 +193,23 @@ impl Default for Limits {
     }
 }
 
-/// Time limits. None may be zero.
+/// Time limits. Zero is invalid for all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From a request's first byte to the end of its head. [`Timeouts::idle`] applies until the first byte arrives.
+    /// Maximum time from a request's first byte to the end of its head. [`Timeouts::idle`] applies before the first
+    /// byte.
     pub head: Duration,
-    /// Time before [`Timeouts::body_bytes_per_s`] applies to a body.
+    /// Time after which [`Timeouts::body_bytes_per_s`] applies to a body.
     pub body: Duration,
     /// Minimum average rate of a body after [`Timeouts::body`], measured from the body's start.
     pub body_bytes_per_s: u64,
-    /// How long a connection may have no request, or a client may accept no bytes of an answer.
+    /// Maximum time without a request, or without progress in sending an answer.
     pub idle: Duration,
-    /// How long storing may take. After that, the client is answered 503: its events may or may not be stored.
+    /// Maximum time for storing. After it, the client gets a 503, and its events may or may not be stored.
     pub store: Duration,
-    /// How long a stopping listener waits for requests in flight.
+    /// Maximum wait of a stopping listener for requests in flight.
     pub drain: Duration,
-    /// How long received bytes are discarded after the listener has closed a connection.
+    /// Maximum time for which received bytes are discarded after the listener has closed a connection.
     #[doc(hidden)]
     pub linger: Duration,
 }
@@ -225,12 +228,12 @@ impl Default for Timeouts {
     }
 }
 
-/// PEM files of the server's certificate and key; [`crate::Handle::reload`] reads them again.
+/// PEM files with the server's certificate and key. [`crate::Handle::reload`] reads them again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
     /// The certificate chain, the server's certificate first.
     pub certificates: PathBuf,
-    /// Its private key.
+    /// The certificate's private key.
     pub key: PathBuf,
 }
 
@@ -239,11 +242,11 @@ pub struct Tls {
 pub enum Credential {
     /// `Authorization: Bearer TOKEN`.
     Bearer(String),
-    /// `Authorization: Basic …`.
+    /// `Authorization: Basic`, with user and password.
     Basic {
         /// The user's name, without a colon.
         user: String,
-        /// The password.
+        /// The user's password.
         password: String,
     },
 }

@@ -1,24 +1,24 @@
-//! The state of a connection. An idle connection holds no buffers.
+//! The state of a connection. Idle connections hold no buffers.
 
 use http1::{Limits, RequestReader};
 use sockets::{ConnectionPermit, Token};
 
 use crate::{incoming::IncomingRequest, stream::Stream};
 
-/// The activity of a connection.
+/// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Waiting for a request, or reading one.
+    /// Waits for a request or reads one.
     Reading,
-    /// A request was read, and waits for the body reader or the storage.
+    /// Waits for the body reader or the storage, after a request was read.
     Storing,
-    /// Sending an answer.
+    /// Sends an answer.
     Writing,
-    /// Closed by the listener; received bytes are discarded, because a reset would destroy the answer.
+    /// The listener has closed its side. Received bytes are discarded, because a reset could destroy the answer.
     Lingering,
 }
 
-/// The event that a connection waits for until its deadline.
+/// What a connection waits for until its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     Request,
@@ -29,43 +29,43 @@ pub(crate) enum Wait {
     Linger,
 }
 
-/// One connection.
+/// The state of a client's connection.
 #[derive(Debug)]
 pub(crate) struct Connection<'a> {
     pub stream: Stream,
     pub token: Token,
     pub reader: RequestReader,
     pub phase: Phase,
-    /// The socket may have bytes, or an end of stream, to read.
+    /// Whether the socket may have bytes, or the end of the stream, to read.
     pub readable: bool,
-    /// The client has closed its sending side or the whole connection: the two look alike.
+    /// Whether the client has closed its sending side. It may have closed the whole connection, which looks the same.
     pub peer_closed: bool,
-    /// The connection came to the admin port.
+    /// Whether the connection came to the admin port.
     pub admin: bool,
-    /// The connection is closed after the answer.
+    /// Whether the connection is closed after the answer.
     pub close: bool,
     pub wait: Wait,
-    /// Received bytes after the current request.
+    /// Received bytes that follow the current request.
     pub unparsed: Option<Box<Remainder>>,
     /// The request whose body is arriving.
     pub incoming: Option<Box<IncomingRequest<'a>>>,
-    /// The rest of an answer that the client did not take at once.
+    /// The rest of an answer that the socket did not accept at once.
     pub unsent: Option<Box<Remainder>>,
-    /// The request that waits for the body reader or the storage.
+    /// The request that is waiting for the body reader or the storage.
     pub pending: Token,
-    /// Number of requests read.
+    /// Number of requests read so far.
     pub requests: u64,
-    /// When the connection began to wait for `wait`, in nanoseconds since the start.
+    /// When `wait` began, in nanoseconds since the start.
     pub since_ns: u64,
-    /// The deadline of this wait, in nanoseconds since the start.
+    /// When `wait` times out, in nanoseconds since the start.
     pub deadline_ns: u64,
-    /// Bytes discarded while lingering.
+    /// Number of bytes discarded while lingering.
     pub drained_bytes: u64,
-    /// Counts the connection in the limit; None if it is beyond the limit and is only answered 503.
+    /// The connection's share of the limit; `None` if it is beyond the limit and only gets a 503.
     pub permit: Option<ConnectionPermit<'a>>,
 }
 
-/// A buffer of which the first `used` bytes are done.
+/// A buffer whose first `used` bytes are done.
 #[derive(Debug)]
 pub(crate) struct Remainder {
     pub bytes: Vec<u8>,
@@ -73,14 +73,14 @@ pub(crate) struct Remainder {
 }
 
 impl Remainder {
-    /// A copy of `bytes`, none of them used.
+    /// A copy of `bytes`, none of which is done.
     pub(crate) fn new(bytes: &[u8]) -> Box<Self> {
         Box::new(Self { bytes: bytes.to_vec(), used: 0 })
     }
 }
 
 impl<'a> Connection<'a> {
-    /// The connection of an accepted socket.
+    /// Creates the state for an accepted socket.
     pub(crate) fn new(
         stream: Stream,
         token: Token,
@@ -98,7 +98,7 @@ impl<'a> Connection<'a> {
             peer_closed: false,
             admin,
             close: false,
-            // Differs from the actual wait, so that the first deadline is set.
+            // Differs from the first wait, so that its deadline is set.
             wait: Wait::Linger,
             unparsed: None,
             incoming: None,
@@ -112,8 +112,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Checks whether unparsed bytes have arrived, including those still in the kernel: they belong to a request in
-    /// flight. If so, marks the connection readable.
+    /// Checks whether bytes of a further request have arrived, even if they are still in the kernel. If so, marks the
+    /// connection readable.
     #[cold]
     pub(crate) fn check_for_more(&mut self) -> bool {
         let unread = self.unparsed.is_none() && self.stream.has_unread();
@@ -121,7 +121,7 @@ impl<'a> Connection<'a> {
         self.unparsed.is_some() || unread
     }
 
-    /// The event that the connection waits for.
+    /// What the connection is waiting for.
     pub(crate) fn waits_for(&self) -> Wait {
         match self.phase {
             Phase::Reading if self.incoming.is_some() => Wait::Body,

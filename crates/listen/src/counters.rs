@@ -1,4 +1,4 @@
-//! The counters of one thread. Only this thread writes them; others may read them at any time.
+//! The counters of a thread. Only that thread writes them; others may read them at any time.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -13,24 +13,23 @@ use crate::refusal::{NAMES, Refusal};
 /// Number of status counters: statuses are below 600.
 const STATUSES: usize = 600;
 
-/// A counter that one thread increments and others read.
+/// A counter that one thread increments and other threads read.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds to the counter. Must be called by one thread only, because concurrent additions would get lost.
+    /// Adds to the counter. Only one thread may call it, because concurrent additions could be lost.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
-    /// The current value.
     pub(crate) fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The counters of one thread, on their own cache lines.
+/// A thread's counters, on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
@@ -38,7 +37,7 @@ pub(crate) struct Counters {
     refused: [Count; NAMES.len()],
     events: [Count; 3],
     pub accepted_events_lost: Count,
-    /// Number of events acknowledged as `accepted` that the storage has stored or refused since.
+    /// Number of events acknowledged as `accepted` that the storage has since stored or refused.
     pub accepted_events_settled: Count,
     pub replayed: Count,
     pub received_bytes: Count,
@@ -52,7 +51,7 @@ pub(crate) struct Counters {
     answer_time: Mutex<Histogram>,
 }
 
-/// A counter for each status.
+/// A counter for each status below [`STATUSES`].
 #[derive(Debug)]
 struct Statuses([Count; STATUSES]);
 
@@ -63,7 +62,6 @@ impl Default for Statuses {
 }
 
 impl Counters {
-    /// Counts an answer by its status.
     #[inline]
     pub(crate) fn count_answer(&self, status: u16) {
         if let Some(count) = self.statuses.0.get(usize::from(status)) {
@@ -71,32 +69,30 @@ impl Counters {
         }
     }
 
-    /// Counts a refused request or connection.
     pub(crate) fn count_refusal(&self, refusal: &Refusal) {
         self.refused[refusal.number()].add(1);
     }
 
-    /// Counts acknowledged events.
     #[inline]
     pub(crate) fn count_acknowledged(&self, level: Level, events: u64) {
         self.events[level_index(level)].add(events);
     }
 
-    /// Records the time from a request's last byte to its successful answer.
+    /// Records the time in nanoseconds from a request's last byte to its successful answer.
     #[inline]
     pub(crate) fn record_answer_time(&self, ns: u64) {
-        // Only occasional readers compete for the lock.
+        // Rarely contended, because only readers of the statistics take this lock too.
         self.answer_time.lock().unwrap_or_else(PoisonError::into_inner).record_ns(ns);
     }
 
-    /// Number of answers by status, without zeros.
+    /// Numbers of answers by status, without zeros.
     pub(crate) fn statuses(&self) -> impl Iterator<Item = (u16, u64)> {
         let counted =
             self.statuses.0.iter().enumerate().map(|(status, count)| (status as u16, count.value()));
         counted.filter(|&(_, count)| count > 0)
     }
 
-    /// Number of refusals by name, without zeros.
+    /// Numbers of refusals by name, without zeros.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
         NAMES.iter().zip(&self.refused).map(|(&name, count)| (name, count.value())).filter(|&(_, n)| n > 0)
     }

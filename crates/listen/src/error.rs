@@ -1,25 +1,25 @@
-//! Errors of starting and reloading the listener.
+//! Errors that occur when the listener starts or reloads.
 
 use std::{io, path::PathBuf};
 
 use sockets::StartError;
 
-/// Errors of starting and reloading the listener.
+/// Why the listener cannot start or reload.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// All mistakes of the configuration.
     #[error("the listener's configuration is wrong:\n  {}", .0.join("\n  "))]
     Config(Vec<String>),
-    /// A socket, processor or event loop is not available.
+    /// A socket, a processor or an event loop is unavailable.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// A socket handed in does not listen on an Internet address.
+    /// A passed-in socket does not listen on an Internet address.
     #[error("socket {number} handed in is not usable: {cause}; hand in listening TCP sockets")]
     Handed {
-        /// Its index among the sockets handed in, from 0.
+        /// The socket's index among those passed in, from 0.
         number: usize,
-        /// The error.
+        /// Why the socket cannot be used.
         cause: io::Error,
     },
     /// The storage cannot be opened.
@@ -28,9 +28,9 @@ pub enum Error {
     /// A certificate or its key cannot be used.
     #[error("{}: {cause}", path.display())]
     Tls {
-        /// The file.
+        /// The unusable file.
         path: PathBuf,
-        /// The problem with the file, and what to do.
+        /// The problem with the file, and how to solve it.
         cause: String,
     },
 }

@@ -1,8 +1,8 @@
-//! Idempotency keys: a request repeated with the same key gets the answer of the first one, and is stored once.
+//! Idempotency keys: a request that repeats a key gets the answer of the first one and is not stored again.
 //!
-//! Keys are remembered for a limited time and up to a maximum number, in memory only and as hashes: a restart forgets
-//! them. A repeat that arrives while the first request is being stored is refused with 409, and its client retries.
-//! For a request stored in part, the stored parts are remembered, so that a repeat stores the rest.
+//! Keys are remembered for a limited time and up to a maximum number, as hashes in memory only, so a restart forgets
+//! them. A repeat that arrives while the first request is being stored gets a 409, and its client retries. If a request
+//! was stored in part, the stored parts are remembered, so that a repeat stores only the rest.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry, hash_map::RandomState},
@@ -13,10 +13,10 @@ use std::{
 use events::EventTime;
 use segments::{Level, Receipt};
 
-/// Number of locks: threads with different keys seldom wait for each other.
+/// Number of locks. Several, so that threads with different keys rarely wait for each other.
 const SHARDS: usize = 16;
 
-/// The keys of all threads.
+/// The idempotency keys that all threads share.
 #[derive(Debug)]
 pub(crate) struct Idempotency {
     shards: Vec<Mutex<Shard>>,
@@ -25,16 +25,16 @@ pub(crate) struct Idempotency {
     window_ns: u64,
 }
 
-/// The hash of a key and its scope, seeded with random numbers of this process: collisions do not occur in practice. A
-/// long key needs no more memory than a short one.
+/// The hash of a key and its scope. It is seeded randomly and 128 bits long, so collisions do not occur in practice. A
+/// long key takes no more memory than a short one.
 type KeyHash = u128;
 
 #[derive(Debug, Default)]
 struct Shard {
     known: HashMap<KeyHash, KeyEntry>,
-    /// Number of finished entries.
+    /// Number of entries whose requests have finished.
     ended: usize,
-    /// The finished entries in order of expiry, each with its time. Entries in flight are removed by their [`Claim`] only.
+    /// The finished entries in order of expiry, each with its time. Only a [`Claim`] removes an entry in flight.
     order: VecDeque<(u64, KeyHash)>,
 }
 
@@ -53,60 +53,59 @@ enum Progress {
     PartlyStored(Box<PartlyStored>),
 }
 
-/// The stored parts of a request of which other parts failed.
+/// The stored parts of a request that was stored only in part.
 #[derive(Debug, Clone)]
 pub(crate) struct PartlyStored {
-    /// The level of the stored parts.
     pub level: Level,
     pub inputs: Box<RenderInputs>,
-    /// The numbers of the stored parts, and their receipts.
+    /// The stored parts: their numbers and receipts.
     pub stored: Vec<(usize, Receipt)>,
 }
 
-/// Inputs other than the body that determine a request's lines. A repeat arrives later and may have other headers or
-/// another address. It must still render the same lines, because otherwise its parts would have other boundaries.
+/// Inputs besides the body that determine a request's lines. A repeat may have another time, other headers or another
+/// address, but it must render the same lines, because its parts must have the same boundaries.
 #[derive(Debug, Clone)]
 pub(crate) struct RenderInputs {
-    /// The time of events that carry none.
+    /// The time for events without a time.
     pub now: EventTime,
-    /// The time that the request gives to all its events.
+    /// The time that the request sets for all its events.
     pub time: Option<EventTime>,
-    /// The members that every event gets.
+    /// The members that are added to every event.
     pub extra_members: Box<str>,
 }
 
-/// Maximum memory for a request stored in part: the names of its files and its extra members. A request that needs
-/// more is forgotten.
+/// Maximum memory in bytes for a partly stored request: the names of its files and its extra members. Larger ones are
+/// not remembered.
 const MAX_PARTLY_STORED_BYTES: usize = 2 << 10;
-/// Maximum length of the remembered receipts of a request: the first whole ones.
+/// Maximum length in bytes of a request's remembered receipts. Further receipts are dropped.
 const MAX_RECEIPT_BYTES: usize = 1 << 10;
 
-/// The answer to an earlier request.
+/// What is remembered of the answer to an earlier request.
 #[derive(Debug)]
 pub(crate) struct EarlierAnswer {
-    /// The level reached.
+    /// The level that the request's events reached.
     pub level: Level,
-    /// The value of its first receipts; empty if the first one alone is too long.
+    /// The value of the first receipts; empty if even the first one is too long.
     pub receipts: Box<[u8]>,
 }
 
 /// The result of looking up a key.
 #[derive(Debug)]
 pub(crate) enum Found<'a> {
-    /// The key is new: store the request, then record the answer in the claim.
+    /// The key is new. The caller stores the request and then records the answer in the claim.
     New(Claim<'a>),
-    /// The first request with this key was answered.
+    /// A request with this key has been answered.
     Answered(Arc<EarlierAnswer>),
-    /// The first request with this key is still being stored.
+    /// A request with this key is still being stored.
     InFlight,
-    /// The first request with this key had another body.
+    /// An earlier request with this key had another body.
     OtherBody,
 }
 
 impl Idempotency {
-    /// Remembers at least `most` keys, each for `window_ns` after its answer.
+    /// Remembers at least `max_keys` keys, each for `window_ns` after its answer.
     pub(crate) fn new(max_keys: usize, window_ns: u64) -> Self {
-        // Keys spread unevenly over the shards; a margin of six standard deviations is enough.
+        // Keys are not spread evenly over the shards, so each has a margin of six standard deviations.
         let mean = max_keys as f64 / SHARDS as f64;
         let max_per_shard = if max_keys == 0 { 0 } else { (mean + 6.0 * mean.sqrt()) as usize + 8 };
         Self {
@@ -117,12 +116,12 @@ impl Idempotency {
         }
     }
 
-    /// Whether keys are used at all.
+    /// Whether the configuration allows keys.
     pub(crate) fn is_enabled(&self) -> bool {
         self.max_per_shard > 0
     }
 
-    /// Looks up a key within its scope. `body` is the body with its content type.
+    /// Looks up a key in its scope. `body` is the body together with its content type.
     pub(crate) fn look_up(&self, scope: &str, key: &str, body: impl Hash, now_ns: u64) -> Found<'_> {
         let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one((scope, key)));
         let name = KeyHash::from(high) << 64 | KeyHash::from(low);
@@ -153,7 +152,7 @@ impl Idempotency {
 }
 
 impl KeyEntry {
-    /// Whether the entry is finished and expires at this time. After a repeat, an entry may be in flight again, or
+    /// Whether the entry is finished and expires at this time. A repeat can put an entry in flight again or make it
     /// expire later.
     fn expires_at(&self, until_ns: u64) -> bool {
         self.until_ns == until_ns && !matches!(self.progress, Progress::InFlight)
@@ -174,7 +173,7 @@ impl Shard {
             }
             self.order.pop_front();
         }
-        // Each repeat of a request stored in part leaves an outdated entry.
+        // Each repeat of a partly stored request leaves an outdated entry, so these are removed from time to time.
         if self.order.len() > 2 * self.ended.max(max_keys) {
             let known = &self.known;
             self.order
@@ -192,8 +191,8 @@ impl Shard {
     }
 }
 
-/// A key whose request is being stored. Dropping an unfinished claim restores the state before the request, so that
-/// the client can retry.
+/// A key whose request is being stored. Dropping an unfinished claim restores the earlier state, so that the client can
+/// retry.
 #[derive(Debug)]
 pub(crate) struct Claim<'a> {
     keys: &'a Idempotency,
@@ -205,7 +204,7 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Memory of a key whose request is in flight, in bytes.
+    /// Memory in bytes of a key whose request is in flight.
     pub(crate) const HELD_BYTES: u64 = size_of::<(KeyHash, KeyEntry)>() as u64;
 
     /// The stored parts of an earlier request with this key, which must not be stored again.
@@ -219,7 +218,7 @@ impl Claim<'_> {
         self.finish(Progress::Answered(Arc::new(answered)), now_ns);
     }
 
-    /// Records that the request was stored in part.
+    /// Records that the request was stored in part, so that a repeat stores the rest.
     pub(crate) fn finish_partly_stored(self, partly_stored: PartlyStored, now_ns: u64) {
         let bytes_of = |(_, receipt): &(usize, Receipt)| 40 + receipt.segment.len();
         let stored_bytes: usize = partly_stored.stored.iter().map(bytes_of).sum();
@@ -251,19 +250,19 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The first whole receipts of a value, up to the maximum length.
+/// The first complete receipts of a value, up to the maximum length.
 fn first_receipts(receipts: &[u8]) -> &[u8] {
     if receipts.len() <= MAX_RECEIPT_BYTES {
         return receipts;
     }
-    // Quotes in segment names are escaped, so this only matches between receipts.
+    // Matches only between receipts, because quotes in segment names are escaped.
     let next = b", segment=\"";
     let end = receipts[..MAX_RECEIPT_BYTES + next.len()].windows(next.len()).rposition(|part| part == next);
     &receipts[..end.unwrap_or(0)]
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // A panic leaves a shard in a consistent state.
+    // A panic cannot leave a shard inconsistent, so poisoning is ignored.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

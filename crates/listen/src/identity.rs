@@ -1,4 +1,4 @@
-//! The server's certificate and key, which can be reloaded while it runs.
+//! The server's certificate and key, which can be reloaded at run time.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -7,7 +7,7 @@ use tls::{ConfigError, Offer};
 
 use crate::{Error, Tls};
 
-/// The server's certificate and key.
+/// The server's certificate and key as a TLS configuration.
 #[derive(Debug)]
 pub(crate) struct Identity {
     files: Tls,
@@ -15,12 +15,12 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Reads the files.
+    /// Reads the certificate and the key.
     pub(crate) fn read(files: &Tls) -> Result<Self, Error> {
         Ok(Self { files: files.clone(), config: RwLock::new(Arc::new(load(files)?)) })
     }
 
-    /// Reads the files again; on an error, the old certificate and key stay in use.
+    /// Reads the files again. On an error, keeps the old certificate and key.
     pub(crate) fn reload(&self) -> Result<(), Error> {
         let config = Arc::new(load(&self.files)?);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
@@ -34,7 +34,7 @@ impl Identity {
 }
 
 impl Tls {
-    /// The mistakes in the files, each file by itself.
+    /// Mistakes in the files, each checked separately.
     pub fn mistakes(&self) -> Vec<String> {
         let mistakes = tls::Identity::mistakes(&self.certificates, &self.key);
         mistakes.map(|mistake| mistake.to_string()).collect()

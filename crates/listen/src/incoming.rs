@@ -11,56 +11,56 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Step in which budget is reserved while a body arrives, so that a body that is announced but never sent takes little
-/// of it.
+/// Budget is reserved in steps of this many bytes while a body arrives, so that a body that is announced but never sent
+/// holds little of it.
 const STEP_BYTES: u64 = 64 * 1024;
-/// A compressed body is decompressed in chunks of this size; the budget is checked after each. The size is small,
-/// because one byte can expand to a thousand bytes (deflate) or tens of thousands (Zstandard).
+/// Compressed bytes that are decompressed between two checks of the budget. Few, because one byte can expand to a
+/// thousand bytes (deflate) or tens of thousands (Zstandard).
 const INFLATE_BYTES: usize = 64;
-/// Maximum decompressed bytes before other connections get their turn.
+/// Maximum decompressed bytes per turn, so that other connections need not wait long.
 const TURN_BYTES: usize = 64 * 1024;
-/// Maximum compressed bytes before other connections get their turn: stream headers and trailers take time without
-/// producing output.
+/// Maximum compressed bytes per turn. Needed besides [`TURN_BYTES`], because stream headers and trailers take time but
+/// produce no output.
 const TURN_COMPRESSED_BYTES: usize = 4 * 1024;
-/// Capacity above which a buffer is not kept for the next request, in bytes.
+/// Buffers with a larger capacity, in bytes, are freed instead of being kept for the next request.
 const KEPT_BYTES: usize = 256 * 1024;
 
-/// A request between the end of its head and the end of its body. Boxed, and reused for later requests.
+/// A request between the end of its head and the end of its body. Boxed, because its buffers are reused for later
+/// requests.
 #[derive(Debug)]
 pub(crate) struct IncomingRequest<'a> {
-    /// The memory reserved for the request.
+    /// The budget reserved for the request.
     pub reservation: Reservation<'a>,
-    /// The answer, if it is known before the body is read; the body is discarded then.
+    /// The answer, if it is determined before the body is read. The body is then discarded.
     pub reply: Option<Reply<'static>>,
     pub context: AnswerContext,
-    /// The client waits for `100 Continue` before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
     pub tag: String,
     pub kind: Kind,
     pub level: Level,
-    /// The time given to all events.
+    /// The time from the request that applies to all its events.
     pub time: Option<EventTime>,
     pub inflater: Option<Inflater>,
-    /// The content encoding of the body, for messages.
+    /// The content encoding of the body, for error messages.
     pub coding: &'static str,
     pub idempotency_key: Option<String>,
-    /// The query string, if it may contain the records.
+    /// The query string, if its parameters may be the records.
     pub query: String,
-    /// A JSON object of members that every record gets.
+    /// A JSON object with members that are added to every record.
     pub extra_members: String,
-    /// The body, decompressed.
+    /// The body after decompression.
     pub body: Vec<u8>,
-    /// Bytes of the body as sent.
+    /// Bytes of the body received so far, as sent.
     pub received_bytes: u64,
-    /// Received bytes of a compressed body; those before `compressed_used` are decompressed already.
+    /// Received bytes of a compressed body. The first `compressed_used` of them are already decompressed.
     compressed: Vec<u8>,
     compressed_used: usize,
-    /// Set when the request has ended and only waits for the decompression of its body.
+    /// The complete request, while the last bytes of its body are still being decompressed.
     pub ended: Option<Request>,
 }
 
 impl<'a> IncomingRequest<'a> {
-    /// A request without content.
     pub(crate) fn new(reservation: Reservation<'a>) -> Self {
         Self {
             reservation,
@@ -84,9 +84,9 @@ impl<'a> IncomingRequest<'a> {
         }
     }
 
-    /// Resets everything for the next request.
+    /// Resets the request for reuse. Keeps its buffers.
     pub(crate) fn clear(&mut self) {
-        // The reservation is released.
+        // Returns the bytes to the budget.
         self.reservation.resize(0);
         self.reply = None;
         self.context = AnswerContext::default();
@@ -108,8 +108,8 @@ impl<'a> IncomingRequest<'a> {
         }
     }
 
-    /// Reserves memory for a body with this framing. `inflater` must be set before, if the body needs one.
-    /// `free_bytes` is the free budget.
+    /// Reserves budget for a body with this framing. Set `inflater` first if the body is compressed. `free_bytes` is the
+    /// free budget.
     pub(crate) fn reserve_for_body(
         &mut self,
         framing: Framing,
@@ -117,14 +117,14 @@ impl<'a> IncomingRequest<'a> {
         free_bytes: u64,
     ) -> Result<(), Refusal> {
         let (limit, decoder_bytes) = (self.reservation.limit(), self.decoder_bytes());
-        // The decompressed size is unknown yet and may be less than a step.
+        // The decompressed size is not known yet, so at most one step is reserved.
         let room = limit.saturating_sub(decoder_bytes);
         let announced = match framing {
             Framing::Length(bytes) if bytes > limits.body_bytes => {
                 return Err(Refusal::TooLarge(limits.body_bytes));
             }
             Framing::Length(bytes) => bytes,
-            // The length is unknown: reserve one step, as far as the budget can hold it.
+            // The length is not known, so one step is reserved, or less if the whole budget is smaller.
             Framing::Chunked => STEP_BYTES.min(limits.body_bytes).min(room),
             Framing::None | Framing::UntilClose => 0,
         };
@@ -147,7 +147,7 @@ impl<'a> IncomingRequest<'a> {
             return Err(Refusal::TooLarge(limits.body_bytes));
         }
         if self.inflater.is_some() {
-            // At most the size of the receive buffer: nothing more is read before it is decompressed.
+            // Cannot exceed the receive buffer, because nothing more is read until these bytes are decompressed.
             self.compressed.extend_from_slice(bytes);
             return Ok(());
         }
@@ -156,10 +156,11 @@ impl<'a> IncomingRequest<'a> {
         Ok(())
     }
 
-    /// The content type and text from which the events are parsed.
+    /// The text that contains the events, and its content type.
     pub(crate) fn text(&self) -> (Kind, &[u8]) {
         match self.kind {
-            // Fluentd takes records from the query if the body holds none. A body of an unknown type must not be acknowledged.
+            // Like Fluentd, takes records from the query if the body is empty. A body of unknown type must not be
+            // acknowledged.
             Kind::Other if self.body.is_empty() && !self.query.is_empty() => {
                 (Kind::Form, self.query.as_bytes())
             }
@@ -167,28 +168,28 @@ impl<'a> IncomingRequest<'a> {
         }
     }
 
-    /// Ends the body.
+    /// Completes the body; an error if its compressed stream is incomplete.
     #[inline]
     pub(crate) fn finish(&mut self) -> Result<(), Refusal> {
-        // Drops the decompressor and frees its memory.
+        // Taking the decompressor also frees its memory.
         match self.inflater.take() {
             None => Ok(()),
             Some(mut inflater) => inflater.finish().map_err(|_| Refusal::Corrupt(self.coding)),
         }
     }
 
-    /// Memory of the decompressor, in bytes.
+    /// Memory of the decompressor in bytes; 0 without one.
     fn decoder_bytes(&self) -> u64 {
         self.inflater.as_ref().map_or(0, |inflater| inflater.memory_bytes() as u64)
     }
 
-    /// Whether received bytes are left to decompress.
+    /// Whether some received bytes are not decompressed yet.
     #[inline]
     pub(crate) fn has_compressed(&self) -> bool {
         self.compressed_used < self.compressed.len()
     }
 
-    /// Decompresses for one turn.
+    /// Decompresses the bytes of one turn.
     pub(crate) fn inflate(&mut self, limits: &Limits) -> Result<(), Refusal> {
         let Some(inflater) = &mut self.inflater else { return Ok(()) };
         let (enough, used_most) =
@@ -210,11 +211,11 @@ impl<'a> IncomingRequest<'a> {
     }
 }
 
-/// Makes the reservation cover at least `bytes`.
+/// Extends the reservation to at least `bytes`, in steps if possible.
 #[inline]
 fn reserve(reservation: &mut Reservation<'_>, bytes: u64) -> Result<(), Refusal> {
     let stepped = bytes.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES);
-    // If no whole step is free, reserve only what is needed.
+    // Falls back to the exact size if no whole step is free.
     if reservation.covers(bytes) || reservation.grow_to(stepped) || reservation.grow_to(bytes) {
         Ok(())
     } else {
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(budget.used(), 0);
     }
 
-    /// A request with a gzip decompressor, and the result of announcing a body with this framing.
+    /// A gzip-compressed request, and the result of reserving for a body with this framing.
     fn announced(budget: &Budget, framing: Framing) -> (IncomingRequest<'_>, Result<(), Refusal>) {
         let mut incoming = IncomingRequest::new(budget.reservation());
         incoming.inflater = Some(Inflater::new(Encoding::Gzip, 1 << 20));
@@ -320,7 +321,7 @@ mod tests {
             unpacked
         };
         assert_eq!(unpacked(&Budget::new(200_000)), Err(Refusal::ExceedsBudget(200_000)));
-        // Other requests may release their budget later.
+        // Other requests hold part of the budget and may release it, so the refusal is temporary.
         let budget = Budget::new(300_000);
         let mut others = budget.reservation();
         assert!(others.grow_to(100_000));

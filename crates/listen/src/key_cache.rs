@@ -1,22 +1,22 @@
-//! One thread's cache of segment keys.
+//! A thread's cache of segment keys.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use segments::{Key, KeyError, Store};
 
-/// Maximum number of cached tags. Tags come from clients, so their number must be bounded.
+/// Maximum number of cached tags. Limited, because clients choose the tags.
 const MAX_TAGS: usize = 4096;
 
-/// One thread's segment keys, by tag.
+/// A thread's segment keys, by tag.
 #[derive(Debug)]
 pub(crate) struct KeyCache {
     known: HashMap<Box<str>, Arc<Key>>,
-    /// Members of events that the path template uses. If there are any, a key holds for one event only.
+    /// Members of events that the path template uses. If there are any, the key depends on the event.
     members: Vec<String>,
     last: Option<LastKey>,
 }
 
-/// The last key of a path template with members, and the values it was made from.
+/// The last key for a path template with members, and the values that it was made from.
 #[derive(Debug)]
 struct LastKey {
     tag: Box<str>,
@@ -25,18 +25,18 @@ struct LastKey {
 }
 
 impl KeyCache {
-    /// An empty cache for a path template that uses these members besides tag and time.
+    /// Creates an empty cache for a path template that uses these members in addition to tag and time.
     pub(crate) fn new(members: Vec<String>) -> Self {
         Self { known: HashMap::new(), members, last: None }
     }
 
-    /// Whether a key that is already known can be used for another event with the same tag at this time.
+    /// Whether a known key is also valid for another event with the same tag and this time.
     #[inline]
     pub(crate) fn is_valid_for(&self, key: &Key, seconds: i64) -> bool {
         self.members.is_empty() && covers_time(key, seconds)
     }
 
-    /// The key of an event.
+    /// The segment key for an event, cached or new.
     pub(crate) fn key<'r>(
         &mut self,
         store: &Store,
@@ -60,8 +60,8 @@ impl KeyCache {
         Ok(key)
     }
 
-    /// A cached key that is valid for the event. With members, only the last key is cached: creating a key takes most
-    /// of the time of a small event, and events of one body often share a file.
+    /// A cached key that is valid for the event. With members, only the last key is cached. That helps, because creating
+    /// a key takes most of the time of a small event, and events of one body often share a file.
     fn fitting<'r>(
         &self,
         tag: &str,
@@ -79,7 +79,7 @@ impl KeyCache {
     }
 }
 
-/// Whether a key's file covers this time.
+/// Whether the key's file is for this time.
 #[inline]
 fn covers_time(key: &Key, seconds: i64) -> bool {
     key.slice().is_none_or(|slice| slice.contains(&seconds))

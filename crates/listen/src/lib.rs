@@ -1,10 +1,10 @@
-//! HTTP data listener: events in, files out, acknowledged at a chosen level.
+//! HTTP event listener: receives events, stores them in files, and acknowledges them at a chosen level.
 //!
-//! A body is parsed into records, one line of JSON each. [`segments`] appends the lines to files. The request is
-//! answered when its lines have reached the requested level: `accepted`, `written` or `synced`. A request that cannot
-//! be stored is refused before its body is read.
+//! A body is parsed into records, each of which becomes a line, such as JSON. [`segments`] appends the lines to files.
+//! The request is answered when its lines have reached the requested level: `accepted`, `written` or `synced`. A request
+//! that cannot be stored is refused before its body is read.
 //!
-//! Each thread runs an epoll loop with its own connections and counters. The threads share the storage, the budget of
+//! Each thread runs an epoll loop with separate connections and counters. The threads share the storage, the budget of
 //! bytes in flight, the idempotency keys and the limit of connections.
 
 mod answer;

@@ -1,4 +1,4 @@
-//! Listening sockets: one per thread, one shared by all threads, or those handed in.
+//! Listening sockets: one per thread, one shared by all threads, or those inherited from the caller.
 
 use std::{
     io,
@@ -12,11 +12,11 @@ use sockets::{listening_each, local_address};
 
 use crate::{Accept, Config, Error};
 
-/// A listening socket.
+/// A listening socket and its purpose.
 #[derive(Debug, Clone)]
 pub(crate) struct Listener {
     pub socket: Arc<OwnedFd>,
-    /// Answers only `/health` and `/metrics`, and never uses TLS.
+    /// Whether the socket serves only `/health` and `/metrics`, without TLS.
     pub admin: bool,
 }
 
@@ -26,19 +26,19 @@ impl AsFd for Listener {
     }
 }
 
-/// All listening sockets.
+/// The listening sockets of all threads, and their addresses.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    /// The sockets of each thread.
+    /// The listening sockets of each thread.
     pub threads: Vec<Vec<Listener>>,
-    /// The data addresses, with their actual ports.
+    /// The data addresses with their actual ports.
     pub addresses: Vec<SocketAddr>,
-    /// The admin address, with its actual port.
+    /// The admin address with its actual port.
     pub admin: Option<SocketAddr>,
 }
 
 impl Listeners {
-    /// Listens on all addresses, and prepares the sockets handed in.
+    /// Listens on all addresses, and prepares the sockets that were passed in.
     pub(crate) fn open(config: &Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
         let count = config.threads as usize;
         let mut listeners = Self { threads: vec![Vec::new(); count], addresses: Vec::new(), admin: None };
@@ -61,7 +61,7 @@ impl Listeners {
         if let Some(asked) = config.admin {
             let (sockets, address) = listening_each(asked, 1, false, config.backlog)?;
             listeners.admin = Some(address);
-            // One thread serves the admin port.
+            // The first thread alone serves the admin port.
             let admins = sockets.into_iter().map(|socket| Listener { socket: Arc::new(socket), admin: true });
             listeners.threads[0].extend(admins);
         }
@@ -74,7 +74,7 @@ impl Listeners {
     }
 }
 
-/// Makes a socket handed in nonblocking; returns its address.
+/// Makes a passed-in socket nonblocking and returns its address.
 fn prepare_inherited(socket: &OwnedFd) -> io::Result<SocketAddr> {
     if !sockopt::socket_acceptconn(socket)? {
         return Err(io::Error::other("it is not listening"));

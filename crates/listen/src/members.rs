@@ -1,4 +1,4 @@
-//! Members that records get from their request.
+//! Members that requests add to their records.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::RequestFields;
 
-/// Writes the members that every record gets from its request, as a JSON object, as Fluentd does.
+/// Writes the members that the request adds to its records, like Fluentd, as a JSON object.
 pub(crate) fn add_members(
     head: &RequestHead<'_>,
     query: &str,
@@ -24,12 +24,12 @@ pub(crate) fn add_members(
     };
     if what.http_headers {
         for (name, values) in &headers {
-            // A repeated header becomes an array.
+            // The values of a repeated header become an array.
             member("HTTP_", name, if let [value] = &values[..] { json!(value) } else { json!(values) });
         }
     }
     if what.query_params {
-        // Of a repeated parameter, the first value counts.
+        // The first value of a repeated parameter counts.
         let parameters = by_name(form::parse(query.as_bytes()));
         parameters.iter().for_each(|(name, values)| member("QUERY_", name, json!(values[0])));
     }
@@ -37,14 +37,14 @@ pub(crate) fn add_members(
         let forwarded = headers.iter().rfind(|(name, _)| name.eq_ignore_ascii_case("x-forwarded-for"));
         let address = match forwarded.map(|(_, values)| &values[0]) {
             None => json!(peer()),
-            // An empty list has no first element.
+            // The header contains no address.
             Some(list) if list.trim_matches(',').is_empty() => Value::Null,
             Some(list) => json!(list.split(',').next()),
         };
         member("", "REMOTE_ADDR", address);
     }
     for (name, values) in by_name(members.into_iter()) {
-        // Of names that differ only in case, or in - and _, the last one counts.
+        // Names that differ only in case, or in - and _, become equal; the last value counts.
         let value = values.last().unwrap_or(&Value::Null);
         extra_members.push(if extra_members.is_empty() { '{' } else { ',' });
         extra_members.push_str(&format!("{}:{value}", json!(name)));

@@ -9,7 +9,7 @@ use crate::{
     shared::{Shared, State},
 };
 
-/// Upper bounds of the buckets of answer times, in nanoseconds.
+/// Upper limits of the histogram buckets for answer times, in nanoseconds.
 const BUCKETS_NS: [u64; 14] = [
     100_000,
     250_000,
@@ -27,7 +27,7 @@ const BUCKETS_NS: [u64; 14] = [
     30_000_000_000,
 ];
 
-/// `/health`: whether events can be stored.
+/// `/health`: whether events can currently be stored.
 pub(crate) fn health(shared: &Shared) -> Page {
     let stopping = (shared.lifecycle.state() != State::Running).then_some(Refusal::Stopping);
     let (status, body) = match stopping.or_else(|| shared.storage_refusal()) {
@@ -37,7 +37,7 @@ pub(crate) fn health(shared: &Shared) -> Page {
     Page { status, content_type: "application/json", body: format!("{body}\n") }
 }
 
-/// `/metrics`: all counters, as OpenMetrics text 1.0.0.
+/// `/metrics`: all counters as OpenMetrics text 1.0.0.
 pub(crate) fn metrics(shared: &Shared) -> Page {
     let all = Statistics::of(shared);
     let mut text = Text(String::new());
@@ -96,7 +96,7 @@ pub(crate) fn metrics(shared: &Shared) -> Page {
     Page { status: 200, content_type, body: text.0 }
 }
 
-/// OpenMetrics text. The labels are fixed words, so none needs escaping.
+/// OpenMetrics text. Its labels need no escapes, because all their values are fixed words.
 struct Text(String);
 
 impl Text {

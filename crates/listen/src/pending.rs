@@ -14,71 +14,70 @@ use crate::{
     idempotency::{Claim, PartlyStored, RenderInputs},
 };
 
-/// A request whose events were submitted to the storage.
+/// A request whose events have been submitted to the storage.
 #[derive(Debug)]
 pub(crate) struct Pending<'a> {
-    /// The connection of the request.
     pub connection: Token,
     pub context: AnswerContext,
     pub level: Level,
     pub events: u64,
-    /// Parts not completed yet.
+    /// Number of parts that are not complete.
     pub parts_left: usize,
-    /// The first failure, or a later one that has left lines in a file.
+    /// The first failure, or a later failure that left lines in a file.
     pub failure: Option<Failure>,
-    /// The receipts of its parts: first those of an earlier request, then the others in the order of completion.
+    /// Receipts of stored parts: those of an earlier request first, then the others in the order of completion.
     pub receipts: Vec<Receipt>,
-    /// Number of receipts that belong to an earlier request.
+    /// Number of receipts that come from an earlier request.
     pub earlier: usize,
-    /// Numbers of the stored parts, if parts are tracked: if other parts fail, a repeat with the same idempotency key
-    /// stores only those.
+    /// Numbers of the stored parts, if parts are tracked. If other parts fail, a repeat with the same idempotency key
+    /// stores only the failed ones.
     pub stored: Vec<usize>,
-    /// The inputs that a repeat needs to render the same lines.
+    /// Inputs that a repeat needs to render the same lines.
     pub inputs: Option<Box<RenderInputs>>,
     pub reservation: Reservation<'a>,
     pub claim: Option<Claim<'a>>,
     /// When the last byte of the request arrived.
     pub ended_ns: u64,
-    /// The client was answered that the events are accepted.
+    /// Whether the client has been told that its events are accepted.
     pub is_acknowledged: bool,
 }
 
-/// The entry that a token stands for.
+/// What a token refers to.
 #[derive(Debug)]
 enum Waiting<'a> {
     Request(Pending<'a>),
-    /// One part of a request whose parts are tracked.
+    /// A tracked part of a request.
     Part {
         request: Token,
         number: usize,
     },
-    /// A request whose body is being read by the body reader.
+    /// A request whose body the body reader is reading.
     Reading {
         context: AnswerContext,
         cancelled: Arc<AtomicBool>,
     },
 }
 
-/// Requests that wait, and their tracked parts, by token.
+/// Waiting requests and their tracked parts, by token.
 #[derive(Debug, Default)]
 pub(crate) struct PendingTable<'a> {
     slots: Slab<Waiting<'a>>,
 }
 
 impl<'a> Pending<'a> {
-    /// Bytes of lines that this request has stored, without those of an earlier request.
+    /// Bytes of lines that this request has stored, excluding those of an earlier request.
     pub(crate) fn stored_bytes(&self) -> u64 {
         self.receipts[self.earlier..].iter().map(|receipt| receipt.bytes).sum()
     }
 
-    /// Takes the parts that a repeat need not store again; None if a repeat must store everything.
+    /// Takes the stored parts, which a repeat need not store again. `None` if a repeat must store everything.
     pub(crate) fn partly_stored(&mut self) -> Option<(Claim<'a>, PartlyStored)> {
         let claim = self.claim.take().filter(|_| !self.stored.is_empty())?;
         let stored = self.stored.drain(..).zip(self.receipts.iter().cloned()).collect();
         Some((claim, PartlyStored { level: self.level, inputs: self.inputs.take()?, stored }))
     }
 
-    /// Records the result of a part; returns whether it was the last one.
+    /// Records the result of a part. Returns whether it was the last one.
     fn record_completion(&mut self, number: Option<usize>, result: Result<Receipt, Failure>) -> bool {
         match result {
             Ok(receipt) => {
@@ -97,17 +96,16 @@ impl<'a> Pending<'a> {
 }
 
 impl<'a> PendingTable<'a> {
-    /// Inserts a request.
     pub(crate) fn insert(&mut self, pending: Pending<'a>) -> Token {
         self.slots.insert(|_| Waiting::Request(pending)).0
     }
 
-    /// The token of one part of a request: its own if parts are tracked, otherwise the request's.
+    /// The token of a part: a new one if parts are tracked, otherwise the request's token.
     pub(crate) fn part(&mut self, request: Token, number: usize, track: bool) -> Token {
         if track { self.slots.insert(|_| Waiting::Part { request, number }).0 } else { request }
     }
 
-    /// The submitted request with this token, unless it is gone.
+    /// The submitted request with this token, if it still exists.
     #[inline]
     pub(crate) fn find(&mut self, token: Token) -> Option<&mut Pending<'a>> {
         match self.slots.find(token)? {
@@ -116,21 +114,21 @@ impl<'a> PendingTable<'a> {
         }
     }
 
-    /// Inserts a request whose body is to be read by the body reader. Returns its token and the flag that cancels it.
+    /// Adds a request whose body the body reader must read. Returns its token and the flag that cancels it.
     pub(crate) fn insert_reading(&mut self, context: AnswerContext) -> (Token, Arc<AtomicBool>) {
         let cancelled = Arc::new(AtomicBool::new(false));
         let token = self.slots.insert(|_| Waiting::Reading { context, cancelled: Arc::clone(&cancelled) }).0;
         (token, cancelled)
     }
 
-    /// Cancels a request if its body is still being read; returns whether it was.
+    /// Cancels a request if its body is still being read. Returns whether it was.
     pub(crate) fn cancel_reading(&mut self, token: Token) -> bool {
         let Some(Waiting::Reading { cancelled, .. }) = self.slots.find(token) else { return false };
         cancelled.store(true, Ordering::Relaxed);
         true
     }
 
-    /// Removes a request whose body was read; returns the context of its answer, unless it was cancelled.
+    /// Removes a request after its body was read. Returns the context of its answer, unless it was cancelled.
     pub(crate) fn finish_reading(&mut self, token: Token) -> Option<AnswerContext> {
         match self.slots.remove(token)? {
             Waiting::Reading { context, cancelled } => {
@@ -140,7 +138,7 @@ impl<'a> PendingTable<'a> {
         }
     }
 
-    /// The answer context of the request with this token, unless it is gone.
+    /// The answer context of the request with this token, if it still exists.
     pub(crate) fn context(&mut self, token: Token) -> Option<&mut AnswerContext> {
         match self.slots.find(token)? {
             Waiting::Request(pending) => Some(&mut pending.context),
@@ -149,7 +147,7 @@ impl<'a> PendingTable<'a> {
         }
     }
 
-    /// Records the result of a part; returns the request if this was its last part.
+    /// Records the result of a part. Returns the request if all its parts are now complete.
     #[inline]
     pub(crate) fn record_completion(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
         let mut token = Token::from_number(done.token);
@@ -167,7 +165,6 @@ impl<'a> PendingTable<'a> {
         }
     }
 
-    /// Whether no request waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }

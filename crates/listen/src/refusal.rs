@@ -1,16 +1,16 @@
-//! Reasons to refuse a request: the status, the name in counters, and the message for the client.
+//! Reasons to refuse a request, with the status, the name in counters, and the message for the client.
 
 use events::{Mistake, MistakeKind};
 use rustix::io::Errno;
 use segments::{Failure, Level, StorageState};
 
-/// Maximum length of a tag in bytes. Tags appear in every line, in file names and in keys, so a long tag multiplies.
+/// Maximum length of a tag in bytes. Limited, because a tag occurs in every line, in file names and in keys.
 pub(crate) const MAX_TAG_BYTES: usize = 1024;
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Refusal {
-    /// Not HTTP, or a version or feature of HTTP that is not supported.
+    /// Not HTTP, or a version or feature of HTTP that is unsupported.
     Http(http1::Error),
     /// HTTP/1.1 without exactly one Host (RFC 9112, 3.2).
     Host,
@@ -18,41 +18,41 @@ pub(crate) enum Refusal {
     Ack(String),
     /// The value of `?time=` is not a time.
     Time(String),
-    /// Two headers of this name, of which only one can count.
+    /// A header occurs twice, but only one of its values can apply.
     Repeated(&'static str),
-    /// This segment of the path cannot be a part of a tag.
+    /// This path segment cannot be part of a tag.
     TagEscape(String),
     /// The idempotency key is empty, too long or not ASCII.
     IdempotencyKey,
     /// The body does not match its content type.
     Malformed(Mistake),
-    /// The body cannot be decompressed; the encoding.
+    /// The body cannot be decompressed. Contains its encoding.
     Corrupt(&'static str),
-    /// No credential, or a wrong one.
+    /// Credentials are missing or wrong.
     Unauthorized,
-    /// The browser's origin may not post.
+    /// Browsers may not post from this origin.
     Origin,
-    /// The path has no valid tag.
+    /// The path contains no tag.
     NoTag,
-    /// The tag is not among those stored here.
+    /// The configuration does not store this tag.
     TagNotStored,
-    /// The tag is too long; its length in bytes.
+    /// The tag is too long. Contains its length in bytes.
     LongTag(usize),
-    /// The tag or a field cannot be part of a file name; the reason.
+    /// The tag or a member cannot be part of a file name. Contains the reason.
     InvalidName(String),
-    /// The method is not supported.
+    /// The path does not support this method.
     Method,
     /// The head did not arrive in time.
     SlowHead,
-    /// The body arrives too slowly.
+    /// The body arrives more slowly than the minimum rate.
     SlowBody,
-    /// The body as sent is larger than this limit in bytes.
+    /// The body as sent exceeds this limit in bytes.
     TooLarge(u64),
-    /// The decompressed body is larger than this limit in bytes.
+    /// The decompressed body exceeds this limit in bytes.
     InflatesTooLarge(u64),
-    /// The request alone needs more than the whole budget of this many bytes.
+    /// The request alone exceeds the whole budget of this many bytes.
     ExceedsBudget(u64),
-    /// The events belong to more segments than this maximum.
+    /// The events belong to more than this maximum number of segments.
     ManySegments(usize),
     /// The content type is not supported.
     ContentType(String),
@@ -60,36 +60,36 @@ pub(crate) enum Refusal {
     ContentEncoding(String),
     /// The value of `Expect` is not supported.
     Expectation,
-    /// The first request with the same idempotency key is still being stored.
+    /// An earlier request with the same idempotency key is still being stored.
     InFlight,
-    /// The same idempotency key was used with another body.
+    /// An earlier request with the same idempotency key had another body.
     OtherBody,
     /// The budget of bytes in flight is used up.
     Budget,
-    /// There are too many connections.
+    /// The maximum number of connections is open.
     Connections,
     /// The listener is stopping.
     Stopping,
-    /// The storage is full.
+    /// The storage has no free space.
     Full,
     /// The storage cannot be written to.
     ReadOnly,
-    /// The storage fails with this errno.
+    /// Writes to the storage fail with this errno.
     Failing(i32),
-    /// A bug in this program: the body could not be read.
+    /// A bug in this program prevented the body from being read.
     InternalError,
-    /// The body arrived in time, but this machine did not read it in time.
+    /// The body arrived in time, but the body reader did not read it in time.
     NotReadInTime,
-    /// The storage did not answer in time: the events may or may not be stored.
+    /// The storage did not complete in time: the events may or may not be stored.
     StoreTimeout,
-    /// The storage refused some of the events for this reason; the others are stored.
+    /// The storage refused some events for this reason; the others are stored.
     PartlyStored(Box<Refusal>),
-    /// The storage failed for this reason after it may have written the events: they may or may not be stored.
+    /// The storage failed for this reason, perhaps after writing: the events may or may not be stored.
     MaybeStored(Box<Refusal>),
 }
 
 impl Refusal {
-    /// The refusal for a storage in this state; None if it works.
+    /// The refusal for a storage in this state; `None` if it works.
     pub(crate) fn of_state(state: StorageState) -> Option<Self> {
         match state {
             StorageState::Ok => None,
@@ -109,12 +109,12 @@ impl Refusal {
         }
     }
 
-    /// The refusal for a request of this level with a failed part; `some_stored` if other parts are stored.
+    /// The refusal for a request of this level after a part failed. `some_stored` tells whether other parts are stored.
     pub(crate) fn of_request(failure: Failure, level: Level, some_stored: bool) -> Self {
         let refusal = Self::of_failure(failure.cause());
         match level {
             _ if some_stored => Self::PartlyStored(Box::new(refusal)),
-            // The storage's thread died at an unknown point.
+            // The storage's thread died, so the part may be written.
             _ if failure == Failure::Io(Errno::OWNERDEAD.raw_os_error()) => {
                 Self::MaybeStored(Box::new(refusal))
             }
@@ -125,17 +125,17 @@ impl Refusal {
         }
     }
 
-    /// The refusal for a request that needs `bytes` of a budget and cannot get them now.
+    /// The refusal for a request that cannot get `bytes` of the budget now.
     pub(crate) fn over_budget(bytes: u64, limit: u64) -> Self {
         if bytes > limit { Self::ExceedsBudget(limit) } else { Self::Budget }
     }
 
-    /// Whether some or all events may be stored, so that a repeat may store them twice.
+    /// Whether events may be stored already, so that a repeat could store them twice.
     pub(crate) fn may_be_stored(&self) -> bool {
         matches!(self, Self::StoreTimeout | Self::PartlyStored(_) | Self::MaybeStored(_))
     }
 
-    /// The status of the answer; `overload` is the status when the budget is used up.
+    /// The status of the answer. `overload` is the status for a used-up budget.
     pub(crate) fn status(&self, overload: u16) -> u16 {
         match self {
             Self::Http(error) => http_error_status(error),
@@ -178,12 +178,12 @@ impl Refusal {
         }
     }
 
-    /// The name in counters.
+    /// The refusal's name in counters.
     pub(crate) fn name(&self) -> &'static str {
         NAMES[self.number()]
     }
 
-    /// The index in [`NAMES`].
+    /// The refusal's index in [`NAMES`].
     pub(crate) fn number(&self) -> usize {
         match self {
             Self::Http(_) | Self::Host => 0,
@@ -221,7 +221,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the client may retry later.
+    /// Whether a later repeat may succeed.
     pub(crate) fn is_temporary(&self) -> bool {
         matches!(
             self,
@@ -239,7 +239,7 @@ impl Refusal {
         )
     }
 
-    /// The message for the client: what is wrong, and what to do.
+    /// The message for the client: the problem, and what to do.
     pub(crate) fn message(&self) -> String {
         match self {
             Self::Http(error) => error.to_string(),
@@ -258,7 +258,7 @@ impl Refusal {
             Self::Origin => "this origin may not post here".into(),
             Self::NoTag => "this path contains no tag; post to /TAG".into(),
             Self::TagEscape(segment) => format!(
-                "{segment:?} in the path is no text: a % needs two hexadecimal digits behind it, and the bytes must be UTF-8 \
+                "{segment:?} in the path is not text: a % needs two hexadecimal digits after it, and the bytes must be UTF-8 \
                  without control characters"
             ),
             Self::TagNotStored => "events of this tag are not stored here".into(),
@@ -300,7 +300,7 @@ impl Refusal {
             Self::Full => "the storage is full; nothing is acknowledged, retry later".into(),
             Self::ReadOnly => "the storage is read-only; nothing is acknowledged, retry later".into(),
             Self::Failing(errno) if *errno == Errno::LOOP.raw_os_error() => {
-                "a folder of this file is a link, and none behind the first placeholder of --path is followed; \
+                "a folder of this file is a link, and links after the first placeholder of --path are not followed; \
                  nothing is acknowledged"
                     .into()
             }

@@ -1,4 +1,4 @@
-//! Evaluates the head of a request. Everything that can be refused is refused here, before the body is read.
+//! Evaluates the head of a request. All refusals that the head allows happen here, before the body is read.
 
 use events::{Encoding, EventTime, Inflater, Kind, Mode, Rules};
 use form_urlencoded as form;
@@ -16,19 +16,19 @@ use crate::{
     shared::Shared,
 };
 
-/// Methods that Fluentd's parser (http_parser.rb) knows, besides those matched explicitly.
+/// Methods that Fluentd's parser (http_parser.rb) accepts, except those that [`method`] matches by name.
 const METHODS: &str = "DELETE HEAD CONNECT TRACE COPY LOCK MKCOL MOVE PROPFIND PROPPATCH SEARCH UNLOCK BIND REBIND UNBIND ACL \
                        REPORT MKACTIVITY CHECKOUT MERGE M-SEARCH NOTIFY SUBSCRIBE UNSUBSCRIBE PATCH PURGE MKCALENDAR LINK \
                        UNLINK";
 
 const AUTHORIZATION: &str = "Authorization";
 
-/// The headers that the listener uses, besides those of the wire protocol.
+/// The headers that the listener uses, except those that the HTTP parser handles.
 #[derive(Default)]
 struct Headers<'h> {
     hosts: u32,
-    /// A header that occurs twice but must be unique, because another program that reads the request may use the other
-    /// value.
+    /// A header that must be unique but occurs twice. Another program that reads the request, such as a proxy, may use
+    /// the other value.
     repeated: Option<&'static str>,
     authorization: Option<&'h [u8]>,
     content_type: Option<&'h [u8]>,
@@ -41,8 +41,8 @@ struct Headers<'h> {
     requested_headers: Option<&'h [u8]>,
 }
 
-/// Reads a head into `incoming`; if the request is answered without its body, sets `incoming.reply`. `peer` is the
-/// client's address, `admin` says whether the request came to the admin port.
+/// Evaluates a head into `incoming`. Sets `incoming.reply` if the request can be answered without its body. `peer` is
+/// the client's address, and `admin` tells whether the request came to the admin port.
 #[inline]
 pub(crate) fn read_head<'a>(
     head: &RequestHead<'_>,
@@ -74,13 +74,14 @@ fn check_head<'a>(
     now_ns: u64,
 ) -> Result<(), Reply<'static>> {
     let refused = |refusal| Err(Reply::Refused(refusal));
-    // Fluentd does not check the Host header.
+    // Only proofload checks the Host header; Fluentd does not.
     let strict = shared.config.compat == Compat::None;
     if strict && (headers.hosts > 1 || (headers.hosts == 0 && head.minor_version > 0)) {
         incoming.context.close = true;
         return refused(Refusal::Host);
     }
-    // Fluentd uses the last value. It checks no credentials, so `Authorization` must be unique even in its dialect.
+    // Fluentd uses the last value of a repeated header. It checks no credentials, so `Authorization` must be unique in
+    // its dialect too.
     if let Some(name) = headers.repeated.filter(|&name| strict || name == AUTHORIZATION) {
         return refused(Refusal::Repeated(name));
     }
@@ -138,7 +139,7 @@ fn check_head<'a>(
     }
     incoming.reserve_for_body(head.framing, &config.limits, shared.budget.free()).map_err(Reply::Refused)?;
     if let (Framing::Length(bytes), None) = (head.framing, &incoming.inflater) {
-        // Avoids growing the buffer in steps.
+        // Reserved at once, because growing the buffer in steps would copy it.
         incoming.body.reserve(bytes.min(64 * 1024) as usize);
     }
     Ok(())
@@ -150,7 +151,7 @@ impl<'h> Headers<'h> {
         let mut read = Self::default();
         for header in head.headers {
             let (name, value) = (header.name, header.value);
-            // Comparing lengths first rules out most names.
+            // Lengths are compared first, because that excludes most names.
             let (field, once) = match name.len() {
                 4 if name.eq_ignore_ascii_case("host") => {
                     read.hosts += 1;
@@ -188,7 +189,7 @@ impl<'h> Headers<'h> {
     }
 }
 
-/// The path and query of a target, which may be a whole URL (RFC 9112, 3.2.2).
+/// Splits a target into path and query. The target may be a whole URL (RFC 9112, 3.2.2).
 fn split(target: &str) -> (&str, &str) {
     let target = match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
@@ -199,7 +200,7 @@ fn split(target: &str) -> (&str, &str) {
     target.split_once('?').unwrap_or((target, ""))
 }
 
-/// Handles methods other than POST and PUT.
+/// Evaluates requests with methods other than POST and PUT.
 #[cold]
 fn method(
     method: &str,
@@ -229,7 +230,7 @@ fn method(
             let headers = allowed.then(|| String::from_utf8_lossy(asked).into_owned());
             Err(Reply::Preflight { headers })
         }
-        // Fluentd treats every other known method as POST.
+        // Fluentd treats all other methods that it knows like POST.
         _ if fluentd && METHODS.split(' ').any(|known| known == method) => {
             incoming.context.is_head = false;
             Ok(())
@@ -239,7 +240,7 @@ fn method(
     }
 }
 
-/// Does the checks that only Fluentd does.
+/// Makes the checks that Fluentd makes and proofload's own dialect does not.
 fn fluentd(
     path: &str,
     query: &str,
@@ -261,8 +262,8 @@ fn fluentd(
     Ok(())
 }
 
-/// The position at which a path or query violates RFC 3986; Fluentd, written in Ruby, refuses such targets. A leading
-/// `//` would begin a host name.
+/// The first position where a path or query violates RFC 3986. Fluentd refuses such targets, because Ruby does. A
+/// leading `//` is a violation too, because it would start a host name.
 fn invalid_uri_position(path: &str, query: &str) -> Option<usize> {
     let bad_escape = |text: &str| {
         text.match_indices('%').map(|(at, _)| at).find(|&at| {
@@ -278,7 +279,7 @@ fn invalid_uri_position(path: &str, query: &str) -> Option<usize> {
         .or_else(|| bad_escape(query))
 }
 
-/// The value of `Access-Control-Allow-Origin` for an origin; None if it may not post.
+/// The value of `Access-Control-Allow-Origin` for an origin; `None` if browsers may not post from it.
 fn allowed_origin(origin: Option<&[u8]>, compat: &Compat) -> Option<Box<str>> {
     let Compat::Fluentd { cors_allow_origins, .. } = compat else { return None };
     if cors_allow_origins.iter().any(|allowed| allowed == "*") {
@@ -303,7 +304,7 @@ fn level(ack: Option<&[u8]>, path: &str, shared: &Shared) -> Result<Level, Refus
     }
 }
 
-/// Reads the content type and encoding of the body.
+/// Evaluates the content type and encoding of the body.
 fn set_media_type(
     headers: &Headers<'_>,
     incoming: &mut IncomingRequest<'_>,
@@ -317,7 +318,7 @@ fn set_media_type(
     }
     let Some(coding) = headers.content_encoding else { return Ok(()) };
     let refused = || Refusal::ContentEncoding(text(coding));
-    // Several codings are applied one after another; `identity` changes nothing.
+    // The header may list several encodings, which were applied in order. `identity` changes nothing, so it is ignored.
     let mut codings = http1::list(coding).filter(|coding| !coding.eq_ignore_ascii_case(b"identity"));
     let only = match (mode, codings.next(), codings.next()) {
         (Mode::Strict, Some(_), Some(_)) => return Err(refused()),
@@ -335,7 +336,7 @@ fn set_media_type(
     Ok(())
 }
 
-/// The time given in the query; zero means now.
+/// The time in the query; zero stands for now.
 fn time(query: &str, rules: &Rules) -> Result<Option<EventTime>, Refusal> {
     let Some((_, value)) = form::parse(query.as_bytes()).find(|(name, _)| name == "time") else {
         return Ok(None);

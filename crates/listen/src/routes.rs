@@ -7,15 +7,15 @@ use crate::Route;
 /// Maps paths to levels.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    /// The percent-decoded segments and level of each route, the longest first.
+    /// The percent-decoded segments and the level of each route, longest route first.
     routes: Vec<(Vec<String>, Level)>,
     otherwise: Level,
 }
 
 impl Routes {
-    /// Builds the table; `otherwise` is the level of all other paths.
+    /// Creates the table. `otherwise` is the level of all other paths.
     pub(crate) fn new(routes: &[Route], otherwise: Level) -> Self {
-        // A segment that cannot be decoded is compared as it is.
+        // A segment that cannot be decoded is compared undecoded.
         let segment = |raw: &str| decode(raw).unwrap_or_else(|| raw.to_owned());
         let path = |route: &Route| segments(&route.path).map(segment).collect::<Vec<_>>();
         let mut routes: Vec<_> = routes.iter().map(|route| (path(route), route.level)).collect();
@@ -23,7 +23,7 @@ impl Routes {
         Self { routes, otherwise }
     }
 
-    /// The level of a path. Segments are compared percent-decoded, as in tags.
+    /// The level of a path. As in tags, segments are compared after percent-decoding.
     #[inline]
     pub(crate) fn level(&self, path: &str) -> Level {
         let fits = |route: &[String]| {
@@ -34,8 +34,8 @@ impl Routes {
     }
 }
 
-/// Appends the tag of a path: its segments, percent-decoded and joined by dots, after `prefix`. Returns false if the
-/// path has no segment.
+/// Appends the tag of a path: `prefix`, then the percent-decoded segments, joined by dots. Returns false if the path has
+/// no segment.
 ///
 /// # Errors
 /// The segment that is not valid text.
@@ -59,13 +59,13 @@ pub(crate) fn tag_of<'a>(path: &'a str, prefix: Option<&str>, tag: &mut String) 
     Ok(tag.len() > start)
 }
 
-/// Appends the tag of a path as Fluentd does: the path after its first slash, not decoded, with dots for slashes.
+/// Appends the tag that Fluentd would use: the path after its first slash, undecoded, with dots instead of slashes.
 pub(crate) fn fluentd_tag_of(path: &str, prefix: Option<&str>, tag: &mut String) {
     if let Some(prefix) = prefix {
         tag.push_str(prefix);
         tag.push('.');
     }
-    // Ruby's `split` drops empty segments at the end only.
+    // Ruby's `split` drops empty segments only at the end.
     let path = path.strip_prefix('/').unwrap_or(path).trim_end_matches('/');
     tag.extend(path.chars().map(|c| if c == '/' { '.' } else { c }));
 }
@@ -75,19 +75,19 @@ fn segments(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
-/// Whether a segment, percent-decoded, equals this text.
+/// Whether a segment equals `text` after percent-decoding.
 #[inline]
 fn means(segment: &str, text: &str) -> bool {
     segment == text || (segment.contains('%') && bytes(segment).eq(text.bytes().map(Some)))
 }
 
-/// The percent-decoded segment; None if it is not UTF-8 or has control characters.
+/// Percent-decodes a segment; `None` if the result is not UTF-8 or contains control characters.
 fn decode(segment: &str) -> Option<String> {
     let bytes = bytes(segment).collect::<Option<Vec<u8>>>()?;
     String::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
 }
 
-/// The percent-decoded bytes of a segment; None for an invalid escape.
+/// Percent-decodes a segment to bytes; yields `None` for an invalid escape.
 fn bytes(segment: &str) -> impl Iterator<Item = Option<u8>> {
     let mut rest = segment.bytes();
     std::iter::from_fn(move || match rest.next()? {
@@ -125,7 +125,7 @@ mod tests {
         for path in ["/audit%2Fa", "/%61udi", "/%61udit%", "/%6", "/audit%zz", "/", ""] {
             assert_eq!(routes("/audit").level(path), Level::Written, "{path}");
         }
-        // A segment that cannot be decoded is compared as it is.
+        // A segment that cannot be decoded is compared undecoded.
         assert_eq!(routes("/100%").level("/100%"), Level::Synced);
         for route in ["/a b//c", "/a%20b/c/", "/%61 b/c"] {
             assert_eq!(routes(route).level("/a%20b/c/d"), Level::Synced, "{route}");

@@ -1,4 +1,4 @@
-//! The listener: bound first, then run.
+//! The listener. Binding and running are separate steps.
 
 use std::{net::SocketAddr, os::fd::OwnedFd, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     worker::Worker,
 };
 
-/// A listener with an open storage and listening sockets. Connections wait in the kernel until [`Server::run`].
+/// A listener whose storage and listening sockets are open. Connections wait in the kernel until [`Server::run`].
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -33,8 +33,8 @@ struct Thread {
 }
 
 impl Server {
-    /// Makes the checks of [`Server::bind`] that need no storage and no socket: of the settings and of the TLS files.
-    /// `handed` is the number of listening sockets to be handed in.
+    /// Makes the checks of [`Server::bind`] that require neither storage nor sockets: those of the settings and the TLS
+    /// files. `handed` is the number of listening sockets that the caller will pass to [`Server::bind`].
     ///
     /// # Errors
     /// [`Error::Config`], [`Error::Start`] or [`Error::Tls`].
@@ -46,11 +46,11 @@ impl Server {
         Ok(())
     }
 
-    /// Opens the storage, which recovers what an earlier run left, and listens on all addresses and on the `handed`
-    /// sockets, which must be listening already.
+    /// Opens the storage, which recovers the segments of an earlier run, and listens on all addresses and on the
+    /// `handed` sockets, which must already be listening.
     ///
     /// # Errors
-    /// See [`Error`]. After an error, no address is listened on.
+    /// See [`Error`]. After an error, nothing listens.
     pub fn bind(mut config: Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
         config.check(handed.len()).map_err(Error::Config)?;
         check_processors(&config.cpus)?;
@@ -66,7 +66,8 @@ impl Server {
         Ok(Self { shared: Arc::new(shared), addresses, admin, recovery, threads })
     }
 
-    /// The data addresses with their actual ports: the configured ones in order, then those of the sockets handed in.
+    /// The data addresses with their actual ports: first the configured ones in order, then those of the inherited
+    /// sockets.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -76,12 +77,12 @@ impl Server {
         self.admin
     }
 
-    /// The result of recovering the segments of an earlier run.
+    /// The result of recovering an earlier run's segments.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
 
-    /// Maximum number of open files: the configured number, lowered if the process's limit of descriptors requires it.
+    /// Maximum number of open files: the configured number, or less if the process's descriptor limit requires it.
     pub fn open_files(&self) -> usize {
         self.shared.config.store.max_open
     }
@@ -91,8 +92,8 @@ impl Server {
         Handle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Serves until [`Handle::stop`]; then accepts nothing more, finishes the requests in flight, has the storage
-    /// write and sync everything, and returns the report.
+    /// Serves until [`Handle::stop`]. Then accepts no more connections, finishes the requests in flight, lets the
+    /// storage write and sync everything, and returns the report.
     pub fn run(self) -> Report {
         let shared = &*self.shared;
         std::thread::scope(|scope| {
@@ -125,31 +126,33 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Stops the listener after the requests in flight, which get at most [`crate::Timeouts::drain`].
+    /// Stops the listener after the requests in flight, for which it waits at most [`crate::Timeouts::drain`].
     pub fn stop(&self) {
         self.shared.drain();
     }
 
-    /// Stops the listener without waiting for requests in flight; lines submitted to the storage are written.
+    /// Stops the listener without waiting for requests in flight. Lines already submitted to the storage are still
+    /// written.
     pub fn stop_now(&self) {
         self.shared.lifecycle.advance(State::Stopped);
     }
 
-    /// Opens all files again, after others have rotated them, and reads certificate and key again for later connections.
+    /// Reopens all files, because other programs may have rotated them, and reads the certificate and key for later
+    /// connections.
     ///
     /// # Errors
-    /// [`Error::Tls`]; the old certificate then stays in use.
+    /// [`Error::Tls`]; the old certificate remains in use.
     pub fn reload(&self) -> Result<(), Error> {
         self.shared.store.reopen();
         self.shared.identity.as_ref().map_or(Ok(()), |identity| identity.reload())
     }
 
-    /// The counters so far.
+    /// The current counters.
     pub fn statistics(&self) -> Statistics {
         Statistics::of(&self.shared)
     }
 
-    /// Whether a thread of the storage has panicked; the listener must be restarted then.
+    /// Whether a storage thread has panicked. The listener must then be restarted.
     pub fn has_died(&self) -> bool {
         self.shared.store.has_panicked()
     }

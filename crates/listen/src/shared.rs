@@ -24,7 +24,7 @@ use crate::{
     stall::StallDetector,
 };
 
-/// Maximum number of connections to the admin port.
+/// Maximum number of open connections to the admin port.
 const MAX_ADMIN_CONNECTIONS: u64 = 16;
 
 /// State that the threads of a listener share.
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub breaker: CircuitBreaker,
     pub budget: Budget,
     pub connection_limit: ConnectionLimit,
-    /// Connections to the admin port have a limit of their own, so that they work when all others are taken.
+    /// A separate limit for the admin port, so that it stays reachable when all other connections are taken.
     pub admin_connection_limit: ConnectionLimit,
     pub descriptors: Descriptors,
     pub idempotency: Idempotency,
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub routes: Routes,
     pub answer_writer: AnswerWriter,
     pub identity: Option<Identity>,
-    /// The counters of each thread.
+    /// One set of counters per thread.
     pub counters: Vec<Counters>,
     pub clock: Clock,
     pub lifecycle: Lifecycle,
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// `config` must have passed its check.
+    /// Creates the state. `config` must be validated.
     pub(crate) fn new(config: Config, store: Store) -> Result<Self, Error> {
         let limits = &config.limits;
         let authenticator = Authenticator::new(&config.credentials);
@@ -78,34 +78,34 @@ impl Shared {
         })
     }
 
-    /// Begins to finish the requests in flight, without the delay before their sync.
+    /// Starts draining: requests in flight are finished, and their syncs are not delayed.
     pub(crate) fn drain(&self) {
         self.lifecycle.advance(State::Draining);
         self.store.skip_sync_delay();
     }
 
-    /// Why nothing can be stored now; None if the storage works.
+    /// The refusal while nothing can be stored; `None` if the storage works.
     pub(crate) fn storage_refusal(&self) -> Option<Refusal> {
         let hangs = || self.stall_detector.is_stalled(self.clock.now_ns(), self.config.timeouts.store);
         Refusal::of_state(self.store.state()).or_else(|| hangs().then_some(Refusal::StoreTimeout))
     }
 }
 
-/// Whether the listener runs or stops.
+/// Whether the listener is running or stopping.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     state: AtomicU8,
-    /// Becomes readable when the listener must stop. No thread reads it, so it wakes all threads.
+    /// Readable once the listener must stop. It is never read, so it wakes all threads.
     wake: OwnedFd,
 }
 
-/// Whether the listener runs or stops.
+/// The states of a listener, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
-    /// Finishing requests in flight.
+    /// Finishes requests in flight.
     Draining,
-    /// Stopped without finishing requests in flight.
+    /// Ends without finishing requests in flight.
     Stopped,
 }
 
@@ -115,7 +115,6 @@ impl Lifecycle {
         Ok(Self { state: AtomicU8::new(0), wake })
     }
 
-    /// The current state.
     #[inline]
     pub(crate) fn state(&self) -> State {
         match self.state.load(Ordering::Relaxed) {
@@ -125,7 +124,7 @@ impl Lifecycle {
         }
     }
 
-    /// Advances to a state, never back.
+    /// Advances to a state. Never goes back.
     pub(crate) fn advance(&self, to: State) {
         let number = match to {
             State::Running => 0,
@@ -133,12 +132,12 @@ impl Lifecycle {
             State::Stopped => 2,
         };
         if self.state.fetch_max(number, Ordering::Relaxed) < number {
-            // Cannot fail: the counter would have to reach 2⁶⁴.
+            // Cannot fail: the counter would overflow only at 2⁶⁴.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }
 
-    /// Becomes readable when the state advances.
+    /// A descriptor that is readable after the state has advanced.
     pub(crate) fn wake(&self) -> &OwnedFd {
         &self.wake
     }

@@ -1,18 +1,18 @@
-//! Detects a storage that hangs: a disk that neither completes writes nor fails them.
+//! Detects a storage that hangs, such as a disk that neither completes writes nor reports errors.
 
 use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
-/// Detects a storage that hangs. Times are nanoseconds of one clock, and never 0.
+/// Detects a storage that hangs. Times are in nanoseconds of one clock and never 0.
 #[derive(Debug, Default)]
 pub(crate) struct StallDetector {
-    /// Parts submitted and not completed yet.
+    /// Number of submitted parts that are not complete.
     pending_parts: AtomicUsize,
-    /// When the storage last completed a part, or got its first one after being idle.
+    /// When the storage last completed a part, or got its first part after it was idle.
     progress_ns: AtomicU64,
-    /// When a client last ran into the storage timeout; 0 if all parts have completed since.
+    /// When a request last exceeded the storage timeout; 0 if all parts have completed since.
     timed_out_ns: AtomicU64,
 }
 
@@ -36,16 +36,16 @@ impl StallDetector {
         }
     }
 
-    /// Records that a client ran into the storage timeout.
+    /// Records that a request exceeded the storage timeout.
     pub(crate) fn record_timeout(&self, now_ns: u64) {
         self.timed_out_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Whether parts are pending and none has completed for longer than `timeout`, or a client ran into the timeout
+    /// Whether parts are pending and none has completed for longer than `timeout`, or a request exceeded the timeout
     /// less than `timeout` ago.
     ///
-    /// A stall also ends if the storage is never idle: `timeout` after a client's timeout, either every part that was
-    /// pending then has completed, or another client has timed out.
+    /// The second condition ends even if the storage is never idle. Within `timeout` after a request exceeded the
+    /// timeout, either every part that was pending then has completed, or another request exceeds it.
     pub(crate) fn is_stalled(&self, now_ns: u64, timeout: Duration) -> bool {
         let age = |at_ns: u64| u128::from(now_ns.saturating_sub(at_ns));
         let timeout_ns = timeout.as_nanos();

@@ -1,4 +1,4 @@
-//! The counters of all threads, while the listener runs and at its end.
+//! Totals of the counters of all threads, at any time and at the end.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -89,7 +89,7 @@ pub struct Report {
 }
 
 impl Statistics {
-    /// Adds up the counters of all threads.
+    /// Sums the counters of all threads.
     pub(crate) fn of(shared: &Shared) -> Self {
         let mut all = Self::default();
         for thread in &shared.counters {
@@ -99,7 +99,7 @@ impl Statistics {
                 *all.events.entry(level_name(level).into()).or_default() += thread.events(level);
             }
             all.accepted_events_lost += thread.accepted_events_lost.value();
-            // Settled events are read first, because they were acknowledged before.
+            // Settled events must be read before accepted ones, so that the difference cannot become negative.
             let settled = thread.accepted_events_settled.value();
             all.accepted_events_pending += thread.events(Level::Accepted).saturating_sub(settled);
             all.replayed += thread.replayed.value();
@@ -135,7 +135,7 @@ impl Report {
     pub(crate) fn of(shared: &Shared, close_error: Option<String>) -> Self {
         let mut statistics = Statistics::of(shared);
         if close_error.is_none() {
-            // The storage closed without an error, so events whose results were not read any more are stored.
+            // The storage closed without errors, so even events whose results were not read are stored.
             statistics.accepted_events_pending = 0;
         }
         Self {

@@ -1,4 +1,4 @@
-//! The byte stream of a connection, plain or TLS.
+//! The byte stream of a connection, with or without TLS.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -15,9 +15,7 @@ use tls::{Failure, Session};
 /// The byte stream of a connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// Without TLS.
     Plain(OwnedFd),
-    /// With TLS.
     Tls(Box<Encrypted>),
 }
 
@@ -28,7 +26,7 @@ pub(crate) struct Encrypted {
 }
 
 impl Stream {
-    /// The stream of an accepted socket.
+    /// Creates the stream of an accepted socket. `tls` enables TLS.
     pub(crate) fn new(socket: OwnedFd, tls: Option<Arc<ServerConfig>>) -> Result<Self, Failure> {
         Ok(match tls {
             None => Self::Plain(socket),
@@ -39,13 +37,14 @@ impl Stream {
         })
     }
 
-    /// Whether the stream is plain, so that a read that did not fill the buffer has read everything.
+    /// Whether the stream has no TLS. Only then does a read that leaves the buffer partly empty mean that nothing is
+    /// left.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
 
-    /// Reads; returns 0 at the end of the stream, and [`Errno::INTR`] if the caller should read again later.
+    /// Reads bytes. Returns 0 at the end of the stream, and [`Errno::INTR`] if the caller should read again later.
     #[inline]
     pub(crate) fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         match self {
@@ -57,7 +56,7 @@ impl Stream {
         }
     }
 
-    /// Takes bytes to send; returns how many it took.
+    /// Accepts bytes for sending. Returns how many it accepted.
     #[inline]
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         match self {
@@ -69,7 +68,7 @@ impl Stream {
         }
     }
 
-    /// Sends bytes that were taken but not sent yet; returns whether all are sent.
+    /// Sends accepted bytes that are still buffered. Returns whether all are sent.
     pub(crate) fn flush(&mut self) -> Result<bool, Errno> {
         match self {
             Self::Plain(_) => Ok(true),
@@ -80,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// Whether received bytes have not been read yet.
+    /// Whether received bytes are still unread, in the TLS session or in the kernel.
     #[cold]
     pub(crate) fn has_unread(&mut self) -> bool {
         if let Self::Tls(encrypted) = self
@@ -93,7 +92,7 @@ impl Stream {
         peeked.is_ok_and(|(_, received)| received > 0)
     }
 
-    /// Shuts down the sending side.
+    /// Ends the sending side: with a close_notify if the stream uses TLS, then with a FIN.
     pub(crate) fn shutdown_write(&mut self) -> Result<(), Errno> {
         if let Self::Tls(encrypted) = self {
             let Encrypted { socket, session } = &mut **encrypted;
@@ -140,7 +139,7 @@ mod tests {
         let (mut client, server) = UnixStream::pair().unwrap();
         server.set_nonblocking(true).unwrap();
         let mut stream = Stream::new(server.into(), Some(config())).unwrap();
-        // A ClientHello of 60,000 bytes that lacks its end, in records of 100 bytes.
+        // An incomplete ClientHello of 60,000 bytes, in records of 100 bytes.
         let mut hello = vec![1, 0, 0xea, 0x60];
         hello.resize(59_900, 0);
         let records: Vec<u8> = hello

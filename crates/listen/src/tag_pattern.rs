@@ -1,30 +1,30 @@
-//! Patterns of tags as in `<match>`: `*` matches one part of a tag, `**` any number of parts, `{a,b}` either alternative.
+//! Tag patterns of `<match>`: `*` matches one part of a tag, `**` any number of parts, and `{a,b}` either alternative.
 //!
 //! Reference: <https://docs.fluentd.org/configuration/config-file#how-match-patterns-work>.
 
 use std::fmt;
 
-/// Maximum number of alternatives after expanding all braces.
+/// Maximum number of alternatives after all braces are expanded.
 const MAX_ALTERNATIVES: usize = 256;
 
-/// Patterns separated by blanks; a tag matches if one of them does.
+/// Patterns separated by blanks. A tag matches if any of them does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TagPattern {
     text: String,
-    /// The alternatives after expanding all braces.
+    /// The alternatives after all braces are expanded.
     alternatives: Vec<Vec<Piece>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece {
     Character(char),
-    /// `*`: anything without a dot.
+    /// `*`: any text without a dot.
     Part,
-    /// `**`: anything.
+    /// `**`: any text.
     Parts,
-    /// `.**`: nothing, or a dot and anything.
+    /// `.**`: nothing, or a dot and any text.
     MoreParts,
-    /// `**.`: nothing, or anything and a dot.
+    /// `**.`: nothing, or any text and a dot.
     EarlierParts,
 }
 
@@ -32,7 +32,7 @@ impl TagPattern {
     /// Parses patterns separated by blanks.
     ///
     /// # Errors
-    /// Names the unsupported syntax and the supported syntax.
+    /// Names the unsupported syntax and what is supported.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut alternatives = Vec::new();
         for pattern in text.split_whitespace() {
@@ -54,7 +54,7 @@ impl TagPattern {
         Ok(Self { text: text.to_owned(), alternatives })
     }
 
-    /// Whether a tag matches.
+    /// Whether any of the patterns matches the whole tag.
     pub fn matches(&self, tag: &str) -> bool {
         let tag: Vec<char> = tag.chars().collect();
         self.alternatives.iter().any(|pieces| is_match(pieces, &tag))
@@ -67,12 +67,12 @@ impl fmt::Display for TagPattern {
     }
 }
 
-/// Expands the braces, which may be nested.
+/// Expands braces, which may be nested, to all alternatives.
 fn without_braces(pattern: &str) -> Result<Vec<String>, String> {
     let mut done = Vec::new();
     let mut open = vec![pattern.to_owned()];
     while let Some(pattern) = open.pop() {
-        // The innermost braces: from the last `{` to the next `}`.
+        // Expands innermost braces first: from the last `{` to the next `}`.
         let Some(start) = pattern.rfind('{') else {
             if pattern.contains('}') {
                 return Err(format!("'{pattern}': '}}' without '{{'"));
@@ -96,7 +96,7 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = pattern;
     while let Some(first) = rest.chars().next() {
-        // In ".**.", the first dot is an ordinary character, and "**." stands for any number of parts, also none.
+        // The first dot of ".**." is an ordinary character, because "**." matches any number of parts, including none.
         let (piece, length) = if rest.starts_with(".**") && !rest.starts_with(".**.") {
             (Piece::MoreParts, 3)
         } else if rest.starts_with("**.") {
@@ -114,7 +114,8 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Tracks which positions of the tag each piece can reach, so the time is proportional to pattern length × tag length.
+/// Tracks the positions in the tag that each piece can reach, so the time is proportional to pattern length × tag
+/// length.
 fn is_match(pieces: &[Piece], tag: &[char]) -> bool {
     let mut reached = vec![false; tag.len() + 1];
     reached[0] = true;

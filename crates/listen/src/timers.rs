@@ -1,4 +1,4 @@
-//! Timers for the deadlines of connections: a heap with one entry per connection, however often its deadline moves.
+//! Timers for connection deadlines: a heap with one entry per connection, which is not updated when the deadline moves.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -6,10 +6,10 @@ use sockets::Token;
 
 use crate::Timeouts;
 
-/// Tells when each connection must be checked next.
+/// Schedules the next check of each connection.
 ///
-/// A connection is checked at least once per shortest timeout. A new deadline is at least that far ahead, so no
-/// deadline is missed, although moving a deadline does not change the heap.
+/// A connection is checked at least once per shortest timeout. A moved deadline is at least that far ahead, so the next
+/// check comes before it, and the heap need not change.
 #[derive(Debug)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(u64, Token)>>,
@@ -17,7 +17,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// No timers.
+    /// Creates an empty heap.
     pub(crate) fn new(timeouts: &Timeouts) -> Self {
         let Timeouts { head, body, idle, store, .. } = timeouts;
         let shortest = head.min(body).min(idle).min(store);
@@ -29,17 +29,16 @@ impl Timers {
         self.at(deadline_ns.min(now_ns.saturating_add(self.shortest_ns)), token);
     }
 
-    /// Schedules an extra check at a given time, for a deadline nearer than the shortest timeout.
+    /// Schedules an additional check, for a deadline that is nearer than the shortest timeout.
     pub(crate) fn at(&mut self, due_ns: u64, token: Token) {
         self.heap.push(Reverse((due_ns, token)));
     }
 
-    /// When the next check is due.
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((due_ns, _))| *due_ns)
     }
 
-    /// Takes the earliest check that is due at `now_ns`.
+    /// Removes the earliest check that is due at `now_ns`.
     pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<Token> {
         if self.next_due_ns()? > now_ns {
             return None;

@@ -1,4 +1,4 @@
-//! One thread: an epoll loop with its own connections and timers.
+//! A thread of the listener: an epoll loop with connections and timers.
 
 use std::{
     mem::MaybeUninit,
@@ -21,26 +21,26 @@ use crate::{
     stream::Stream,
 };
 
-/// Maximum number of events per round. The requests of one round go to the storage together.
+/// Maximum number of events per round. The requests of a round go to the storage together.
 const EVENTS: usize = 256;
-/// Maximum delay of a timer, so that many timers are handled together.
+/// Maximum delay of a timer in nanoseconds, so that one round handles many timers.
 const SLACK_NS: u64 = 10_000_000;
-/// Time after which a round leaves the remaining queued connections to the next round, so that new events come first.
+/// Nanoseconds after which a round leaves queued connections to the next round, so that new events are handled first.
 const TURN_NS: u64 = 1_000_000;
-/// Maximum number of open connections that are only answered 503; further ones are closed at once.
+/// Maximum number of open connections that only get a 503; further ones are closed at once.
 const MAX_REFUSED_OPEN: usize = 64;
 
 /// Maximum length of an accept queue in the kernel.
 const MAX_ACCEPT_QUEUE: usize = 65_536;
 
-/// Set in the data of events that do not belong to a connection.
+/// Marks the data of events that do not belong to a connection.
 const SPECIAL: u64 = 1 << 63;
 const STORAGE: u64 = SPECIAL;
 const WAKE: u64 = SPECIAL + 1;
 const BODY_READER: u64 = SPECIAL + 2;
 const LISTENER: u64 = SPECIAL + 3;
 
-/// One thread of the listener.
+/// A thread of the listener.
 #[derive(Debug)]
 pub(crate) struct Worker<'a> {
     shared: &'a Shared,
@@ -50,7 +50,7 @@ pub(crate) struct Worker<'a> {
     engine: Engine<'a>,
     connections: Connections<Connection<'a>>,
     refused_open: usize,
-    /// The end of draining, once it has begun.
+    /// When draining ends; `None` before it has started.
     drain_until_ns: Option<u64>,
     done: Vec<Done>,
     read: Vec<ReadBody<'a>>,
@@ -58,7 +58,7 @@ pub(crate) struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// The thread with this number, not running yet.
+    /// Creates thread `number` without starting it.
     pub(crate) fn new(
         shared: &'a Shared,
         number: usize,
@@ -91,7 +91,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Serves until the listener stops.
+    /// Runs the loop until the listener stops.
     pub(crate) fn run(mut self) {
         pin(&self.shared.config.cpus, self.number);
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
@@ -105,7 +105,7 @@ impl<'a> Worker<'a> {
         self.engine.counters.unanswered.add(unanswered as u64);
     }
 
-    /// Waits for events and handles them.
+    /// Waits for events once and handles them.
     fn round(&mut self, events: &mut [MaybeUninit<Event>]) {
         let sleep = self.sleep();
         let ready = match epoll::wait(&self.epoll, events, sleep.as_ref()) {
@@ -144,9 +144,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// How long to wait for events at most; None if there is no deadline.
+    /// Maximum wait for events; `None` without a deadline.
     fn sleep(&self) -> Option<Timespec> {
-        // Answering a submitted request may have started its connection's next request.
+        // After the answer to a submitted request, the connection's next request may already be ready.
         if self.connections.waiting() > 0 || self.engine.has_lines() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
@@ -196,7 +196,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Submits the lines of this round to the storage, and answers requests of level `accepted`.
+    /// Submits the lines of this round to the storage, and answers the requests of level `accepted`.
     fn hand_over(&mut self) {
         let mut accepted = std::mem::take(&mut self.accepted);
         self.engine.hand_over(&mut accepted);
@@ -224,7 +224,7 @@ impl<'a> Worker<'a> {
         self.done = done;
     }
 
-    /// Continues the requests whose bodies were read.
+    /// Continues the requests whose bodies the body reader has read.
     fn finish_read_bodies(&mut self) {
         let mut bodies = std::mem::take(&mut self.read);
         self.engine.take_read_bodies(&mut bodies);
@@ -288,8 +288,8 @@ impl<'a> Worker<'a> {
         self.acceptor.pause_on_shortage(&self.epoll, error, self.shared.clock.now_ns());
     }
 
-    /// When the listener stops: accepts the connections that wait in the kernel, then stops accepting, and closes
-    /// idle connections.
+    /// When the listener stops: accepts the connections that are queued in the kernel, stops accepting, and closes idle
+    /// connections.
     fn start_draining(&mut self) {
         if self.shared.lifecycle.state() != State::Draining || self.drain_until_ns.is_some() {
             return;
@@ -307,7 +307,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The connection that waits for this request.
+/// The connection that is waiting for this request.
 #[inline]
 fn waiting_connection<'t, 'a>(
     connections: &'t mut Connections<Connection<'a>>,

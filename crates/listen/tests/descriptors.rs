@@ -1,4 +1,5 @@
-//! Tests a listener whose clients take all available descriptors. Runs in its own process, because it lowers the limit.
+//! Tests a listener whose clients take all descriptors. Runs in a separate process, because it lowers the process's
+//! limit.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use listen::{Config, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testing::http::{Client, post_json};
 
-/// Descriptor limit of this process, which includes the clients.
+/// Descriptor limit of this process; the clients' descriptors count too.
 const LIMIT: u64 = 400;
 /// More files than the limit allows, so that the listener keeps fewer open.
 const FILES: usize = 1_000;
@@ -17,7 +18,7 @@ fn clients_leave_the_storage_its_descriptors() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), maximum: limit.maximum }).unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
-    // Long enough for any slow machine.
+    // Longer than even a slow machine needs.
     let long = Duration::from_secs(3_600);
     let store =
         segments::Config { max_open: FILES, descriptor_wait: long, ..segments::Config::new(template) };
@@ -39,7 +40,7 @@ fn clients_leave_the_storage_its_descriptors() {
     };
     assert_eq!(refused_open.status, 503, "{refused_open:?}");
     assert!(clients.len() >= 50, "{}", clients.len());
-    // Accepted clients can still have events stored in new files.
+    // Accepted clients can still store events in new files.
     for number in 0..300 {
         let answer = clients[0].post(&format!("/later{number}"), "{}");
         assert_eq!(answer.status, 204, "{number}: {answer:?}");

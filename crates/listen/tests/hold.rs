@@ -1,4 +1,4 @@
-//! Measures the memory of idle connections. Runs in its own process, because memory is measured for the whole process.
+//! Measures the memory of idle connections. Runs in a separate process, because memory is measured per process.
 
 use std::{
     io::{Read, Write},
@@ -23,12 +23,12 @@ fn an_idle_connection_holds_little_memory() {
     let folder = tempfile::TempDir::new().unwrap();
     let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
     let mut config = Config::new(segments::Config::new(template));
-    // Long enough for any slow machine.
+    // Longer than even a slow machine needs.
     config.timeouts.idle = Duration::from_secs(3_600);
     let server = Server::bind(config, Vec::new()).unwrap();
     let (address, handle) = (server.local_addrs()[0], server.handle());
     let running = std::thread::spawn(move || server.run());
-    // The client's side is in this process too, but takes only a descriptor.
+    // The client's side is in this process too, but it takes only a descriptor.
     let connect = |_| {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.write_all(REQUEST).unwrap();

@@ -1,13 +1,14 @@
-//! Absences: when a worker's loop was stopped or had no processor, and for how long they delay requests.
+//! Absences: periods in which a worker's loop was stopped or had no processor, and how long they delay requests.
 //!
 //! After an absence the loop sends and reads late. Reading late does not distort a time, because times end when the kernel
 //! received the answer. Sending late does: all requests that became due during the absence leave in a burst, wait for
 //! connections, and may queue in the target.
 //!
-//! Queueing theory gives the bound for a first-in, first-out queue (Lindley 1952): if each arrival is delayed by at most *d*, each
-//! departure is delayed by at most *d*. So absences with a sum of *d* lengthen no time by more than *d*. Their effect ends when as
-//! few requests are in flight as before them. In an open load the target sees only when requests were sent, so *d* is also at most
-//! the largest lateness of a request. That is less than the sum if the target kept working during the absences.
+//! Queueing theory gives the bound for a first-in, first-out queue (Lindley 1952): if each arrival is delayed by at most
+//! *d*, each departure is delayed by at most *d*. So absences that sum to *d* lengthen no time by more than *d*. Their
+//! effect ends when as few requests are in flight as before them. In an open load, *d* is also at most the largest lateness
+//! of a request, because the target sees only when requests were sent. This bound is below the sum if the target kept
+//! working during the absences.
 
 use record::Away;
 
@@ -16,14 +17,14 @@ pub(crate) const MIN_ABSENCE_NS: u64 = 250_000;
 /// Absences shorter than this, in nanoseconds, delay only the requests that were due during them: a loop without absences also
 /// takes that long to process answers that arrive together.
 pub(crate) const MIN_DISTURBING_NS: u64 = 1_000_000;
-/// The mean number of requests in flight is known after this time without absences, in nanoseconds.
+/// Undelayed time, in nanoseconds, after which the mean number of requests in flight counts as known.
 const MIN_BASELINE_NS: u64 = 20_000_000;
-/// The mean covers at least this many requests, once there have been that many.
+/// The mean covers at least this many requests, or all if there are fewer.
 const RECENT_REQUESTS: u64 = 512;
-/// The number of requests in flight is compared with the usual one over blocks of at most one request more than this.
+/// The requests in flight are averaged over blocks of at most `MAX_BLOCK` + 1 requests, then compared with the mean.
 const MAX_BLOCK: u64 = 8;
-/// The queue of an absence counts as worked off after this number of rounds in a row that end with no fewer requests in flight than an
-/// earlier round.
+/// The queue of an absence counts as worked off after this number of consecutive rounds without a new minimum of requests in
+/// flight.
 const ROUNDS_IN_A_ROW: u64 = 6;
 
 /// The absences of one worker.
@@ -34,37 +35,37 @@ pub(crate) struct Absences {
     counted_from_ns: u64,
     counted_until_ns: u64,
     free_from_ns: u64,
-    /// Upper bound of the delay of requests that are sent now: the sum of the absences since the load was last back to normal.
+    /// Upper bound of the delay of requests that are sent now: the sum of the absences since the load last recovered.
     delay_ns: u64,
     /// Length of the last absence together with the absences shortly before it, and the longest such length.
     run_ns: u64,
     longest_run_ns: u64,
-    /// Largest lateness of a request since the load was last back to normal, and the lateness of the last request.
+    /// Largest lateness of a request since the load last recovered, and the lateness of the last request.
     max_lateness_ns: u64,
     last_lateness_ns: u64,
-    /// The largest delay of any request so far, as an upper bound.
+    /// Upper bound of the delay of every request so far.
     max_delay_ns: u64,
     baseline: Baseline,
     recovery: Recovery,
-    /// More requests may be in flight later on, because more are planned.
+    /// The plan may raise the number of requests in flight later.
     may_grow: bool,
 }
 
-/// Requests in flight at the beginning of a request, averaged over undelayed times. Recent requests weigh more, because a load may
-/// grow.
+/// Mean number of requests in flight at the beginning of a request, over undelayed time. Recent requests weigh more, because
+/// a load may grow.
 #[derive(Debug, Default)]
 struct Baseline {
     in_flight: u64,
     requests: u64,
-    /// Start of the current undelayed period, and the sum of the lengths of the earlier ones.
+    /// Start of the current undelayed period, and the total length of the earlier ones.
     since_ns: u64,
     lasted_ns: u64,
 }
 
-/// Shows when the effect of absences is over.
+/// Detects when the effect of absences is over.
 #[derive(Debug, Default)]
 struct Recovery {
-    /// Requests begun until the last check; `None` after an absence.
+    /// Number of requests begun up to the last check; `None` after an absence.
     begun: Option<u64>,
     /// Number of requests in the current block, and the sum of the requests in flight when each of them began.
     block: u64,
@@ -86,7 +87,7 @@ pub(crate) struct LoadState {
 }
 
 impl Absences {
-    /// No absences; the trial starts at `t0_ns`. The planned load may grow.
+    /// No absences; the trial starts at `t0_ns`. `may_grow`: the planned load may grow.
     pub(crate) fn new(t0_ns: u64, may_grow: bool) -> Self {
         let baseline = Baseline { since_ns: t0_ns, ..Baseline::default() };
         Self {
@@ -105,7 +106,7 @@ impl Absences {
         self.recovery = Recovery::default();
     }
 
-    /// Adds the requests in flight at the beginning of another request to the baseline, unless requests are delayed.
+    /// Adds the requests in flight at the beginning of a request to the baseline. The caller leaves out delayed requests.
     #[inline]
     pub(crate) fn note_in_flight(&mut self, in_flight: u64) {
         self.baseline.in_flight += in_flight;
@@ -116,9 +117,10 @@ impl Absences {
         }
     }
 
-    /// Records an absence of `by_ns` that ends now. Time that was already counted is not counted again; false if nothing was left.
+    /// Records an absence of `by_ns` that ends now. Time of earlier absences is not counted again. Returns false if no new
+    /// time is left.
     pub(crate) fn record(&mut self, now_ns: u64, by_ns: u64) -> bool {
-        // An absence may be noticed in parts, the last one first.
+        // The parts of an absence may be recorded in reverse order.
         let from_ns = now_ns.saturating_sub(by_ns).max(self.free_from_ns);
         let fresh_ns = now_ns.saturating_sub(from_ns.max(self.counted_until_ns))
             + self.counted_from_ns.saturating_sub(from_ns);
@@ -145,7 +147,7 @@ impl Absences {
         self.longest_run_ns = self.longest_run_ns.max(self.run_ns);
         // The last request may have left only after the absence, so its lateness may include it.
         self.max_lateness_ns = self.max_lateness_ns.max(self.last_lateness_ns + fresh_ns);
-        // Requests that leave right after the absence are late themselves.
+        // Requests that leave right after the absence are late, so the recovery starts again.
         self.recovery = Recovery::default();
         true
     }
@@ -162,9 +164,10 @@ impl Absences {
         self.delay_ns
     }
 
-    /// How long an arrival waits for a connection to get free while the load recovers, in nanoseconds; 0 if nothing is delayed.
-    /// Absences must not add connections of their own. A longer wait is due to the target: one that keeps up has served what an
-    /// absence delayed before the next. The factor of two allows for answer times that vary.
+    /// Longest time for which an arrival waits for a free connection while the load recovers, in nanoseconds; 0 if nothing
+    /// is delayed. The wait keeps absences from adding connections. A longer wait is due to the target: if the target keeps
+    /// up, it has served the requests that one absence delayed before the next absence. The factor of two allows for varying
+    /// answer times.
     pub(crate) fn longest_hold_ns(&self) -> u64 {
         if self.delay_ns == 0 { 0 } else { 2 * self.longest_run_ns + MIN_DISTURBING_NS }
     }
@@ -179,7 +182,7 @@ impl Absences {
         delay_ns
     }
 
-    /// As [`Self::note_begun`], without recording a request.
+    /// Same as [`Self::note_begun`], without recording a request.
     pub(crate) fn delay_ns_of(&self, are_arrivals: bool) -> u64 {
         if are_arrivals { self.delay_ns.min(self.max_lateness_ns) } else { self.delay_ns }
     }
@@ -233,7 +236,7 @@ impl Absences {
 }
 
 impl Baseline {
-    /// The mean, if enough was noted.
+    /// The mean, if it covers enough undelayed time.
     fn mean(&self) -> Option<f64> {
         let is_known = self.requests > 0 && self.lasted_ns >= MIN_BASELINE_NS;
         is_known.then(|| self.in_flight as f64 / self.requests as f64)
@@ -309,7 +312,7 @@ mod tests {
     fn an_absence_that_is_noticed_in_parts_counts_whole() {
         let mut absences = Absences::new(0, false);
         absences.record(500 * MS, 10 * MS);
-        // A wait ended slightly late, then an answer was found that had been unread for all of it.
+        // A wait ended slightly late; then the loop found an answer that had been unread during the whole absence.
         absences.record(1_000 * MS, MS);
         absences.record(1_000 * MS, 600 * MS);
         absences.record(1_000 * MS, 600 * MS);

@@ -1,4 +1,4 @@
-//! Chooses the addresses of a name that connections lead to: those that accept a connection before the load begins.
+//! Chooses the addresses of a name for connections: those that accept a connection before the load begins.
 
 use std::{
     io,
@@ -18,10 +18,10 @@ use crate::failure::connect_failure;
 
 /// Time from the start of one attempt to the start of the next (RFC 8305, section 5).
 const APART: Duration = Duration::from_millis(250);
-/// Longest time for all attempts at a name.
+/// Time limit for all attempts at a name.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The addresses of a host and a port, as the system's resolver gives them.
+/// The addresses of a host and a port, from the system's resolver.
 pub(crate) fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
     for address in (host, port).to_socket_addrs()? {
@@ -57,7 +57,7 @@ pub fn choose(plan: &mut HttpPlan, known: &mut Vec<NamePlan>) -> Vec<String> {
     notes
 }
 
-/// Tries the addresses of a name; the next attempt begins while slow addresses have not answered.
+/// Tries the addresses of a name. A slow address delays the next attempt by at most `APART`.
 fn try_addresses(name: &mut NamePlan, source: Option<IpAddr>) {
     let until = Instant::now() + PATIENCE;
     let mut waiting = alternating(&name.addresses).into_iter().peekable();
@@ -124,12 +124,12 @@ fn begin(address: SocketAddr, source: Option<IpAddr>) -> Result<OwnedFd, Errno> 
     }
 }
 
-/// Waits until an attempt has ended; returns for each whether it has.
+/// Waits until an attempt ends, at most for `longest`; returns for each attempt whether it has ended.
 fn wait(open: &[(SocketAddr, OwnedFd)], longest: Duration) -> Vec<bool> {
     let mut polled: Vec<PollFd<'_>> =
         open.iter().map(|(_, socket)| PollFd::new(socket, PollFlags::OUT)).collect();
     let longest = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
-    // A signal may end the wait early.
+    // A signal may end the wait early; the caller then waits again.
     let _ = poll(&mut polled, Some(&longest));
     polled.iter().map(|polled| !polled.revents().is_empty()).collect()
 }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    /// The plan for a name with these addresses after the choice.
+    /// The plan for a name with these addresses after `choose`.
     fn chosen(addresses: &[SocketAddr], all: bool) -> HttpPlan {
         let name =
             NamePlan { name: "web:80".to_owned(), addresses: addresses.to_vec(), all, ..NamePlan::default() };
@@ -185,7 +185,7 @@ mod tests {
         let words = plan.connection.names[0].in_words();
         let expected = format!("{first} for web:80, which also has {down} (");
         assert!(words.starts_with(&expected) && words.ends_with(&format!(", {second}")), "{words}");
-        // The connection of the try is closed before the load begins.
+        // The connection that `choose` made is reset before the load begins.
         one.set_nonblocking(true).unwrap();
         if let Ok((mut stream, _)) = one.accept() {
             let read = io::Read::read(&mut stream, &mut [0]);

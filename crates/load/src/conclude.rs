@@ -31,7 +31,7 @@ const RESPONSE_TIME: &str = "response_time";
 /// The parts of a trial's record besides the plan and the workers' results.
 #[derive(Debug, Clone)]
 pub struct TrialContext {
-    /// When the trial started, seconds since 1970 UTC.
+    /// When the trial started, in seconds since 1970 UTC.
     pub started_unix_s: f64,
     /// The command line that repeats the trial.
     pub command: Vec<String>,
@@ -58,7 +58,7 @@ pub fn conclude(plan: HttpPlan, result: WorkerResult, context: TrialContext) -> 
     let mut warnings = warnings(&plan, &result, &own_percentiles);
     let throughput_per_s = if measured_s > 0.0 { completed as f64 / measured_s } else { 0.0 };
     if is_pool_limited {
-        // The reason why the trial is void already says it.
+        // The reason why the trial is void says the same as this warning, which is dropped.
         warnings.retain(|warning| warning.code != "connections_busy");
     }
     let (elapsed_s, interrupted) = (result.elapsed_ns as f64 / 1e9, result.interrupted);
@@ -117,7 +117,7 @@ fn measured(plan: &HttpPlan, result: &WorkerResult) -> (u64, f64) {
 /// Whether a closed load ended because all its requests had begun.
 fn has_begun_all_requests(plan: &HttpPlan, result: &WorkerResult) -> bool {
     let begun = match (&plan.script, &result.http.script) {
-        // In a session, iterations are counted.
+        // In a session, `requests` limits the iterations.
         (Some(plan), Some(script)) if plan.is_session() => script.iterations.begun,
         _ => result.http.counts.scheduled.saturating_sub(result.http.counts.never_sent_own()),
     };
@@ -135,7 +135,7 @@ fn own_percentiles(name: &str, times: &CensoredTimes) -> Vec<OwnPercentile> {
     percentiles.collect()
 }
 
-/// A line that says how far the figures can be trusted, if the generator was away for long or a figure is an interval.
+/// A warning that says how far the figures can be trusted, if the generator was away for long or a figure is an interval.
 fn away_warning(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercentile]) -> Option<Warning> {
     let share = result.http.away.total_s
         / (result.elapsed_ns.max(1) as f64 / 1e9)
@@ -209,7 +209,8 @@ fn warnings(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercentile
         && counts.reconnects > 10
     {
         let advice = if 2 * counts.closed_idle > counts.reconnects {
-            "while nothing was asked of them; let it keep idle connections for longer (nginx: keepalive_timeout)".to_owned()
+            "while they were idle; let it keep idle connections for longer (nginx: keepalive_timeout)"
+                .to_owned()
         } else if counts.completed < 2 * counts.connections_opened {
             "after each answer; let it keep connections, or measure new ones (--no-keepalive)".to_owned()
         } else {
@@ -272,7 +273,7 @@ fn connections_busy(plan: &HttpPlan, result: &WorkerResult) -> String {
     };
     if result.opened_no_more {
         return format!(
-            "{waiting}: once more was lost than any goal allows, no connections were opened beyond {}",
+            "{waiting}: more requests were lost than any goal allows, so no more than {} connections were opened",
             show_count(peak)
         );
     }

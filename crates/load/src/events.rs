@@ -1,4 +1,4 @@
-//! The numbered events of one worker: what was sent of each, its outcome, and when it is retried.
+//! The numbered events of one worker: the attempts, outcome and retries of each.
 
 mod backoff;
 mod ledger;
@@ -37,7 +37,7 @@ pub(crate) struct Events {
 #[derive(Debug, Default)]
 struct Client {
     runs: OutcomeRuns,
-    /// Attempts to send the current events of which at least one byte left.
+    /// Number of attempts at the current events that sent at least one byte.
     attempts: u8,
     /// Retries of the current request.
     retries: u8,
@@ -53,7 +53,7 @@ struct Client {
 struct AnswerFields {
     level: Option<AckLevel>,
     retry_after_s: Option<u32>,
-    /// The answer is no success, but the receiver may have stored the events.
+    /// The answer is not a success, but the receiver may have stored the events.
     may_be_stored: bool,
 }
 
@@ -154,7 +154,7 @@ impl Events {
 }
 
 impl Client {
-    /// Adds a failed attempt. `is_refused`: an answer says that the events are not stored.
+    /// Adds a failed attempt. `is_refused`: an answer shows that the events are not stored.
     fn add_failure(&mut self, was_sent: bool, is_refused: bool) {
         self.attempts = self.attempts.saturating_add(u8::from(was_sent));
         let outcome = match (was_sent, is_refused) {
@@ -203,7 +203,7 @@ impl ResponseSink for EventHeadSink<'_> {
 }
 
 impl Events {
-    /// Adds the location of the current events that the receiver reports to the sample, if it is selected.
+    /// Adds the location that the receiver reports for the current events to the sample, if the sample selects it.
     fn sample_location(&mut self, slot: SlotId, receipt: &[u8]) {
         let (client, number) = self.current(slot);
         let Some(sample) = &mut self.sample else { return };

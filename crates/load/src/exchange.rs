@@ -40,7 +40,7 @@ impl RunningScript {
     }
 }
 
-/// The inputs from which an exchange is made.
+/// The inputs of [`Exchange::new`].
 #[derive(Debug)]
 pub struct ExchangeContext<'a> {
     pub(crate) plan: &'a HttpPlan,
@@ -66,12 +66,12 @@ pub enum Judgement {
     Retried(u64),
 }
 
-/// What follows after a request has ended.
+/// A slot's next action after a request has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Another request of the same iteration, after this pause in nanoseconds; `None` for the load's think time.
     Step(Option<u64>),
-    /// The iteration has ended, and the pause that follows.
+    /// The iteration has ended; the next one begins after this pause.
     End(Option<u64>),
 }
 
@@ -98,7 +98,7 @@ pub trait Exchange: Sized {
         true
     }
 
-    /// Makes the next request of a slot at this time of the wire's clock.
+    /// Prepares the next request of a slot. `now_ns`: time on the wire's clock.
     #[inline]
     fn prepare(&mut self, slot: SlotId, now_ns: u64) {
         let _ = (slot, now_ns);
@@ -129,7 +129,7 @@ pub trait Exchange: Sized {
         bytes: &[u8],
     ) -> Result<Fed<Response>, Error>;
 
-    /// Whether the bytes of the body that a slot receives must be read.
+    /// Whether the body of the answer that a slot receives must be read.
     #[inline]
     fn reads_body(&self, slot: SlotId) -> bool {
         let _ = slot;
@@ -152,7 +152,7 @@ pub trait Exchange: Sized {
         None
     }
 
-    /// What follows after a slot's request has ended.
+    /// The slot's next action after a request has ended.
     #[inline]
     fn next(&mut self, slot: SlotId) -> Next {
         let _ = slot;
@@ -166,7 +166,7 @@ pub trait Exchange: Sized {
         None
     }
 
-    /// Handles a slot's request that is not sent again.
+    /// Handles a slot's request whose pending retry is dropped.
     #[inline]
     fn given_up(&mut self, slot: SlotId) {
         let _ = slot;

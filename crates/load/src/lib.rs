@@ -1,12 +1,12 @@
-//! Makes load and measures it: one call is one trial.
+//! Generates load and measures it: one call is one trial.
 //!
-//! * `schedule`: when requests are due, by closed form.
+//! * `schedule`: the due times of requests, from a closed form.
 //! * [`worker`]: the measuring loop, generic over a [`wire`].
 //! * [`recorder`]: the counts and histograms of one worker.
 //! * [`run()`]: the threads of one process. [`conclude()`] turns their result into a [`record::Trial`], and `validity`
 //!   judges it.
-//! * `workload`: a workload as users write it, and the plan it makes.
-//! * [`addresses`]: which addresses of a name the connections lead to.
+//! * `workload`: a workload as users write it, and the plan made from it.
+//! * [`addresses`]: the choice among the addresses of a name.
 //! * [`preflight`]: whether the plan fits this machine, before anything is sent.
 
 mod absence;

@@ -53,7 +53,7 @@ impl MachineLimits {
         let file = kernel::sysctl_path("net.ipv4.ip_local_port_range");
         let ports = read(&file)?;
         let Some(ports) = kernel::leftovers::ports(&ports) else {
-            let message = format!("{} holds '{}', not two numbers", file.display(), ports.trim());
+            let message = format!("{} contains '{}' instead of two numbers", file.display(), ports.trim());
             return Err(io::Error::other(message));
         };
         let memory = read("/proc/meminfo")?;
@@ -85,7 +85,8 @@ pub fn raise_descriptors() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Tasks that `ulimit -u` leaves this user; all processes of the user count. The limit does not apply to root.
+/// Number of tasks that `ulimit -u` still allows this user. All processes of the user count. The limit does not apply to
+/// root.
 fn user_tasks() -> u64 {
     let Some(limit) = getrlimit(Resource::Nproc).current else { return u64::MAX };
     let unlimited = CapabilitySet::SYS_RESOURCE | CapabilitySet::SYS_ADMIN;
@@ -115,7 +116,7 @@ fn cgroup_memory_bytes() -> u64 {
         let file = |name: &str| read_number(&group.join(name));
         let limit = file("memory.max").or_else(|| file("memory.limit_in_bytes"))?;
         let used = file("memory.current").or_else(|| file("memory.usage_in_bytes"))?;
-        // The kernel frees the page cache when memory is needed.
+        // The kernel frees the page cache when memory is needed, so its inactive part counts as available.
         let cached = fs::read_to_string(group.join("memory.stat")).ok();
         let cached = cached.and_then(|text| number(&text, "inactive_file")).unwrap_or(0);
         Some(limit.saturating_sub(used.saturating_sub(cached)))
@@ -136,7 +137,7 @@ fn min_of_cgroups(controller: &str, available: impl Fn(&Path) -> Option<u64>) ->
         };
         Some(mounts.into_iter().map(move |mount| (mount.join(path.trim_start_matches('/')), mount)))
     });
-    // In a container the path may be the one on the host: the mount itself is then the process's group.
+    // In a container the path may be the host's: the process's group is then the mount itself.
     let groups = folders.flatten().flat_map(|(group, mount)| {
         let within = |folder: &&Path| folder.starts_with(&mount);
         group.ancestors().take_while(within).filter_map(&available).collect::<Vec<_>>()
@@ -144,7 +145,7 @@ fn min_of_cgroups(controller: &str, available: impl Fn(&Path) -> Option<u64>) ->
     groups.min().unwrap_or(u64::MAX)
 }
 
-/// Reads a file that holds one number; `None` if it is missing or no number (such as `max`).
+/// Reads a file that holds one number; `None` if it is missing or does not hold a number (such as `max`).
 fn read_number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -3,7 +3,7 @@
 use record::{HttpPlan, Request, StepAction, StepPlan, Text, TextRequest, Trial};
 use secrets::{mask, reference};
 
-/// Members whose texts are all written by proofload, so they hold no secret.
+/// Members of the record that proofload writes itself, so they hold no secret.
 const OWN: [&str; 5] = ["schema", "proofload_version", "code", "times", "percentile"];
 
 /// Masks the learned secrets in all texts of a trial, and its command.
@@ -12,7 +12,7 @@ pub(crate) fn masked_trial(mut trial: Trial) -> Trial {
     mask::mask_record(trial, &OWN)
 }
 
-/// Masks the secrets of a plan that have names, and those in texts that must not be stored in clear.
+/// Masks the secrets in a plan: those that the names of fields reveal, and the learned ones.
 pub(crate) fn masked(plan: HttpPlan) -> HttpPlan {
     let url = secrets::mask_url(&plan.url);
     let is_public = url == plan.url && !reference::has_reference(&url);

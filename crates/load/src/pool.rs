@@ -4,15 +4,15 @@ use record::{HttpPlan, Interval, LoadModel, Origin, VoidRule, units::show_count}
 
 use crate::worker_result::WorkerResult;
 
-/// Most connections that an open load opens if the user gives no number.
+/// Maximum number of connections that an open load opens if the user gives no number.
 pub(crate) const MAX_ON_DEMAND: u64 = 10_000;
 /// Without goals, worker processes are planned for answer times up to this one, in nanoseconds.
 const PLANNED_ANSWER_NS: u64 = 1_000_000_000;
 /// A smaller share of requests that wait for a connection changes no printed figure.
 const MAX_WAITING_SHARE: f64 = 1e-3;
-/// The target is queueing if the requests in flight grow by at least this factor, ...
+/// Minimum growth factor of the requests in flight if the target is queueing.
 const MIN_IN_FLIGHT_GROWTH: f64 = 1.5;
-/// ... while completions grow by at most this factor.
+/// Maximum growth factor of the completions if the target is queueing.
 const MAX_COMPLETION_GROWTH: f64 = 1.1;
 
 /// Number of connections at which a full pool is the target's fault; 0 if none are opened on demand.
@@ -29,7 +29,7 @@ pub(crate) fn wanted(plan: &HttpPlan) -> u64 {
     max_in_flight(plan, if plan.decides.is_some() { u64::MAX } else { PLANNED_ANSWER_NS })
 }
 
-/// Most requests in flight if none takes longer than `longest_ns` or than the plan allows.
+/// Maximum number of requests in flight if none takes longer than `longest_ns` or than the plan allows.
 fn max_in_flight(plan: &HttpPlan, longest_ns: u64) -> u64 {
     if !plan.is_on_demand() {
         return 0;
@@ -102,7 +102,7 @@ fn target_is_at_its_limit(plan: &HttpPlan, result: &WorkerResult, series: &[Inte
 }
 
 /// Whether a queue grew in the target: at a constant rate, the requests in flight never fall from one interval to the next
-/// and rise much in all, while completions do not rise. If answers are merely slow, more requests in flight mean more
+/// and grow strongly overall, while completions do not grow. If answers are merely slow, more requests in flight mean more
 /// completions.
 fn is_saturated(plan: &HttpPlan, series: &[Interval]) -> bool {
     let LoadModel::Open { stages, .. } = &plan.load else { return false };

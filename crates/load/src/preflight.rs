@@ -23,20 +23,21 @@ use crate::{FieldMistake, MachineLimits, pool, workload::FixedByUser};
 const OTHER_DESCRIPTORS: u64 = 64;
 /// Memory of one open connection in this process and in the kernel, without data in its buffers, in bytes; measured 2 to 3 KiB.
 const CONNECTION_MEMORY_BYTES: u64 = 4 * 1024;
-/// As [`CONNECTION_MEMORY_BYTES`], with TLS and its session tickets.
+/// Same as [`CONNECTION_MEMORY_BYTES`], with TLS and its session tickets.
 const TLS_CONNECTION_MEMORY_BYTES: u64 = 24 * 1024;
-/// Memory of a process with one worker thread, and of each further one: mostly histograms; measured 10 and 3 MiB.
+/// Memory of a process with one worker thread, and of each further thread, in bytes: mostly histograms; measured 10 and 3
+/// MiB.
 const PROCESS_MEMORY_BYTES: u64 = 12 << 20;
 const THREAD_MEMORY_BYTES: u64 = 4 << 20;
-/// More connections than one processor can open in a second: each takes nine system calls, about 20 us.
+/// Upper bound of the connections that one processor can open per second: each takes nine system calls, about 20 µs.
 const OPENED_PER_S: u64 = 50_000;
-/// Most worker processes and source addresses that the check adds by itself.
+/// Maximum number of worker processes and of source addresses that the check adds.
 const MAX_PROCESSES: u64 = 4_096;
 const MAX_SOURCES: u64 = 60_000;
 
-/// Fits a plan to the machine, and returns a note for each change. A pool that is opened on demand is reduced to the size that
-/// this machine can carry. Such a plan is refused only if the user wants too many processes, or memory is too small for one
-/// connection.
+/// Fits a plan to the machine, and returns a note for each change. A pool that is opened on demand is reduced to the size
+/// that this machine can carry. Such a plan is refused only if the user sets too many processes, or memory is too small for
+/// one connection.
 ///
 /// # Errors
 /// Everything that does not fit, each with the numbers and a remedy.
@@ -76,8 +77,8 @@ pub fn fit(
     let time_room = time_room(plan, limits);
     if connections > time_room {
         refusals.push(format!(
-            "time: {connections} users cannot all connect within {}: a processor opens at most {OPENED_PER_S} connections a second, and there \
-             are {}; give a longer duration, or use another machine",
+            "time: {connections} users cannot all connect within {}: a processor opens at most {OPENED_PER_S} connections a second, and {} \
+             can be used; give a longer duration, or use another machine",
             record::units::show_nominal_time_ns(plan.sending_ns().unwrap_or(0)),
             limits.cpus,
         ));
@@ -91,7 +92,7 @@ pub fn fit(
         refusals.clear();
     }
 
-    // Workers that share a processor would take it from each other by polling.
+    // A polling worker would take the processor from other workers that share it.
     if plan.threads.saturating_mul(plan.processes) > limits.cpus {
         plan.spin_ns = 0;
     }
@@ -99,7 +100,7 @@ pub fn fit(
     if refusals.is_empty() { Ok(notes) } else { Err(refusals) }
 }
 
-/// As [`fit`], but each refusal also says which value of `option`, which sets the number of connections, fits.
+/// Same as [`fit`], but each refusal also names a value of `option` that fits. `option` sets the number of connections.
 ///
 /// # Errors
 /// As for [`fit`].
@@ -116,8 +117,8 @@ pub fn fit_or_advise(
         .map_err(|refusals| refusals.into_iter().map(|refusal| refusal + &advice).collect())
 }
 
-/// Most connections that fit this machine, with the processes and addresses that [`fit`] would add; `None` if the plan has
-/// no more.
+/// Maximum number of connections that fit this machine, with the processes and addresses that [`fit`] would add; `None` if
+/// the plan does not exceed it, or no connection fits.
 fn max_connections(plan: &HttpPlan, limits: &MachineLimits, fixed: FixedByUser) -> Option<u64> {
     let ports = match loopback_sources(&plan.targets, 1) {
         Some(_) if !fixed.sources => limits.ports / 2 * MAX_SOURCES * plan.targets.len() as u64,
@@ -126,7 +127,7 @@ fn max_connections(plan: &HttpPlan, limits: &MachineLimits, fixed: FixedByUser) 
     let mut plan = plan.clone();
     let least = plan.processes.max(1);
     let most = if fixed.processes { least } else { least.max(max_processes(&plan, limits)) };
-    // Each process brings descriptors and takes memory.
+    // More processes add descriptors but take memory, so every number of them is tried.
     let rooms = (least..=most).map(|processes| {
         plan.processes = processes;
         // Reduced by an eighth, because available memory varies.
@@ -185,7 +186,7 @@ fn fit_processes(
         ));
     }
     notes.push(format!(
-        "{needed} worker processes: {connections} connections, and each process may have {hard} descriptors"
+        "{needed} worker processes for {connections} connections, because a process may have {hard} descriptors"
     ));
     Ok(())
 }
@@ -209,8 +210,8 @@ fn fit_sources(
     match loopback_sources(&plan.targets, needed) {
         Some(sources) if !fixed.sources => {
             notes.push(format!(
-                "{needed} source addresses {} to {}: {connections} connections, and one address has {} local ports \
-                 towards a target, of which the kernel finds half quickly",
+                "{needed} source addresses {} to {} for {connections} connections, because an address has {} local ports \
+                 towards a target, and the kernel quickly finds only half of them",
                 sources[0],
                 sources[sources.len() - 1],
                 limits.ports
@@ -274,8 +275,8 @@ fn process_memory_bytes(plan: &HttpPlan) -> u64 {
     PROCESS_MEMORY_BYTES + u64::from(plan.threads.max(1) - 1).saturating_mul(THREAD_MEMORY_BYTES)
 }
 
-/// Most worker processes that can be started. Each takes two descriptors and a thread of its parent, and has a main thread
-/// and one more beside its workers.
+/// Maximum number of worker processes that can be started. Each takes two descriptors and a thread of the parent, and runs a
+/// main thread and one more thread besides its workers.
 fn max_processes(plan: &HttpPlan, limits: &MachineLimits) -> u32 {
     let by_tasks = limits.tasks / (u64::from(plan.threads) + 3);
     let by_memory = limits.available_memory_bytes / process_memory_bytes(plan);
@@ -283,8 +284,8 @@ fn max_processes(plan: &HttpPlan, limits: &MachineLimits) -> u32 {
     max.max(1) as u32
 }
 
-/// Removes workers that would have no connection, and returns a note if it did. All processes have the same number of
-/// threads, so that some workers, fewer than there are processes, may stay idle.
+/// Removes workers that would have no connection, and returns a note about it. All processes have the same number of
+/// threads, so some workers, fewer than there are processes, may stay idle.
 fn remove_idle_workers(plan: &mut HttpPlan) -> Option<String> {
     let connections = plan.connections().max(1);
     let (processes, threads) = (u64::from(plan.processes.max(1)), u64::from(plan.threads.max(1)));
@@ -297,7 +298,7 @@ fn remove_idle_workers(plan: &mut HttpPlan) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{} worker process(es) of {} thread(s), not {processes} of {threads}: each thread has connections of its own, and \
+        "{} worker process(es) of {} thread(s), not {processes} of {threads}: each thread needs its own connections, and \
          there are only {connections}",
         plan.processes, plan.threads
     ))
@@ -328,7 +329,7 @@ pub fn missing_here(plan: &HttpPlan) -> Vec<FieldMistake> {
     mistakes
 }
 
-/// Why no client can connect to the socket at a path; `None` if one can.
+/// The mistake if no client can connect to the socket at a path.
 fn unreachable_socket(path: &Path) -> Option<FieldMistake> {
     let shown = path.display();
     let message = match fs::metadata(path) {
@@ -358,7 +359,7 @@ fn missing_processors(cpus: &[u32]) -> Vec<u32> {
     if cpus.is_empty() {
         return Vec::new();
     }
-    // In its own thread, because the thread stays pinned.
+    // Uses a separate thread, because that thread stays pinned.
     thread::scope(|scope| {
         let find = || cpus.iter().copied().filter(|&cpu| !pin_to(cpu)).collect::<Vec<u32>>();
         let thread = thread::Builder::new().spawn_scoped(scope, find);

@@ -46,7 +46,7 @@ pub struct Recorder {
     since_fault: u64,
     windows: Windows,
     loss: Loss,
-    /// Whether the sound windows or the goals need each answer.
+    /// Whether each answer must be recorded for the sound windows or the goals.
     is_watched: bool,
 }
 
@@ -113,7 +113,7 @@ impl Recorder {
         };
         self.last_tick_counts = (sent, completed, failed);
         self.next_tick += 1;
-        // The receiver is gone when the trial is cancelled.
+        // Sending fails only if the trial was cancelled, because the receiver is gone then.
         let _ = self.ticks.send(tick);
     }
 
@@ -132,7 +132,7 @@ impl Recorder {
     #[inline]
     pub(crate) fn sent(&mut self, request: &InFlight, is_retry: bool) {
         self.result.http.counts.sent += 1;
-        // A retry leaves after its backoff: its response time, not its lateness, shows that delay.
+        // A retry leaves after its backoff, so that delay belongs to the response time, not to the lateness.
         if !is_retry {
             match request.sent_ns.saturating_sub(request.intended_ns) {
                 0 => self.sent_on_time += 1,
@@ -149,7 +149,7 @@ impl Recorder {
         self.result.http.counts.sent_bytes += bytes as u64;
     }
 
-    /// Counts bytes that were received.
+    /// Counts received bytes.
     #[inline]
     pub(crate) fn received_bytes(&mut self, bytes: usize) {
         self.result.http.counts.received_bytes += bytes as u64;
@@ -327,7 +327,7 @@ impl Recorder {
         self.result.users += 1;
     }
 
-    /// The requests that were sent and have ended.
+    /// Number of requests that were sent and have ended.
     pub(crate) fn ended(&self) -> u64 {
         self.result.http.counts.sent - self.in_flight
     }

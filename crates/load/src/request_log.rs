@@ -11,7 +11,8 @@ use std::{
 use record::{ErrorClass, LogPlan};
 use serde::Serialize;
 
-/// Most entries that wait for the disk. Further ones are dropped and counted, so that logging never delays the measurement.
+/// Maximum number of entries that wait for the disk. Further ones are dropped and counted, so that logging never delays the
+/// measurement.
 const MAX_WAITING: usize = 65_536;
 
 /// The log entry of a request. Times are in nanoseconds since 1970.

@@ -177,7 +177,7 @@ pub fn run(
         let mut result = merged.unwrap_or_default();
         result.http.response_time.observed = response_time;
         if let Some(error) = log.map(LogWriter::finish).and_then(Result::err) {
-            // The user interrupted the wait for a reader of the log.
+            // A timeout means that the user interrupted the wait for a reader of the log.
             result.interrupted |= error.kind() == io::ErrorKind::TimedOut;
             result.lost_log = Some(error.to_string());
         }
@@ -243,7 +243,7 @@ impl ThreadContext {
         self,
         layer: impl FnOnce(usize) -> L,
     ) -> Result<WorkerResult, RunError> {
-        // The default timer slack prolongs sleeps by up to 50 µs, to save wake-ups.
+        // The default timer slack lengthens sleeps by up to 50 µs to save wake-ups, which would make requests late.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         self.pin()?;
         let options = connect_options_of(&self.plan).map_err(RunError::Setup)?;
@@ -297,7 +297,7 @@ impl ThreadContext {
         if self.plan.cpus.is_empty() {
             return Ok(());
         }
-        // The threads of all processes take the processors in turn.
+        // The threads of all processes use the processors round-robin.
         let turn = self.share.index as usize % self.plan.cpus.len();
         let cpu = self.plan.cpus[turn];
         debug_assert!(self.index < self.plan.threads.max(1));

@@ -23,7 +23,7 @@ pub(crate) struct Schedule {
     end_ns: Option<u64>,
 }
 
-/// What ends a schedule.
+/// The limits that end a schedule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     /// Number of arrivals in the whole trial.
@@ -111,7 +111,7 @@ impl Schedule {
         self.issued
     }
 
-    /// Total number of arrivals of this worker, if it is known beforehand.
+    /// Total number of arrivals of this worker, if it is known in advance.
     pub(crate) fn planned(&self) -> Option<u64> {
         self.planned
     }
@@ -160,12 +160,13 @@ impl Poisson {
     fn next(&mut self) -> f64 {
         let gap: f64 = Exp1.sample(&mut self.rng);
         self.expected += gap;
-        // Dividing the rate by n stretches the curve by n.
+        // With 1/n of the rate, this worker expects one arrival per n expected arrivals of the trial.
         self.expected * self.stretch
     }
 }
 
-/// Most requests whose times are drawn beforehand: more would take seconds. Above this, each worker ends with its own last request.
+/// Maximum number of requests whose times are drawn in advance: more would take seconds. Above it, each worker ends with the
+/// last request of its share.
 const MAX_DRAWN: u64 = 10_000_000;
 
 /// When the last of `n` requests of a Poisson process is due, in nanoseconds after the start; `None` if the stages end
@@ -230,8 +231,8 @@ impl RateCurve {
         (self.total * (1.0 - 1e-12)).ceil() as u64
     }
 
-    /// The time by which `expected` arrivals have come on average, in nanoseconds. A piece of slope a that starts at rate r has
-    /// x = r·t + a·t²/2 arrivals; t is computed by the form of the solution without cancellation.
+    /// The time by which `expected` arrivals have come on average, in nanoseconds. A piece of slope a that starts at rate r
+    /// has x = r·t + a·t²/2 arrivals; the formula for t avoids cancellation.
     fn time_ns(&self, expected: f64) -> u64 {
         let index = self.pieces.partition_point(|piece| piece.before <= expected).saturating_sub(1);
         let piece = &self.pieces[index];

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// The share of worker `index` of `of`. Together the shares are the plan, each part once.
+/// The share of worker `index` of `of`. The shares of all workers make up the plan, without overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// Index of the worker, from 0.
@@ -92,7 +92,8 @@ impl ArrivalShare {
     /// Position in the cycle of this worker's `n`-th arrival (from 0); `n` is below [`Self::own`].
     #[inline]
     pub(crate) fn position(self, n: u64) -> u64 {
-        // The workers with one more connection come first, so that the rule also holds for the last, partial round.
+        // The workers with one more connection have the lowest indexes, so the formula also holds for the last, partial
+        // round.
         n * self.share.of + self.share.index
     }
 

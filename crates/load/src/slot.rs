@@ -23,7 +23,7 @@ pub(crate) enum Phase {
     ///
     /// [`Wire::has_preface`]: crate::wire::Wire::has_preface
     Preface,
-    /// The connection is established, and its own handshake is not complete: see `Wire::HAS_HANDSHAKE`.
+    /// The connection is established, and its further handshake is not complete: see `Wire::HAS_HANDSHAKE`.
     Handshaking,
     /// The connection is open.
     Open,
@@ -66,7 +66,7 @@ impl UserCycles {
     }
 }
 
-/// How long a connection is used.
+/// Limits on the use of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lifetime {
     max_requests: u64,
@@ -90,7 +90,7 @@ impl Lifetime {
     }
 }
 
-/// Timeouts for the parts of a request, in nanoseconds; `u64::MAX` if only the whole is limited.
+/// Timeouts for the parts of a request, in nanoseconds; `u64::MAX` for parts without a separate limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeouts {
     /// The whole request, including its connection.
@@ -133,7 +133,7 @@ pub(crate) struct Slot {
     pub reader: ResponseReader,
     /// When the connection attempt began.
     pub connecting_since_ns: u64,
-    /// When the connection's own handshake began.
+    /// When the connection's further handshake began.
     pub handshake_since_ns: u64,
     /// Time for which handshake bytes were unread, in nanoseconds.
     pub handshake_unread_ns: u64,
@@ -145,7 +145,7 @@ pub(crate) struct Slot {
     pub first_byte_ns: u64,
     /// When the last answer arrived.
     pub last_answer_ns: u64,
-    /// The earliest time at which that answer may have arrived, so that the user was ready for its next request.
+    /// The earliest time at which the last answer may have arrived, and the user was ready for its next request.
     pub ready_ns: u64,
     /// When a request last failed without an answer.
     pub last_failure_ns: u64,
@@ -153,7 +153,7 @@ pub(crate) struct Slot {
     pub cycles: UserCycles,
     /// Requests that the user may still begin.
     pub loops_left: u64,
-    /// The slot had a connection before, which had answered and which this side did not close.
+    /// The slot's previous connection had answered, and this side did not close it.
     pub was_open: bool,
     /// Consecutive failed connection attempts.
     pub refusals: u32,
@@ -187,7 +187,7 @@ impl Slot {
         Self { loops_left: loops, ..Self::default() }
     }
 
-    /// Drops the state of the connection. The caller has taken the requests out before.
+    /// Drops the state of the connection. The caller must have taken the requests out.
     pub(crate) fn vacate(&mut self, now_ns: u64) {
         debug_assert!(self.requests.is_empty());
         self.phase = Phase::Vacant;
@@ -213,7 +213,7 @@ impl Slot {
         self.phase == Phase::Open && self.requests.is_empty() && self.last_answer_ns < self.free_since_ns
     }
 
-    /// Whether the connection takes another request. `depth`: largest number of requests in flight.
+    /// Whether the connection takes another request. `depth`: maximum number of requests in flight.
     pub(crate) fn has_room(&self, depth: usize) -> bool {
         self.phase == Phase::Open && !self.awaits_retry && self.requests.len() < depth
     }

@@ -1,4 +1,4 @@
-//! Where requests come from: the users of a closed load, or the schedule of an open load.
+//! The sources of requests: the users of a closed load, or the schedule of an open load.
 
 mod pool;
 
@@ -35,7 +35,7 @@ pub(crate) struct Users {
     pub thinks: bool,
     /// The random numbers for pauses.
     pub rng: Pcg64Mcg,
-    /// Start of the first user, and distance to each further one, in nanoseconds after the start of the trial.
+    /// Start of the first user after the start of the trial, and the interval between users, in nanoseconds.
     pub ramp: (f64, f64),
     /// Requests that all users together may still begin.
     pub quota: u64,
@@ -64,7 +64,7 @@ impl RequestSource {
                 let slots = range.end - range.start;
                 let step = if *users > 0 { *ramp_up_ns as f64 / *users as f64 } else { 0.0 };
                 let by_loops = loops.map(|n| n * slots);
-                // In proportion to the users, so that each user gets the same number, whichever worker has it.
+                // In proportion to the users, so that each user gets the same number on every worker.
                 let by_requests = plan.requests.map(|n| share.part_in_proportion(n, *users));
                 let planned = match (by_loops, by_requests) {
                     // Rows that are used only once may end the load earlier.
@@ -115,7 +115,7 @@ impl RequestSource {
     }
 }
 
-/// The continuation of a slot after requests have ended on it.
+/// A slot's next state after requests on it have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterRequests {
     /// It returns to the pool.
@@ -180,7 +180,7 @@ impl RequestSource {
         }
     }
 
-    /// Whether a slot can take the next arrival, or the arrival is lost. `slots`: number of slots.
+    /// Whether the next arrival can be assigned to a slot, or is lost. `slots`: number of slots.
     #[inline]
     pub(crate) fn can_assign(&self, slots: usize) -> bool {
         match self {
@@ -216,7 +216,7 @@ impl RequestSource {
         }
     }
 
-    /// As [`Self::end_ns`], but only once this worker has sent all its arrivals.
+    /// Same as [`Self::end_ns`], but only once this worker has sent all its arrivals.
     #[inline]
     pub(crate) fn end_of_sent_ns(&self) -> Option<u64> {
         match self {
@@ -231,13 +231,13 @@ impl RequestSource {
             Self::Closed(users) => users.active == 0 || users.quota == 0,
             Self::Open(pool) => match self.end_of_sent_ns() {
                 Some(end_ns) => since_start_ns >= end_ns,
-                // Without a known end, the duration ends sending or, without a duration, this worker's last arrival does.
+                // Without a known end, sending ends with the duration or, if there is none, with this worker's last arrival.
                 None => !has_duration && pool.schedule.peek_ns().is_none(),
             },
         }
     }
 
-    /// The continuation of a slot after requests have ended on it.
+    /// A slot's next state after requests on it have ended.
     #[inline]
     pub(crate) fn after_requests(&self) -> AfterRequests {
         match self {

@@ -40,7 +40,7 @@ impl Tick {
         self.response_time.merge(&other.response_time);
     }
 
-    /// The interval in the form of the result folder.
+    /// Converts the tick to the interval that the result folder stores.
     pub fn interval(&self) -> Interval {
         let times = &self.response_time;
         // An empty histogram reports 0, which would look like a time.

@@ -35,7 +35,7 @@ impl TlsConfig {
     /// The TLS configuration of a plan.
     ///
     /// # Errors
-    /// The field that cannot be used, and why.
+    /// The mistake in a field that cannot be used.
     pub(crate) fn new(plan: &TlsPlan) -> Result<Self, FieldMistake> {
         let name = ServerName::try_from(plan.server_name.clone())
             .map_err(|_| mistake("sni", format!("'{}' is not a host name or address", plan.server_name)))?;

@@ -10,14 +10,14 @@ use record::{
 
 use crate::worker_result::WorkerResult;
 
-/// With fewer times beyond it, a percentile is too random to judge.
+/// A percentile with fewer times beyond it is too random to judge.
 const MIN_BEYOND: f64 = 10.0;
 /// A median of fewer times is too random to judge.
 const MIN_TIMES: u64 = 20;
 /// Share of the planned requests that may be unsent in a trial without goals.
 const MAX_UNSENT_SHARE: f64 = 0.01;
-/// If the 99th percentile of lateness is above this, in nanoseconds, requests were delayed by work of a busy loop that no share
-/// accounts for.
+/// If the 99th percentile of lateness exceeds this, in nanoseconds, a busy loop delayed requests by work that is not
+/// recorded as the generator's share of their times.
 const MAX_UNRECORDED_NS: u64 = 200_000;
 /// If the absences add up to less than this share of the threads' waiting time, they do not explain the waiting.
 const MIN_EXPLAINED_WAIT: f64 = 0.5;
@@ -27,10 +27,10 @@ pub(crate) const MAX_SILENT_WAIT_SHARE: f64 = 0.05;
 const MAX_WAIT_SHARE: f64 = 0.25;
 /// Shorter trials, in nanoseconds, cannot be judged by processor use or lateness, because the first wake-up dominates.
 const MIN_TRIAL_NS: u64 = 200_000_000;
-/// Largest relative difference of the two sides of Little's law.
+/// Largest allowed relative difference of the two sides of Little's law.
 const MAX_LITTLES_LAW_DIFFERENCE: f64 = 0.02;
 
-/// Returns the rule and its evidence if the trial breaks it.
+/// A validity rule: returns its name and the evidence if the trial breaks it.
 type Rule = fn(&HttpPlan, &WorkerResult) -> Option<(VoidRule, String)>;
 
 /// Every rule that the trial breaks, with the evidence; empty for a valid trial.
@@ -60,7 +60,7 @@ pub(crate) fn littles_law_sides(result: &WorkerResult) -> (f64, f64) {
     let times_ns = sum(&result.http.service_time.observed)
         + sum(&result.http.service_time.censored)
         + result.failed_in_flight_ns;
-    // The loop counts a request as in flight until its answer is read.
+    // The loop counts a request as in flight until its answer is read, so the time for which answers were unread is added.
     (result.in_flight_integral_ns / elapsed_ns, (times_ns + result.unread_ns) / elapsed_ns)
 }
 
@@ -131,7 +131,7 @@ pub fn sound_time_in_words(sound: &SoundTime, elapsed_s: f64) -> Option<String> 
         .then(|| format!("; in the {percent} % of the time that no stall touched, {}", known.join(", ")))
 }
 
-/// Because of the generator's absences, even the median of the response time is uncertain.
+/// Validity rule: the generator's absences make even the median of the response time uncertain.
 fn late(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     let times = &result.http.response_time;
     let median = times.percentile(0.5);
@@ -156,7 +156,8 @@ pub(crate) fn unsent_in_words(result: &WorkerResult) -> Option<String> {
     })
 }
 
-/// More requests were unsent than the goals allow to lose, or more than 1 % without goals. Fewer are only counted and reported.
+/// Validity rule: more requests were unsent than the goals allow to be lost, or more than 1 % without goals. Fewer are only
+/// reported.
 pub(crate) fn rate_not_reached(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     let counts = &result.http.counts;
     let allowed =
@@ -165,10 +166,11 @@ pub(crate) fn rate_not_reached(plan: &HttpPlan, result: &WorkerResult) -> Option
     Some((VoidRule::RateNotReached, evidence))
 }
 
-/// Whether a lack of processor time only lengthened times: requests of users left as soon as their answers were read. Such a
-/// loop sends evenly, at intervals of the work for one answer, so it causes no burst that queues in the target. This does not
-/// hold for an open load: a busy loop delays its arrivals by less than a millisecond each, which no share accounts for, and
-/// sends them in bursts. Nor does it hold with `--pipeline`, where a request is delayed by others that are read with it.
+/// Whether a lack of processor time only lengthened times, because users' requests left as soon as their answers were read.
+/// Such a loop sends evenly, at intervals of the work for one answer, so it causes no burst that queues in the target. An
+/// open load is different: a busy loop delays each arrival by less than a millisecond, which is not recorded as the
+/// generator's share, and sends arrivals in bursts. `--pipeline` is also different: other requests that are read together
+/// with a request delay it.
 pub(crate) fn is_only_slowed(plan: &HttpPlan, result: &WorkerResult) -> bool {
     let is_closed = matches!(plan.load, LoadModel::Closed { .. }) && plan.pipeline <= 1;
     is_closed && result.http.lateness.quantile_ns(0.99) <= MAX_UNRECORDED_NS
@@ -179,7 +181,7 @@ fn cpu_exhausted(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, St
     exhausted_in_words(plan, result).filter(|_| is_judged).map(|evidence| (VoidRule::CpuExhausted, evidence))
 }
 
-/// Reports in words that the generator had no processor time left; `None` if it had.
+/// The evidence that the generator had no processor time left, in words; `None` if it had some.
 pub(crate) fn exhausted_in_words(plan: &HttpPlan, result: &WorkerResult) -> Option<String> {
     let cpu = &result.http.cpu;
     (cpu.is_used_up() && result.elapsed_ns >= MIN_TRIAL_NS).then(|| {
@@ -194,9 +196,9 @@ pub(crate) fn exhausted_in_words(plan: &HttpPlan, result: &WorkerResult) -> Opti
     })
 }
 
-/// The generator's threads waited too long for a processor, and the absences that the loop noticed do not explain the waiting, so
-/// no share bounds its effect. The rule judges only trials with goals, and of closed loads only those with a goal that bounds a
-/// time. `study::judge` revokes it if every goal was met.
+/// Validity rule: the generator's threads waited too long for a processor, and the absences that the loop noticed do not
+/// explain the wait, so its effect on times has no known bound. The rule judges only trials with goals; in a closed load, a
+/// goal must bound a time. `study::judge` revokes it if every goal was met.
 fn processor_shared(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     let decision = plan.decides?;
     let is_open = matches!(plan.load, LoadModel::Open { .. });
@@ -248,7 +250,7 @@ fn local_exhaustion(_: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, St
     })
 }
 
-/// Every planned request must be counted once, and every completed request must have its times.
+/// Validity rule: every planned request must be counted once, and every completed request must have its times.
 fn accounting(_: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     let c = &result.http.counts;
     let accounted = c.completed + c.failed + c.in_flight + c.never_sent;

@@ -19,7 +19,7 @@ use std::{
 
 use rustix::io::Errno;
 
-/// The result of a call on a connection, or how it failed.
+/// The result of a call on a connection, or its error.
 pub(crate) type Result<T, E = ConnectionError> = std::result::Result<T, E>;
 
 /// Index of a slot, which holds at most one connection at a time.
@@ -43,7 +43,7 @@ pub struct Event {
     pub generation: u32,
     /// The connection has bytes, an end of stream or an error to read.
     pub readable: bool,
-    /// The connection takes bytes, or its connection attempt has ended.
+    /// The connection accepts bytes, or its connection attempt has ended.
     pub writable: bool,
     /// The peer has closed its side, or the connection has failed.
     pub closed: bool,
@@ -74,7 +74,7 @@ impl From<Errno> for ConnectionError {
     }
 }
 
-/// What the two sides of a connection have agreed on.
+/// The parameters on which the two sides of a TLS connection agreed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agreed {
     /// Version of TLS.
@@ -97,9 +97,9 @@ pub struct PrefaceStep {
 /// The progress of a connection's handshake after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeStep {
-    /// What was agreed, once the handshake is done.
+    /// The agreed parameters, once the handshake is done.
     pub agreed: Option<Agreed>,
-    /// The longest time for which a byte that this step read had been unread, in nanoseconds; `None` if unknown.
+    /// The longest time for which a byte read in this step had been unread, in nanoseconds; `None` if unknown.
     pub unread_ns: Option<u64>,
     /// Whether unread bytes may remain for which no further event comes.
     pub may_have_more: bool,
@@ -142,7 +142,7 @@ pub struct Waited {
 
 /// A clock and the connections of one worker.
 pub trait Wire {
-    /// Whether a connection needs its own handshake after TCP's before it takes requests.
+    /// Whether a connection needs a further handshake after TCP's, such as TLS's, before it takes requests.
     const HAS_HANDSHAKE: bool = false;
     /// Whether [`Self::receive`] can drop bytes at a lower cost than receiving them.
     const DISCARDS: bool = true;

@@ -35,8 +35,8 @@ use crate::{
     worker_result::WorkerResult,
 };
 
-/// Most concurrent connection attempts before the start. The limit is below every usual accept queue (nginx 511, old kernels
-/// 128), because an overflow would cost a second per lost SYN.
+/// Maximum number of concurrent connection attempts before the start. It is below every usual accept queue (nginx 511, old
+/// kernels 128), because an overflow would cost a second per lost SYN.
 const MAX_CONNECTING: usize = 100;
 /// Size of the receive buffer, which all connections of a worker share.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -77,9 +77,9 @@ pub struct Worker<W: Wire, X: Exchange> {
     lifetime: Option<Lifetime>,
     /// A connection takes requests as soon as TCP is established, without a preface or handshake.
     sends_at_once: bool,
-    /// Number of requests in slots that have not ended.
+    /// Number of unfinished requests that are assigned to slots.
     assigned: u64,
-    /// Number of requests that are not the first of their iteration.
+    /// Number of begun requests that are not the first of their iteration.
     continued: u64,
     /// Number of iterations that pause before their next request.
     paused: u64,
@@ -119,7 +119,7 @@ enum Deferred {
 enum Timer {
     /// A user begins its next request.
     Begin,
-    /// A user goes on with the next request of its iteration.
+    /// A user continues with the next request of its iteration.
     Step,
     /// The deadline of a slot must be checked.
     Deadline,
@@ -299,15 +299,15 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Ends the delay by absences if every due request has been sent.
     fn check_caught_up(&mut self) {
         let now_ns = self.clock();
-        // Requests that left together are answered together. A held arrival shows that this is still so: the load counts as
-        // recovered only if none was held during the last mean service time.
+        // Requests that left in a burst are answered together. A held arrival shows that the burst persists, so the load
+        // counts as recovered only if no arrival was held during the last mean service time.
         let mean_service_ns = self.mean_service_ns;
         let pool = self.source.pool();
         let are_apart = pool.is_none_or(|pool| {
             pool.held_at.is_none() || now_ns.saturating_sub(pool.last_held_ns) > mean_service_ns
         });
         if are_apart && self.next_arrival_ns().is_none_or(|due_ns| due_ns > now_ns) {
-            // Users without pauses all have a request at the target again as soon as they have sent.
+            // Without pauses, every user has a request at the target again as soon as the due requests are sent.
             match self.source.follows_answers() {
                 true => self.absences.end_delay(now_ns),
                 false => self.absences.caught_up(now_ns, self.load_state()),

@@ -26,7 +26,7 @@ pub struct WorkerResult {
     pub in_flight_integral_ns: f64,
     /// Time in flight of requests that failed after they were sent.
     pub failed_in_flight_ns: f64,
-    /// Number of requests in the plan by closed form, if it is known and the trial ran to its end.
+    /// Number of planned requests, computed in advance, if it is known and the trial ran to its end.
     pub planned: Option<u64>,
     /// The user stopped the trial early.
     pub interrupted: bool,

@@ -1,7 +1,7 @@
-//! An HTTP workload as users write it, on a command line or in a study file, and the plan it makes.
+//! An HTTP workload as users write it, on a command line or in a study file, and the plan made from it.
 //!
-//! Every quantity is a value here, beside the text that it was written as (`5k`, `300ms`). All mistakes are reported together,
-//! each with its field.
+//! Every quantity is stored as a value together with its text (`5k`, `300ms`). All mistakes are reported together, each with
+//! its field.
 
 mod connection;
 mod description;
@@ -43,7 +43,7 @@ const MACHINE: &str = "Machine";
 
 /// Requests per second that one worker thread is expected to handle, for the default number of threads.
 const RATE_PER_THREAD: f64 = 50_000.0;
-/// Default of the longest time of polling before a send, in nanoseconds.
+/// Default of the maximum polling time before a send, in nanoseconds.
 const DEFAULT_SPIN_NS: u64 = 500_000;
 
 /// The settings that the user has fixed and the pre-flight check must not change.
@@ -214,7 +214,7 @@ options::workload! {
     spin: Option<Typed<Time>> = "spin", Kind::Time, "TIME", MACHINE, "500us", "0";
 }
 
-/// How long a request may take by default, in nanoseconds.
+/// Default timeout of a request, in nanoseconds.
 pub const DEFAULT_TIMEOUT_NS: u64 = 30_000_000_000;
 
 impl HttpWorkload {
@@ -226,7 +226,7 @@ impl HttpWorkload {
     /// The plan of a trial of this workload on a machine with these limits.
     ///
     /// # Errors
-    /// All mistakes.
+    /// All mistakes in the workload.
     pub fn plan(&self, limits: &MachineLimits) -> Result<HttpPlan, Vec<FieldMistake>> {
         self.plan_with(limits, &addresses::look_up)
     }

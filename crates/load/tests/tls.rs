@@ -1,4 +1,4 @@
-//! HTTP over TLS against servers of the test's own: every failure in its class, counted exactly, and every answer.
+//! HTTP over TLS against test servers: checks the class and the exact count of every failure, and every answer.
 
 mod support;
 
@@ -13,7 +13,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const USERS: u64 = 4;
 const REQUESTS: u64 = 20;
 
-/// An authority, the file in which a client finds it, and what its server sends.
+/// An authority, and the folder with its certificate for clients.
 struct Pki {
     folder: tempfile::TempDir,
     authority: Authority,
@@ -43,7 +43,7 @@ impl Pki {
         Server::start(Behaviour::Answers, Some(Offer::default().server(identity, None).unwrap()))
     }
 
-    /// A workload of four users with five requests each, a new connection for each, that trusts the authority.
+    /// A workload that trusts the authority: four users with five requests each, on a new connection each.
     fn workload(&self, server: &Server) -> HttpWorkload {
         HttpWorkload {
             url: server.url(),
@@ -66,7 +66,7 @@ impl Pki {
     }
 }
 
-/// All requests failed in one class, and the trial's words name what to do.
+/// Checks that all requests failed in one class, and that the description of the failure contains `words`.
 fn all_failed(trial: &HttpTrial, class: ErrorClass, words: &str) {
     let errors: Vec<_> = trial.errors.iter().collect();
     assert_eq!(errors, [(class, REQUESTS)]);
@@ -111,7 +111,7 @@ fn certificates_fail_for_their_own_reasons() {
         (unknown, ErrorClass::TlsUnknownIssuer, "--cacert"),
     ] {
         all_failed(&run(&pki.workload(&server)), class, words);
-        // A client that does not check finds nothing wrong with any of them.
+        // A client that does not check certificates accepts all of them.
         let unchecked = HttpWorkload { insecure: true, cacert: None, ..pki.workload(&server) };
         all_completed(&run(&unchecked));
     }

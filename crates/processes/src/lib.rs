@@ -46,7 +46,7 @@ impl<M: DeserializeOwned + Send + 'static> Processes<M> {
     /// Starts one copy of this program for each list of arguments.
     ///
     /// # Errors
-    /// When a process cannot be started. Those already started are killed.
+    /// When a process cannot be started. The processes already started are killed.
     pub fn start<'a>(arguments: impl IntoIterator<Item = &'a [String]>) -> io::Result<Self> {
         let program = std::env::current_exe()?;
         Self::start_commands(arguments.into_iter().map(|arguments| {
@@ -71,7 +71,7 @@ impl<M: DeserializeOwned + Send + 'static> Processes<M> {
             let output = child.stdout.take();
             group.workers.push(WorkerProcess { child, input });
             let sender = sender.clone();
-            // thread::spawn would panic if no thread can be started.
+            // `Builder::spawn` returns an error if no thread can be started; `thread::spawn` would panic.
             thread::Builder::new().spawn(move || {
                 let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
                 for line in lines.map_while(Result::ok) {
@@ -118,19 +118,19 @@ impl<M: DeserializeOwned + Send + 'static> Processes<M> {
         self.workers.iter_mut().for_each(|worker| worker.input = None);
     }
 
-    /// The next output of any worker, with its index; `None` after `timeout`.
+    /// The next output of any worker, with the worker's index; `None` after `timeout`.
     pub fn receive(&self, timeout: Duration) -> Option<(usize, Output<M>)> {
         self.outputs.recv_timeout(timeout).ok()
     }
 }
 
 impl<M> Drop for Processes<M> {
-    /// Kills all workers that still run, and only then waits for their end: workers that run on would take the processors from
-    /// the kernel, which closes a worker's connections before the worker is gone.
+    /// Kills all workers before it waits for any of them. The kernel closes a killed worker's connections before the worker
+    /// is gone; workers that still ran would take processor time from it.
     fn drop(&mut self) {
         for worker in &mut self.workers {
             worker.input = None;
-            // A child that was not waited for keeps its process ID, so this cannot kill another process.
+            // Until `wait`, a child keeps its process ID, so this cannot kill another process.
             let _ = worker.child.kill();
         }
         for worker in &mut self.workers {
@@ -153,7 +153,7 @@ where
     let (sender, messages) = mpsc::channel();
     thread::Builder::new().spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
-            // Reads on even if the receiver was dropped, to detect the end of the input.
+            // Keeps reading even if the receiver was dropped, to detect the end of the input.
             match serde_json::from_str(&line) {
                 Ok(message) => drop(sender.send(message)),
                 Err(_) => break,

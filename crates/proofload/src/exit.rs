@@ -1,8 +1,8 @@
-//! Exit statuses of the program, and refusals.
+//! Exit statuses of the program, and errors that end a command.
 
 use std::{fmt, process::ExitCode};
 
-/// The exit statuses that scripts may rely on.
+/// The exit statuses. Scripts rely on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// The goals are met.
@@ -15,7 +15,7 @@ pub enum Exit {
     Void,
     /// Interrupted; the results so far are written and marked as interrupted.
     Interrupted,
-    /// The reader of standard output has closed it; the status is that of a program killed by SIGPIPE.
+    /// The reader of standard output closed it; the status is that of a program killed by SIGPIPE.
     StdoutClosed,
 }
 
@@ -32,37 +32,35 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command ends without a result: all mistakes at once. It has no mistakes if standard output was closed.
+/// All mistakes that ended a command without a result. Empty if the reader closed standard output.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     mistakes: Vec<String>,
 }
 
-/// The result of a command, or why it was refused.
+/// The result of a command, or its mistakes.
 pub(crate) type Result<T = (), E = Refusal> = std::result::Result<T, E>;
 
 impl Refusal {
-    /// A refusal with several mistakes.
     pub(crate) fn new(mistakes: Vec<String>) -> Self {
         Self { mistakes }
     }
 
-    /// The same for mistakes of any type.
+    /// A refusal with mistakes of any printable type.
     pub(crate) fn all(mistakes: impl IntoIterator<Item = impl fmt::Display>) -> Self {
         Self::new(mistakes.into_iter().map(|mistake| mistake.to_string()).collect())
     }
 
-    /// A refusal with one mistake.
     pub(crate) fn one(mistake: impl fmt::Display) -> Self {
         Self { mistakes: vec![mistake.to_string()] }
     }
 
-    /// The refusal for a standard output that its reader has closed.
+    /// The refusal after the reader has closed standard output.
     pub(crate) fn stdout_closed() -> Self {
         Self { mistakes: Vec::new() }
     }
 
-    /// The mistakes; empty if standard output was closed.
+    /// The mistakes; empty if the reader closed standard output.
     pub(crate) fn mistakes(&self) -> &[String] {
         &self.mistakes
     }

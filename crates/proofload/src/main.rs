@@ -1,4 +1,4 @@
-//! The `proofload` program: arguments, progress, exit status. It decides nothing about measuring.
+//! The `proofload` program: parses the command line, runs the command and sets the exit status.
 
 mod commands;
 mod exit;
@@ -94,7 +94,8 @@ fn main() -> std::process::ExitCode {
             return status;
         }
     };
-    // With a handler, a file beyond the size limit (`ulimit -f`) causes a write error instead of killing the process.
+    // With a handler, writing beyond the file size limit (`ulimit -f`) fails with an error instead of killing the
+    // process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
     let exit = match cli.command {
         Command::Http(arguments) => commands::http::run(&arguments),
@@ -125,14 +126,14 @@ fn main() -> std::process::ExitCode {
     exit.unwrap_or_else(|refusal| output::standard::print_refusal(&refusal)).into()
 }
 
-/// Runs as the process that runs the programs of a trial.
+/// Entry point of the supervisor process, which runs the programs of a trial.
 fn run_programs() -> Result<exit::Exit, exit::Refusal> {
     command::supervisor::run().map(|()| exit::Exit::GoalsMet).map_err(exit::Refusal::one)
 }
 
-/// Prints the mistake in the command line, with its secrets masked, or the requested help.
+/// Prints the requested help, or the mistake in the command line with its secrets masked.
 fn print_error(error: &clap::Error) -> std::process::ExitCode {
-    // A word may have bytes that are not UTF-8.
+    // Lossy, because an argument may not be UTF-8.
     std::env::args_os().for_each(|word| secrets::mask::learn_argument(&word.to_string_lossy()));
     let text = error.render().to_string();
     if error.use_stderr() {
@@ -145,7 +146,7 @@ fn print_error(error: &clap::Error) -> std::process::ExitCode {
     }
 }
 
-/// Removes hidden commands and useless tips from the suggestions of an error.
+/// Removes hidden commands and inapplicable tips from clap's suggestions.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let cli = Cli::command();
     let is_hidden = |name: &String| cli.find_subcommand(name).is_some_and(clap::Command::is_hide_set);
@@ -155,7 +156,8 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
         }
     }
-    // The words after -- are a line of curl, so the tip about values that begin with a hyphen is wrong.
+    // The words after `--` are curl's command line, so clap's tip about values that begin with a hyphen would
+    // mislead.
     if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
         tips.retain(|tip| !tip.to_string().contains("as a value"));
         if !tips.is_empty() {

@@ -11,7 +11,7 @@ mod wrap;
 
 use record::Span;
 
-/// A time in words for a column, with its `≥` directly before it.
+/// A time in words for a table column. The `≥` of a lower bound is directly before the number, to save a column.
 fn marked(time: Span, show: impl Fn(u64) -> String) -> String {
     time.in_words(|ns| show(ns as u64)).replace("≥ ", "≥")
 }

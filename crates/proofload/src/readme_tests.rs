@@ -1,5 +1,5 @@
-//! Tests that the program accepts every command of the README, the guide and the page for users of other tools: each is
-//! parsed and planned.
+//! Tests that proofload can parse and plan every command in the README, the guide and the page for users of other
+//! tools.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ const README: &str = include_str!("../../../README.md");
 const GUIDE: &str = include_str!("../../../docs/guide.md");
 const COMING_FROM: &str = include_str!("../../../docs/coming-from.md");
 
-/// The words of every call of the program in code blocks, sessions and the README's table of tasks, split as a shell
-/// does.
+/// The words of every proofload command in code blocks, terminal sessions and the README's table of tasks, split as
+/// in a shell.
 fn calls() -> Vec<Vec<String>> {
     let joined = [README, GUIDE, COMING_FROM].concat().replace("\\\n", " ");
     let typed = joined.lines().filter_map(|line| line.strip_prefix("    ").or(line.strip_prefix("$ ")));
@@ -29,7 +29,7 @@ fn calls() -> Vec<Vec<String>> {
     typed.filter_map(call_of_line).collect()
 }
 
-/// Replaces a file of the repository by its path from here, and a file of the reader by an existing one.
+/// Replaces a repository file by its path from this crate, and a file of the user by an existing one.
 fn in_this_tree(word: &str) -> String {
     let from_here = format!("../../{word}");
     match word {

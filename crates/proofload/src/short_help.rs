@@ -1,13 +1,13 @@
-//! `-h`: the help that most users need for a command, in 25 lines at most. `--help` shows all of it.
+//! `-h`: the help that most users need for a command, in at most 25 lines. `--help` shows all of it.
 
 use clap::{Arg, Command, builder::StyledStr};
 
-/// The program itself.
+/// The name under which [`SHORT_HELPS`] lists the program's own help.
 const PROGRAM: &str = "proofload";
-/// Width that help is made for, in characters.
+/// Maximum width of the help in characters.
 const MAX_WIDTH: usize = 100;
 
-/// The commands by purpose.
+/// The commands in groups by purpose.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Measure", &["http", "limit", "run", "report", "compare", "serve"]),
     ("Network", &["lab", "link"]),
@@ -15,22 +15,22 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("This machine", &["host", "clean"]),
 ];
 
-/// Commands that accept command lines of other programs.
+/// Commands that accept the command lines of other programs.
 const OF_OTHERS: [&str; 3] = ["wrk", "wrk2", "ab"];
 
 /// The parts of a command's short help besides its arguments.
 struct ShortHelp {
     /// The command; `proofload` for the program itself.
     command: &'static str,
-    /// Long names of options, or letters of those that have no other name, with spaces.
+    /// Long names of options, or letters of options without a long name, separated by spaces.
     options: &'static str,
     examples: Vec<&'static str>,
 }
 
-/// Each command with its options, and below it its examples.
+/// One line per command with its options; its examples follow as indented lines.
 const SHORT_HELPS: &str = include_str!("short_help.txt");
 
-/// The short help of every command.
+/// Parses [`SHORT_HELPS`].
 fn short_helps() -> impl Iterator<Item = ShortHelp> {
     let is_example = |line: &&str| line.starts_with("  ");
     let heads = SHORT_HELPS.lines().enumerate().filter(move |(_, line)| !is_example(line));
@@ -42,8 +42,8 @@ fn short_helps() -> impl Iterator<Item = ShortHelp> {
     })
 }
 
-/// The short help, if these words of a command line request one. `cli` is called only then, because most starts need no
-/// help.
+/// The short help, if the command line requests it. `cli` is a closure, because most runs need no help and should not
+/// build it.
 pub(crate) fn requested_help(cli: impl FnOnce() -> Command, words: &[String]) -> Option<String> {
     let before_others = words.iter().skip(1).take_while(|word| *word != "--");
     if !before_others.clone().any(|word| word == "-h") {
@@ -90,15 +90,15 @@ impl ShortHelp {
         lines.push("\nExamples:".to_owned());
         lines.extend(self.examples.iter().map(|example| format!("  {example}")));
         let (others, command) = match self.command {
-            PROGRAM => (format!("Lines of {} are taken too. ", OF_OTHERS.join(", ")), "COMMAND"),
+            PROGRAM => (format!("Command lines of {} work too. ", OF_OTHERS.join(", ")), "COMMAND"),
             name => (String::new(), name),
         };
-        lines.push(format!("\n{others}Everything else, exit statuses too: proofload {command} --help\n"));
+        lines.push(format!("\n{others}All options and exit statuses: proofload {command} --help\n"));
         lines.join("\n")
     }
 }
 
-/// `-u, --users <N>`: clap writes the short name alone where an option has one.
+/// Formats an option as `-u, --users <N>`. clap's own format has only the short name if there is one.
 fn left_of(option: &Arg) -> String {
     if option.get_long().is_none() {
         return option.to_string();
@@ -117,7 +117,7 @@ fn first_clause(help: &str) -> &str {
     help[..ends.min().unwrap_or(help.len())].trim_end_matches('.')
 }
 
-/// The text if it fits, otherwise its part before the last comma that fits.
+/// The text if it fits in `width` characters, otherwise its part before the last comma that fits.
 fn cut(text: &str, width: usize) -> &str {
     if text.chars().count() <= width {
         return text;
@@ -171,7 +171,7 @@ mod tests {
             if words[0] == "proofload" {
                 let read =
                     crate::Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{example}: {error}"));
-                // The other examples name files and hosts that only the reader has.
+                // Examples of other commands name files and hosts that do not exist here.
                 if matches!(read.command, crate::Command::Limit(_)) {
                     crate::readme_tests::plan(&read.command, &load::MachineLimits::EXAMPLE)
                         .unwrap_or_else(|mistakes| panic!("{example}: {mistakes}"));

@@ -1,4 +1,4 @@
-//! Signals that stop a command: SIGINT (Ctrl-C), SIGTERM, and SIGHUP when the terminal closes.
+//! Signals that stop a command: SIGINT (Ctrl-C), SIGTERM, and SIGHUP, which a closed terminal sends.
 
 use std::{
     fs,
@@ -12,18 +12,18 @@ use signal_hook::{
 
 use crate::exit::{Refusal, Result};
 
-/// The flag of [`files::stop`], which the first SIGINT, SIGTERM or SIGHUP sets, so that the command ends cleanly. A
-/// second SIGINT ends the program at once with status 130. A second SIGTERM does not, because timeout(1) sends it
-/// twice.
+/// Registers handlers that set the flag of [`files::stop`] on SIGINT, SIGTERM or SIGHUP, so that the command ends
+/// cleanly. A second SIGINT ends the program at once with status 130. A second SIGTERM does not, because timeout(1)
+/// sends it twice.
 pub(crate) fn on_signal() -> Result<Arc<AtomicBool>> {
     let stop = files::stop();
     let failed = |signal, e| Refusal::one(format_args!("cannot handle signal {signal}: {e}"));
-    // Registered first: the shutdown must check the flag before the same signal sets it.
+    // Registered first, because handlers run in order: this one must see the flag before the first SIGINT sets it.
     flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop)).map_err(|e| failed(SIGINT, e))?;
     for signal in [SIGINT, SIGTERM] {
         flag::register(signal, Arc::clone(&stop)).map_err(|e| failed(signal, e))?;
     }
-    // A closing terminal sends SIGHUP twice, from the kernel and from the shell: only the first one counts.
+    // When a terminal closes, the kernel and the shell each send a SIGHUP, so a second one must not end the program.
     if !is_ignored(SIGHUP) {
         flag::register(SIGHUP, Arc::clone(&stop)).map_err(|e| failed(SIGHUP, e))?;
     }

@@ -1,4 +1,4 @@
-//! Tests that every option for a text file reads it in the same way: `record::input` reports another encoding.
+//! Tests that all options for text files read them with `record::input`, which reports files that are not UTF-8.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -7,8 +7,8 @@ use load::MachineLimits;
 
 use super::{Cli, Command, commands, readme_tests::plan};
 
-/// Options for a text file, as `command --option` or `command <NAME>`, each with a line that reads it. `limit` has
-/// those of `http`.
+/// Options that read a text file, as `command --option` or `command <NAME>`, each with a command line that reads it.
+/// `limit` has the options of `http`.
 const TEXTS: &[(&str, &str)] = &[
     ("http --header", "http http://127.0.0.1:1 -H @FILE"),
     ("http --events", "http http://127.0.0.1:1 --events=@FILE"),
@@ -30,7 +30,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("host check <files>", "host check FILE"),
 ];
 
-/// Options of any command for other files: an output, bytes, a certificate, a folder, or another program's file.
+/// Options for files that are not such texts: outputs, binary data, certificates, folders, and other programs' files.
 const OTHERS: &[&str] = &[
     "--json",
     "--hlog",
@@ -111,7 +111,7 @@ fn takes_a_file(argument: &Arg) -> bool {
     argument.get_action().takes_values() && !argument.is_hide_set() && !is_folder && (is_path || says_file)
 }
 
-/// Reads the files that a line names.
+/// Parses a command line and reads the files that it names.
 fn read(words: &[String]) -> Result<(), String> {
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{words:?}\n{error}"));
     let done = match &cli.command {
@@ -140,7 +140,7 @@ fn every_file_of_text_is_read_alike() {
             let refused = read(&words).expect_err(option);
             assert!(refused.contains(why), "{option}: {refused}");
         }
-        // A text that begins no valid file has the same mistakes with a byte order mark and Windows line ends.
+        // A byte order mark and Windows line ends must not change the mistakes that are found in an invalid file.
         let [plain, dressed] = ["# one\n?? x\n", "\u{feff}# one\r\n?? x\r\n"].map(|text| {
             fs::write(&file, text).unwrap();
             read(&words)

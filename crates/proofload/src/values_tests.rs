@@ -1,6 +1,6 @@
-//! Tests that `tests/data/values.txt` lists every option of every command and every key of a study. It marks those that
-//! are texts of a request, in which `${NAME}` is a variable: an external test sends hostile values through each of
-//! these.
+//! Tests that `tests/data/values.txt` lists every option of every command and every key of a study, and that it marks
+//! those that become text of a request and expand `${NAME}`. An external test sends hostile values through each of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ const STUDY: &str = include_str!("../../../docs/schema/study.schema.json");
 
 type Rows = BTreeMap<String, BTreeSet<String>>;
 
-/// The names in the table, by command: `text: …` and `other: …`.
+/// Parses the table: the names by command, and the names marked as text.
 fn table() -> (Rows, BTreeSet<String>) {
     let (mut rows, mut texts) = (Rows::new(), BTreeSet::new());
     for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
@@ -85,7 +85,7 @@ fn every_option_and_key_says_whether_it_is_a_text_of_a_request() {
         }
     }
     assert!(wrong.is_empty(), "tests/data/values.txt lacks, if these are no texts of a request:\n{wrong}");
-    // The table of a workload's options must agree: an option marked as text there is a text here.
+    // The option table and the file must agree on which options are text.
     for option in load::OPTIONS.iter().filter(|option| option.is_text) {
         for name in
             [format!("http {}", option.spec.flag()), format!("study workload.http.{}", option.spec.key)]

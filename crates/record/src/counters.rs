@@ -1,4 +1,4 @@
-//! What the kernels of a trial's hosts counted: a line of `counters.jsonl`.
+//! The kernel counters of a trial's hosts: a line of `counters.jsonl`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,14 +29,14 @@ pub struct TrialCounters {
 }
 
 impl TrialCounters {
-    /// Time from the first reading of a host of this name to the last, in seconds; that of this machine if there is none. It is
-    /// more than 0, so that it can divide.
+    /// Time from the first to the last reading of the host with this name, in seconds; that of this machine if no host
+    /// has the name. It is more than 0, so that callers can divide by it.
     pub fn elapsed_s_at(&self, host: &str) -> f64 {
         let elapsed_s = self.hosts.iter().find(|known| known.host == host).and_then(|known| known.elapsed_s);
         elapsed_s.unwrap_or(self.elapsed_s).max(f64::MIN_POSITIVE)
     }
 
-    /// The processor time of all work on this machine; none if it was not booked.
+    /// The processor time of all work on this machine, without the booking itself; `None` if no time was booked.
     pub fn worked(&self) -> Option<ProcessorTime> {
         let unowned = self.processor.as_ref()?;
         let mut all = ProcessorTime::default();
@@ -49,21 +49,22 @@ impl TrialCounters {
 }
 
 impl HostCounters {
-    /// The share of the trial for which a quota stopped its control group, at most; none if it has no quota.
+    /// The largest possible share of the trial for which a quota stopped the host's control group (0 to 1); `None` if
+    /// it has no quota.
     pub fn stopped_share(&self, elapsed_s: f64) -> Option<f64> {
         stopped_share(&self.counters.values, elapsed_s)
     }
 }
 
 impl ProgramUse {
-    /// The same of the process's own control group.
+    /// The largest possible share of the trial for which a quota stopped the process's control group (0 to 1).
     pub fn stopped_share(&self, elapsed_s: f64) -> Option<f64> {
         stopped_share(&self.quota, elapsed_s)
     }
 }
 
-/// The time is summed over processors, which may stand still together; and in a period in which a group was stopped, it may also
-/// have run. Neither says more than the other.
+/// Uses the smaller of two upper limits. The stopped time is a sum over processors, which may stop at the same time. A
+/// group that was stopped in a period may have run in the rest of that period.
 fn stopped_share(values: &BTreeMap<String, u64>, elapsed_s: f64) -> Option<f64> {
     let of = |name: &str| values.get(&format!("cgroup.{name}")).map(|value| *value as f64);
     let of_time = of("throttled_us")? / 1e6 / elapsed_s;
@@ -72,7 +73,7 @@ fn stopped_share(values: &BTreeMap<String, u64>, elapsed_s: f64) -> Option<f64> 
 }
 
 impl ProcessorTime {
-    /// Adds another time.
+    /// Adds the processor time of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.total_s += other.total_s;
         self.softirq_s += other.softirq_s;
@@ -109,13 +110,13 @@ impl Counters {
         self.values.get(name).copied()
     }
 
-    /// The numbers of the processors that a machine has online. There may be gaps between them.
+    /// The numbers of a machine's online processors. There may be gaps between them.
     pub fn online_cpus(&self) -> BTreeSet<u32> {
         let number = |name: &String| name.strip_prefix("cpu")?.strip_suffix(".idle_ms")?.parse().ok();
         self.values.keys().filter_map(number).collect()
     }
 
-    /// What these processors spent in one way, such as `idle` or `steal`, in seconds.
+    /// The time that these processors spent in one state, such as `idle` or `steal`, in seconds.
     pub fn processors_s(&self, cpus: &BTreeSet<u32>, way: &str) -> f64 {
         let of = |cpu: &u32| self.get(&format!("cpu{cpu}.{way}_ms"));
         cpus.iter().filter_map(of).sum::<u64>() as f64 / 1e3

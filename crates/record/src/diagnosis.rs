@@ -9,7 +9,7 @@ use crate::{
 
 impl Trial {
     /// The most frequent failure that the target or the network caused: `nothing listens at 127.0.0.1:1 (connection
-    /// refused)`. None if there are no such failures.
+    /// refused)`. `None` if there are no such failures.
     pub fn main_failure(&self) -> Option<String> {
         match &self.measured {
             Measured::Http(http) => http.main_failure(self.elapsed_s),
@@ -17,12 +17,12 @@ impl Trial {
         }
     }
 
-    /// Whether it measured requests, and none was completed.
+    /// Whether the trial measured requests but completed none.
     pub fn completed_nothing(&self) -> bool {
         self.http().is_some_and(|http| http.counts.completed == 0)
     }
 
-    /// Whether more than half of the requests, or of the programs, failed.
+    /// Whether more than half of the requests or programs failed.
     pub fn mostly_failed(&self) -> bool {
         match &self.measured {
             Measured::Http(http) => 2 * http.errors.total() > http.counts.scheduled,
@@ -32,11 +32,11 @@ impl Trial {
 }
 
 impl HttpTrial {
-    /// As [`Trial::main_failure`], for HTTP requests of a trial that took `elapsed_s` seconds.
+    /// Like [`Trial::main_failure`], for HTTP requests of a trial that took `elapsed_s` seconds.
     pub fn main_failure(&self, elapsed_s: f64) -> Option<String> {
         let HttpPlan { connection, timeout_ns, .. } = &self.plan;
         let to = connection.tunnel.as_ref().map_or("the target", |tunnel| &tunnel.to);
-        // Only what lies behind an open tunnel is the target.
+        // The proxy counts as part of the target only once its tunnel is open.
         let behind = |at: String| match &connection.tunnel {
             Some(_) => format!("{to} (through the proxy at {at})"),
             None => at,
@@ -82,49 +82,49 @@ impl HttpTrial {
                 )
             }
             ErrorClass::ProxyUnreachable => {
-                format!("the proxy at {at} did not reach {to}; see whether something listens there")
+                format!("the proxy at {at} did not reach {to}; check whether something listens there")
             }
             ErrorClass::ProxyRefused => format!(
-                "the proxy at {at} opened no tunnel to {to} (a port or a name that it refuses?); `curl -p -x http://{at} URL` \
+                "the proxy at {at} opened no tunnel to {to} (does it refuse the port or the name?); `curl -p -x http://{at} URL` \
                  shows its answer"
             ),
             ErrorClass::ProxyMalformed => {
                 format!(
-                    "what listens at {at} does not answer as a proxy of HTTP does; `curl -v -p -x http://{at} URL` shows its answer"
+                    "the program that listens at {at} does not answer as an HTTP proxy; `curl -v -p -x http://{at} URL` shows its answer"
                 )
             }
             ErrorClass::ProxyTimeout => {
                 format!("the proxy at {at} opened no tunnel within {}", within(None))
             }
             ErrorClass::TlsExpired => {
-                format!("the certificate of {at} has expired (--insecure does not check it)")
+                format!("the certificate of {at} has expired (--insecure skips this check)")
             }
             ErrorClass::TlsNotYetValid => {
                 format!("the certificate of {at} is not valid yet; compare the clocks of both machines")
             }
             ErrorClass::TlsWrongName => {
                 let name = self.plan.tls.as_ref().map_or("", |tls| &tls.server_name);
-                format!("{at} has no certificate for the name {name}{because} (--sni gives another name)")
+                format!("{at} has no certificate for the name {name}{because} (--sni sets another name)")
             }
             ErrorClass::TlsUnknownIssuer => format!(
                 "no trusted authority issued the certificate of {at}; give its authority with --cacert, or --insecure"
             ),
             ErrorClass::TlsIsAuthority => format!(
                 "the certificate of {at} is an authority's own (CA:TRUE, as `openssl req -x509` makes it), which is not a certificate of a \
-                 server; --insecure does not check it"
+                 server; --insecure skips this check"
             ),
             ErrorClass::TlsBadCertificate if is_unchecked => {
                 format!("{at} has not proved that it has the key of its certificate{because}")
             }
             ErrorClass::TlsBadCertificate => {
-                format!("the certificate of {at} is not valid{because} (--insecure does not check it)")
+                format!("the certificate of {at} is not valid{because} (--insecure skips this check)")
             }
             ErrorClass::TlsVersion => {
                 format!("{at} has no TLS version in common with this plan (--tls-min, --tls-max)")
             }
             ErrorClass::TlsCipher => {
                 format!(
-                    "{at} has no cipher suite, key exchange or signature scheme in common with this plan; known here are ECDHE with AES-GCM \
+                    "{at} has no cipher suite, key exchange or signature scheme in common with this plan; supported are ECDHE with AES-GCM \
                      or ChaCha20 (--ciphers), X25519, P-256 and P-384, and certificates with keys of RSA, P-256, P-384 or Ed25519"
                 )
             }
@@ -132,19 +132,19 @@ impl HttpTrial {
                 format!("{at} requires a client certificate; give one with --cert and --key")
             }
             ErrorClass::TlsClientRefused => format!("{at} refused the client certificate (--cert)"),
-            ErrorClass::NotTls => format!("{at} does not speak TLS; its plain port needs http://"),
+            ErrorClass::NotTls => format!("{at} does not speak TLS; give the URL with http://"),
             ErrorClass::TlsClosed => format!("{at} closed or reset its connections during the TLS handshake"),
             ErrorClass::TlsTimeout => {
                 let timeout = within(connection.handshake_timeout_ns);
                 format!("{at} completed no TLS handshake within {timeout}")
             }
             ErrorClass::TlsDecrypt => format!("{at} sent bytes that cannot be decrypted"),
-            ErrorClass::TlsOther => format!("{at} broke the TLS protocol, or sent an alert"),
+            ErrorClass::TlsOther => format!("{at} broke the TLS protocol, or sent a TLS alert"),
             ErrorClass::ConnectReset | ErrorClass::Reset => format!("{at} reset its connections"),
             ErrorClass::Unreachable => format!("there is no route to {at}"),
             ErrorClass::ClosedEarly => format!("{at} closed its connections without an answer"),
             ErrorClass::ClosedUnused => format!("{at} closed connections before they carried a request"),
-            ErrorClass::Truncated => format!("{at} closed its connections within an answer"),
+            ErrorClass::Truncated => format!("{at} closed its connections before the end of an answer"),
             ErrorClass::Timeout => {
                 format!("{at} gave no complete answer within {}", within(connection.answer_timeout_ns))
             }
@@ -152,13 +152,13 @@ impl HttpTrial {
                 format!("{at} does not answer in valid HTTP/1.1 ({})", cause.unwrap_or(class.meaning()))
             }
             ErrorClass::Check => {
-                format!("{at} answered without what --expect asks for; `curl -i` shows an answer")
+                format!("an answer of {at} does not match --expect; `curl -i` shows an answer")
             }
             ErrorClass::Value if self.plan.script.as_ref().is_some_and(|script| !script.takes_values()) => {
                 "a template's value contains a line end, which a header field cannot carry; write {{name|url}} to encode it".to_owned()
             }
             ErrorClass::Value => {
-                format!("{at} answered without a value that a step takes{because}")
+                format!("an answer of {at} lacks a value that a step takes{because}")
             }
             ErrorClass::Status => {
                 let (unexpected, expect) = (self.unexpected(), &self.plan.expect);
@@ -170,8 +170,8 @@ impl HttpTrial {
         })
     }
 
-    /// Why nothing answered, in a trial whose every request failed without an answer of the protocol. A target that accepts
-    /// requests and is silent is slow, as far as anybody knows.
+    /// Why nothing answered, if every request of the trial failed without an answer of the protocol. `None` if the
+    /// target accepts requests and is silent: it may only be slow.
     pub fn never_answered(&self, elapsed_s: f64) -> Option<String> {
         let mut classes =
             self.errors.iter().chain(self.retried_errors.iter()).chain(self.connection_errors.iter());
@@ -182,7 +182,7 @@ impl HttpTrial {
         if is_unanswered { self.main_failure(elapsed_s) } else { None }
     }
 
-    /// The unexpected statuses; with their counts if there are several.
+    /// The unexpected statuses, with their counts if there are several.
     fn unexpected(&self) -> String {
         let unexpected = self.statuses.iter().filter(|(status, _)| !self.plan.expect.contains(**status));
         let unexpected: Vec<(u16, u64)> = unexpected.map(|(&status, &n)| (status, n)).collect();
@@ -195,7 +195,7 @@ impl HttpTrial {
         }
     }
 
-    /// The address at which failures of this class came.
+    /// The address at which failures of this class occurred.
     fn address(&self, class: Option<ErrorClass>) -> String {
         match &self.plan.targets[..] {
             [] => match &self.plan.connection.unix_socket {
@@ -257,7 +257,7 @@ mod tests {
         for http in [carried, waits.clone(), slow, answered, failed(&[(ErrorClass::Ports, 1)]), failed(&[])] {
             assert_eq!(http.never_answered(1.0), None, "{:?}", http.errors);
         }
-        // SYNs without an answer, in a trial that is shorter than the timeout.
+        // SYNs that nobody answered, in a trial shorter than the timeout.
         let mut silent = HttpTrial::default();
         silent.counts.never_sent_busy = 3;
         assert!(silent.never_answered(1.0).is_some());
@@ -321,7 +321,7 @@ mod tests {
             let told = told(class, "C", true);
             assert!(told.contains(words), "{told}");
         }
-        // The advice is never the option that was given.
+        // The message does not advise an option that was already given.
         assert!(!told(ErrorClass::TlsBadCertificate, "C", false).contains("--insecure"));
     }
 

@@ -96,7 +96,7 @@ impl Distribution {
     /// Reads measured times from a file, one per line (`#` starts a comment), with units as in [`parse_time`].
     ///
     /// # Errors
-    /// When the file cannot be read or has no times, or lines are not times; all of them are named.
+    /// When the file cannot be read or has no times, or when lines are not times; the error names all of them.
     fn from_file(path: &Path) -> Result<Self, String> {
         let text = crate::input::read_text(path)?;
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());

@@ -49,7 +49,7 @@ pub struct Tuned {
 }
 
 impl Environment {
-    /// The differences from another environment that may influence results, one line each. The load average is ignored.
+    /// The differences from another environment that may influence results, one line each. Ignores the load average.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut differences = Vec::new();
         let mut compare = |what: &str, this: &dyn ToString, other: &dyn ToString| {

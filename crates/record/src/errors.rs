@@ -41,7 +41,7 @@ macro_rules! error_classes {
                 match self { $(Self::$variant => Origin::$origin,)* }
             }
 
-            /// What happened, in words.
+            /// A description of the failure.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* }
             }
@@ -61,8 +61,8 @@ error_classes! {
     ProxyLogin "proxy_login" Network "the proxy requires a login, or rejected the one it got (401, 407)",
     ProxyUnreachable "proxy_unreachable" Network "the proxy did not reach the target (5xx)",
     ProxyRefused "proxy_refused" Network "the proxy refused the tunnel, or closed the connection before it answered",
-    ProxyMalformed "proxy_malformed" Network "the proxy's answer was not HTTP, or bytes came behind it before anything was sent",
-    ProxyTimeout "proxy_timeout" Network "no answer of the proxy within the timeout",
+    ProxyMalformed "proxy_malformed" Network "the proxy's answer was not HTTP, or unexpected bytes followed it",
+    ProxyTimeout "proxy_timeout" Network "no answer from the proxy within the timeout",
     TlsExpired "tls_expired" Network "certificate of the target has expired",
     TlsNotYetValid "tls_not_yet_valid" Network "certificate of the target is not valid yet",
     TlsWrongName "tls_wrong_name" Network "certificate of the target is for another name",
@@ -77,19 +77,19 @@ error_classes! {
     TlsClosed "tls_closed" Network "connection closed or reset during the TLS handshake",
     TlsTimeout "tls_timeout" Network "no complete TLS handshake within the timeout",
     TlsDecrypt "tls_decrypt" Network "bytes that cannot be decrypted",
-    TlsOther "tls_other" Network "the target broke the TLS protocol, or sent an alert without a class of its own",
+    TlsOther "tls_other" Network "the target broke the TLS protocol, or sent another TLS alert",
     Reset "reset" Network "connection reset by the target",
     ClosedEarly "closed_early" Network "connection closed before the first byte of the answer",
-    ClosedUnused "closed_unused" Network "connection of the pool closed by the target before it carried a request",
-    Truncated "truncated" Network "connection closed inside the answer",
-    Timeout "timeout" Network "no whole answer within the timeout",
+    ClosedUnused "closed_unused" Network "pooled connection closed by the target before it carried a request",
+    Truncated "truncated" Network "connection closed before the end of the answer",
+    Timeout "timeout" Network "no complete answer within the timeout",
     Malformed "malformed" Http "answer head that is not HTTP/1.1",
-    Framing "framing" Http "lengths or chunks of the answer that contradict the standard",
-    TooLarge "too_large" Http "answer head or chunk line beyond the limit",
+    Framing "framing" Http "lengths or chunks of the answer that violate HTTP/1.1",
+    TooLarge "too_large" Http "answer head or chunk line longer than the limit",
     Unsolicited "unsolicited" Http "bytes that answer no request",
-    Status "status" Expectation "status other than the expected",
-    Check "check" Expectation "answer without something else that was expected of it",
-    Value "value" Expectation "answer without a value to be taken, or a value that no header field can carry",
+    Status "status" Expectation "status other than the expected one",
+    Check "check" Expectation "answer that fails a check other than its status",
+    Value "value" Expectation "answer without a value that a step takes, or a value that no header field can carry",
 }
 
 impl ErrorClass {
@@ -98,7 +98,7 @@ impl ErrorClass {
         (Self::TlsExpired..=Self::TlsOther).contains(&self)
     }
 
-    /// Whether no connection was made.
+    /// Whether no connection was established.
     pub fn is_connect(self) -> bool {
         (Self::ConnectRefused..=Self::Unreachable).contains(&self)
     }
@@ -108,8 +108,8 @@ impl ErrorClass {
         (Self::ProxyLogin..=Self::ProxyTimeout).contains(&self)
     }
 
-    /// Whether what came back, if anything, was no answer of the protocol: nothing listens, TLS failed, or what answers speaks
-    /// another protocol.
+    /// Whether the request got no answer of the protocol: nothing listens, TLS failed, or the other side speaks another
+    /// protocol.
     pub fn is_no_answer(self) -> bool {
         self.is_connect()
             || self.is_proxy()
@@ -120,7 +120,7 @@ impl ErrorClass {
             )
     }
 
-    /// Whether the request was given up because of its timeout, so that its time is censored.
+    /// Whether the request ended by a timeout, so that its time is censored.
     pub fn is_timeout(self) -> bool {
         matches!(self, Self::Timeout | Self::ConnectTimeout | Self::ProxyTimeout | Self::TlsTimeout)
     }
@@ -173,7 +173,7 @@ impl ErrorCounts {
         self.by_class.iter().map(|(&class, &n)| (class, n))
     }
 
-    /// Adds the counts of another.
+    /// Adds all counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (class, n) in other.iter() {
             self.add(class, n);

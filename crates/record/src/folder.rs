@@ -38,28 +38,28 @@ const TRIALS: &str = "trials.jsonl";
 const RESULT: &str = "result.json";
 const LINKS: &str = "links.jsonl";
 const COUNTERS: &str = "counters.jsonl";
-/// The records of a folder, which nothing else may replace.
+/// The records of a folder. Nothing else may overwrite them.
 pub const RECORDS: [&str; 7] = [PLAN, STUDY, ENVIRONMENT, TRIALS, RESULT, LINKS, COUNTERS];
-/// Which users may read what is written.
+/// The permissions of written files: all users may read them.
 const MODE: u32 = 0o644;
 
-/// A result folder, held by its descriptor; [`crate::study`] lists its files. Every file in it is made in the folder that was made or
-/// judged (see [`Place`]), whatever others rename meanwhile.
+/// A result folder, held by its descriptor; [`crate::study`] lists its files. Every file is created in the folder that
+/// was made or checked (see [`Place`]), even if another folder takes its path later.
 #[derive(Debug, Clone)]
 pub struct ResultFolder {
     held: Arc<files::Folder>,
 }
 
-/// All records of a result folder, which were checked to belong together.
+/// All records of a result folder. [`ResultFolder::read`] has checked that they belong together.
 #[derive(Debug)]
 pub struct Contents {
     /// The plan.
     pub plan: StudyPlan,
-    /// The environment; none if the run ended before it was written.
+    /// The environment; `None` if the run ended before the environment was written.
     pub environment: Option<Environment>,
     /// The trials, in the order of the runs.
     pub trials: Vec<TrialEntry>,
-    /// The result; none before the first run of the study has ended. The result of an unfinished study may cover fewer
+    /// The result; `None` until the first run of the study ends. The result of an unfinished study may cover fewer
     /// trials.
     pub result: Option<StudyResult>,
 }
@@ -75,10 +75,10 @@ struct SealMembers {
 }
 
 impl ResultFolder {
-    /// Opens an existing folder, of whomever it be, to read it, and notes that its records are read.
+    /// Opens an existing folder of any user for reading, and notes that its records are read.
     ///
     /// # Errors
-    /// When it holds no plan, or an option writes to a record.
+    /// When the folder holds no plan, or an option writes to a record.
     pub fn open(path: &Path) -> Result<Self> {
         let folder = Self::held(path)?;
         for name in RECORDS {
@@ -137,10 +137,10 @@ impl ResultFolder {
         Ok(environment)
     }
 
-    /// Writes the environment of a plan that is written afterwards.
+    /// Writes the environment of a plan that is not written yet.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the environment cannot be written.
     pub fn write_environment(&self, environment: &Environment, plan: &StudyPlan) -> Result {
         let plan =
             seal::checksum(seal::seal(&to_json(plan), &[]).as_bytes()).expect("the text was just sealed");
@@ -166,7 +166,7 @@ impl ResultFolder {
             })?;
         }
         let mut trials = Vec::new();
-        // The checksums of the first 0, 1, 2, … lines.
+        // Item `n` is the checksum of the first `n` lines.
         let mut checksums = vec![0];
         self.each_trial(|entry, line| {
             checksums.push(crc32c::crc32c_append(checksums[trials.len()], line));
@@ -179,9 +179,9 @@ impl ResultFolder {
         let invalid = |why: String| Err(FolderError::Invalid { path: self.file(RESULT), line: None, why });
         let recorded = result.trials as usize;
         match checksums.get(recorded) {
-            None => invalid(format!("it covers {recorded} trials, and {TRIALS} holds {}", trials.len())),
+            None => invalid(format!("it covers {recorded} trials, but {TRIALS} holds {}", trials.len())),
             Some(_) if recorded < trials.len() && result.ending == Ending::Finished => invalid(format!(
-                "the study finished with {recorded} trials, and {TRIALS} holds {}",
+                "the study finished with {recorded} trials, but {TRIALS} holds {}",
                 trials.len()
             )),
             Some(&checksum) if members.trials_crc32c != Some(seal::to_hex(checksum)) => {
@@ -191,10 +191,10 @@ impl ResultFolder {
         }
     }
 
-    /// Reads the result; none before the first run of the study has ended.
+    /// Reads the result; `None` until the first run of the study ends.
     ///
     /// # Errors
-    /// When it exists and cannot be read, or belongs to another plan.
+    /// When the result exists but cannot be read, or belongs to another plan.
     pub fn result(&self) -> Result<Option<StudyResult>> {
         Ok(self.optional_result()?.map(|(result, _)| result))
     }
@@ -235,10 +235,10 @@ impl ResultFolder {
         })
     }
 
-    /// Writes what a program has said, atomically. `name` may name a folder in this one, which is made if it is missing.
+    /// Writes the output of a program atomically. If `name` contains a subfolder that is missing, creates it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub fn write_bytes(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         for (end, _) in name.match_indices('/') {
             match self.held.make_folder(&name[..end], 0o755) {
@@ -247,17 +247,17 @@ impl ResultFolder {
             }
         }
         let partial = format!("{name}.partial");
-        // What a killed run left.
+        // Removes the partial file of a killed run.
         let _ = self.held.remove(&partial);
         let mut file = self.held.create(&partial, MODE)?;
         file.write_all(bytes).and_then(|()| file.sync_data())?;
         self.held.rename(&partial, name)
     }
 
-    /// Reads all trials, without an incomplete last line, which a killed run leaves.
+    /// Reads all trials. Ignores an incomplete last line, which a killed run leaves.
     ///
     /// # Errors
-    /// When the file cannot be read, or a line is damaged or not the next trial of this plan.
+    /// When the file cannot be read, or when a line is damaged or is not the next trial of this plan.
     pub fn trials(&self) -> Result<Vec<TrialEntry>> {
         let mut trials = Vec::new();
         self.each_trial(|entry, _| {
@@ -286,8 +286,8 @@ impl ResultFolder {
         })
     }
 
-    /// Calls `take` with the number, from 1, and the bytes of each complete line, including the line break. Holds one line
-    /// in memory at a time.
+    /// Calls `take` with the number (from 1) and the bytes of each complete line, including the line break. Holds only
+    /// one line in memory, because the file may be large.
     fn each_line(&self, name: &str, mut take: impl FnMut(usize, &[u8]) -> Result) -> Result {
         let mut lines = match self.open_file(name) {
             Ok(file) => BufReader::new(file),
@@ -338,7 +338,7 @@ impl ResultFolder {
     ) -> Result<(T, SealMembers, String)> {
         let invalid = |why: String| FolderError::Invalid { path: self.file(name), line, why };
         let members: Option<SealMembers> = serde_json::from_slice(text).ok();
-        // Checked before the seal, because records of earlier versions have none.
+        // Checks the schema before the seal, because records of earlier versions have no seal.
         let found = members.as_ref().and_then(|members| members.schema.as_deref());
         if let Some(other) = found.filter(|found| *found != schema) {
             let why = format!("its schema is {other}, and this version of proofload reads only {schema}");
@@ -367,7 +367,7 @@ impl ResultFolder {
         Ok(self.read_record::<StudyPlan>(PLAN, PLAN_SCHEMA)?.2)
     }
 
-    /// Opens a file of the folder. Refuses pipes and devices, which could block the reader.
+    /// Opens a file of the folder. Refuses pipes and devices, because they could block the reader.
     fn open_file(&self, name: &str) -> Result<File> {
         let path = self.file(name);
         let opened = files::open_with(File::options().read(true), &path);

@@ -1,4 +1,4 @@
-//! What a load must satisfy, and the share of a trial that is lost to a goal.
+//! The goals that a load must meet, and the share of a trial that is lost to a goal.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,7 @@ pub enum GoalQuantity {
 }
 
 impl GoalQuantity {
-    /// Whether an audit decides. Its findings are not random, so that such a goal must be met in every trial.
+    /// Whether an audit decides. Such a goal must be met in every trial, because an audit's findings are not random.
     pub fn is_audited(&self) -> bool {
         matches!(self, Self::Lost | Self::Duplicated | Self::Corrupt)
     }
@@ -70,7 +70,7 @@ impl GoalQuantity {
         matches!(self, Self::Errors | Self::ResponseTime { .. } | Self::ConnectTime { .. })
     }
 
-    /// Whether a load that is met for a moment may be missed in a longer trial, since what waits grows.
+    /// Whether a load that meets the goal in a short trial may miss it in a longer one, because queues grow.
     pub fn depends_on_growth(&self) -> bool {
         matches!(self, Self::Errors | Self::ResponseTime { .. })
     }
@@ -106,14 +106,14 @@ impl Goal {
         Self { name, quantity: GoalQuantity::ConnectTime { bound_ns }, loss_ratio: share_beyond(quantile) }
     }
 
-    /// The share of a trial that is lost to this goal (0 to 1). Censored times count as late. The share is 1 if nothing was
-    /// planned, or if an audit decides and there is none.
+    /// The share of a trial that is lost to this goal (0 to 1). Censored times count as late. The share is 1 if nothing
+    /// was planned, or if the goal needs an audit and there is none.
     pub fn loss_ratio_of(&self, trial: &Trial, audit: Option<&AuditResult>) -> f64 {
         self.loss_ratio_bounds(trial, audit).1
     }
 
-    /// What the goal bounds, as an interval: its percentile of the response time in nanoseconds, a quantity of requests in its own
-    /// unit, otherwise the share that is lost.
+    /// The figure that the goal bounds, as an interval: a percentile of the response time in nanoseconds, a quantity of
+    /// requests in its unit, or otherwise the lost share.
     pub fn bounded(&self, trial: &Trial, audit: Option<&AuditResult>) -> Span {
         match (&self.quantity, trial.http()) {
             (GoalQuantity::ResponseTime { .. }, Some(http)) => {
@@ -126,13 +126,13 @@ impl Goal {
         }
     }
 
-    /// The share that is lost, as an interval.
+    /// The lost share, as an interval.
     fn lost(&self, trial: &Trial, audit: Option<&AuditResult>) -> Span {
         let (least, most) = self.loss_ratio_bounds(trial, audit);
         Span { least, ..Span::exact(most) }
     }
 
-    /// What the goal bounds, in words: `p99 8.20–12.1 ms`, `≤ 0.2 % lost`.
+    /// The figure that the goal bounds, for people: `p99 8.20–12.1 ms`, `≤ 0.2 % lost`.
     pub fn bounded_in_words(&self, trial: &Trial, audit: Option<&AuditResult>) -> String {
         let bounded = self.bounded(trial, audit);
         match &self.quantity {
@@ -150,16 +150,16 @@ impl Goal {
         }
     }
 
-    /// Whether the trial meets the goal, with every time and loss as measured, and less the generator's share; none if this
-    /// share decides.
+    /// Whether the trial meets the goal. `None` if the measured values and the same values without the largest possible
+    /// share of the generator give different answers.
     pub fn is_met_by(&self, trial: &Trial, audit: Option<&AuditResult>) -> Option<bool> {
         let (min, max) = self.loss_ratio_bounds(trial, audit);
         let is_met = |ratio: f64| ratio <= self.loss_ratio;
         (is_met(min) == is_met(max)).then(|| is_met(max))
     }
 
-    /// The smallest possible loss ratio, with every time reduced by the largest possible share of the generator, and the
-    /// measured loss ratio.
+    /// The smallest possible and the measured loss ratio. The smallest possible one subtracts the largest possible
+    /// share of the generator from each time and loss.
     fn loss_ratio_bounds(&self, trial: &Trial, audit: Option<&AuditResult>) -> (f64, f64) {
         let both = |ratio: f64| (ratio, ratio);
         match (&self.quantity, &trial.measured) {
@@ -172,7 +172,8 @@ impl Goal {
             (GoalQuantity::Corrupt, _) => {
                 both(lost_in_audit(audit, |audit| (audit.corrupt, audit.stored + audit.corrupt)))
             }
-            // The figures of a failed program meet no goal. Over a link that did not stall it may have succeeded.
+            // The figures of a failed program meet no goal. If a link stalled, the program might have succeeded without
+            // the stall.
             (GoalQuantity::Declared { .. }, Measured::Command(command)) if command.failed_ratio() > 0.0 => {
                 (if command.stalled.is_some() { 0.0 } else { 1.0 }, 1.0)
             }
@@ -188,7 +189,7 @@ impl Goal {
                 match trial.range_of(quantity).or_else(of_requests) {
                     Some([least, most]) if is_within(least, most) => both(0.0),
                     Some([least, most]) if !is_within(most, least) => both(1.0),
-                    // It contains the bound, or is not known.
+                    // The interval contains the bound, or the value is unknown.
                     Some(_) | None => (0.0, 1.0),
                 }
             }
@@ -217,15 +218,16 @@ impl Goal {
     }
 }
 
-/// The share of what was planned that is not good; 1 if nothing was planned.
+/// The share of `planned` that is not `good`; 1 if nothing was planned.
 fn missed(good: u64, planned: u64) -> f64 {
     match planned {
         0 => 1.0,
-        planned => 1.0 - (good.min(planned) as f64 / planned as f64),
+        // One division is exact at a goal's bound: 1 − 495/500 is above 0.01, but 5/500 is not.
+        planned => planned.saturating_sub(good) as f64 / planned as f64,
     }
 }
 
-/// The share of what an audit found, and of how many; 1 without an audit.
+/// The share of faulty events among the events that an audit counted; 1 without an audit.
 fn lost_in_audit(audit: Option<&AuditResult>, found_of: fn(&AuditResult) -> (u64, u64)) -> f64 {
     match audit.map(found_of) {
         None => 1.0,
@@ -234,7 +236,7 @@ fn lost_in_audit(audit: Option<&AuditResult>, found_of: fn(&AuditResult) -> (u64
     }
 }
 
-/// 0.99 is `99`, 0.999 is `99.9`.
+/// The quantile as a percentage: 0.99 is `99`, 0.999 is `99.9`.
 fn as_percentile(quantile: f64) -> f64 {
     (quantile * 1e6).round() / 1e4
 }
@@ -274,7 +276,7 @@ mod tests {
         assert_eq!(of(GoalQuantity::Corrupt), 0.1);
     }
 
-    /// An open load of 1,000 requests, each of which was lost in one way or took one of two times.
+    /// An open load of 1,000 requests. Each was lost in one way, or took one of two times.
     fn trial() -> HttpTrial {
         let mut http = HttpTrial::default();
         http.plan.load = LoadModel::Open {
@@ -296,7 +298,7 @@ mod tests {
         http
     }
 
-    /// The smallest possible and the measured loss, in thousandths.
+    /// The smallest possible and the measured loss ratio, in thousandths.
     fn lost(goal: &Goal, http: &HttpTrial) -> (f64, f64) {
         let trial = trial_of(Measured::Http(Box::new(http.clone())));
         let (min, max) = goal.loss_ratio_bounds(&trial, None);
@@ -322,6 +324,19 @@ mod tests {
         let unplanned = HttpTrial::default();
         for goal in [&errors, &times, &Goal::connect_time(0.99, 10_000_000)] {
             assert_eq!(lost(goal, &unplanned), (1_000.0, 1_000.0), "{}", goal.name);
+        }
+    }
+
+    #[test]
+    fn a_share_of_exactly_the_bound_meets_the_goal() {
+        let goal = Goal::response_time(0.99, 10_000_000);
+        for hundreds in 1..=50 {
+            let mut http = HttpTrial::default();
+            http.counts.scheduled = 100 * hundreds;
+            http.response_time.observed.record_n_ns(1_000_000, 99 * hundreds);
+            http.response_time.observed.record_n_ns(100_000_000, hundreds);
+            let trial = trial_of(Measured::Http(Box::new(http)));
+            assert_eq!(goal.is_met_by(&trial, None), Some(true), "{hundreds} of {hundreds}00");
         }
     }
 

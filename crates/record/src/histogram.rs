@@ -20,15 +20,15 @@ use crate::percentile::PercentilesUs;
 
 type Hdr = hdrhistogram::Histogram<u64>;
 
-/// Smallest time that is resolved, in nanoseconds: the lowest bins are 64 ns wide.
+/// Smallest time that has its own bin, in nanoseconds: the lowest bins are 64 ns wide.
 const LOWEST_NS: u64 = 100;
-/// Largest time, in nanoseconds (1 h). Larger times are counted as this one.
+/// Largest time, in nanoseconds (1 h). Longer times count as this one.
 const HIGHEST_NS: u64 = 3_600_000_000_000;
-/// Significant decimal digits.
+/// Significant decimal digits of a recorded time.
 const DIGITS: u8 = 3;
 
-/// The quantile (0 to 1) of a sorted list by its nearest rank: the smallest value that at least this share of them does not exceed.
-/// None of an empty list.
+/// The quantile (0 to 1) of a sorted list by its nearest rank: the smallest value that at least this share of the
+/// values does not exceed. `None` if the list is empty.
 pub fn nearest_rank<T: Copy>(sorted: &[T], quantile: f64) -> Option<T> {
     let rank = (sorted.len() as f64 * quantile).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied()
@@ -36,14 +36,14 @@ pub fn nearest_rank<T: Copy>(sorted: &[T], quantile: f64) -> Option<T> {
 
 /// A histogram of times in nanoseconds, 64 ns to 1 h, 3 significant digits.
 ///
-/// A histogram that is recorded into holds all bins and takes 0.2 MB. One that was deserialized or [packed](Self::pack)
-/// holds only its non-empty bins. All methods work on both and give the same results.
+/// A histogram for recording holds all bins and takes 0.2 MB. A histogram that was deserialized or [packed](Self::pack)
+/// holds only its non-empty bins. All methods work on both kinds and give the same results.
 #[derive(Debug, Clone)]
 pub struct Histogram(Storage);
 
 #[derive(Debug, Clone)]
 enum Storage {
-    /// All bins. Boxed, because thousands of histograms are kept packed.
+    /// All bins. Boxed to keep the enum small, because thousands of histograms are kept packed.
     Full(Box<Hdr>),
     /// The non-empty bins.
     Packed(Packed),
@@ -57,12 +57,12 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram that takes no memory until a time is recorded.
+    /// An empty histogram that takes no memory until it records a time.
     pub fn empty() -> Self {
         Self(Storage::Packed(Packed::default()))
     }
 
-    /// Counts a time. More than 1 h counts as 1 h.
+    /// Counts a time. A time above 1 h counts as 1 h.
     #[inline]
     pub fn record_ns(&mut self, ns: u64) {
         match &mut self.0 {
@@ -74,7 +74,7 @@ impl Histogram {
     /// Counts the same time `n` times.
     pub fn record_n_ns(&mut self, ns: u64, n: u64) {
         if n == 0 {
-            // The library would still update its smallest and largest time.
+            // The library would otherwise update its smallest and largest time.
             return;
         }
         match &mut self.0 {
@@ -83,7 +83,7 @@ impl Histogram {
         }
     }
 
-    /// Adds every count of another histogram.
+    /// Adds all counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         match (&mut self.0, &other.0) {
             (Storage::Full(this), Storage::Full(other)) => {
@@ -95,7 +95,7 @@ impl Histogram {
         }
     }
 
-    /// Subtracts the counts of another; the result is packed. None if the other has counts that this one has not.
+    /// Subtracts the counts of `other`; the result is packed. `None` if `other` has counts that this histogram lacks.
     fn without(&self, other: &Self) -> Option<Self> {
         let packed = |histogram: &Self| match &histogram.0 {
             Storage::Full(hdr) => Packed::of(hdr),
@@ -112,8 +112,8 @@ impl Histogram {
         }
     }
 
-    /// Frees the memory of empty bins, for a histogram that is kept but no longer recorded into. The next recording
-    /// allocates all bins again.
+    /// Frees the memory of empty bins, for a histogram that no longer records. The next recording allocates all bins
+    /// again.
     pub fn pack(&mut self) {
         if let Storage::Full(hdr) = &self.0 {
             self.0 = Storage::Packed(Packed::of(hdr));
@@ -133,7 +133,7 @@ impl Histogram {
         self.count() == 0
     }
 
-    /// The time that the share `quantile` (0 to 1) of all counted times does not exceed; 0 if empty.
+    /// The smallest time that at least the share `quantile` (0 to 1) of all counted times does not exceed; 0 if empty.
     pub fn quantile_ns(&self, quantile: f64) -> u64 {
         match &self.0 {
             Storage::Full(hdr) if hdr.is_empty() => 0,
@@ -193,7 +193,7 @@ impl Histogram {
 
     /// The usual statistics.
     pub fn summary(&self) -> Summary {
-        // An empty histogram has no statistics, not 0.
+        // An empty histogram has no statistics. 0 would look like a measured time.
         let us = |ns: f64| (!self.is_empty()).then_some(ns / 1e3);
         Summary {
             count: self.count(),
@@ -222,8 +222,8 @@ impl Histogram {
     pub fn from_base64(text: &str) -> Result<Self, String> {
         let bytes = BASE64.decode(text).map_err(|e| e.to_string())?;
         let packed = Packed::of_v2_deflate(&bytes);
-        let packed =
-            packed.ok_or("no compressed HdrHistogram V2 with the bounds and the precision of proofload")?;
+        let packed = packed
+            .ok_or("not a compressed HdrHistogram V2 with the bounds and the precision of proofload")?;
         Ok(Self(Storage::Packed(packed)))
     }
 
@@ -236,7 +236,7 @@ impl Histogram {
 }
 
 impl PartialEq for Histogram {
-    /// Whether both have the same counts, however stored.
+    /// Whether both have the same counts, packed or not.
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Storage::Full(this), Storage::Full(other)) => this == other,

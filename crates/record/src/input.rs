@@ -1,4 +1,4 @@
-//! Reading files that users name, with limits of size and time.
+//! Reads files that users name, with limits of size and time.
 
 use std::{
     fmt::Display,
@@ -12,13 +12,14 @@ use rustix::process::{Resource, getrlimit};
 const MAX_TEXT_BYTES: u64 = 16 << 20;
 /// Largest size of a body file, in bytes.
 pub const MAX_BODY_BYTES: u64 = 256 << 20;
-/// Largest record, in bytes: a plan holds the body of its requests, in base64.
+/// Largest record, in bytes. A plan contains the body of its requests in base64.
 const MAX_RECORD_BYTES: u64 = 2 * MAX_BODY_BYTES;
 
-/// Reads a file. A pipe (`/dev/stdin`, `<(command)`) is read to its end.
+/// Reads a file. Reads a pipe (`/dev/stdin`, `<(command)`) to its end.
 ///
 /// # Errors
-/// When the file cannot be read, holds more than `max_bytes`, gives no data for 5 s, or is written by an option.
+/// When the file cannot be read, holds more than `max_bytes`, gives no data for 5 s, or is the output file of an
+/// option.
 pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, String> {
     files::read(path, max_bytes).map_err(|error| {
         let why = match error.kind() {
@@ -29,16 +30,16 @@ pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, String> {
     })
 }
 
-/// How many times a trial holds the body of its requests at its end, when it is written down.
+/// Number of copies of the request body in memory when a trial ends and is serialized.
 const BODY_COPIES: u64 = 12;
 
 /// Reads the body of requests.
 ///
 /// # Errors
-/// As for [`read`], and when the process may not have the memory that a trial with this body takes.
+/// As for [`read`], and when a memory limit of the process is too low for a trial with this body.
 pub fn read_body(path: &Path) -> Result<Vec<u8>, String> {
     let size = path.metadata().map_or(0, |about| about.len()).min(MAX_BODY_BYTES + 1);
-    // What is only reserved costs nothing.
+    // Reserved memory costs nothing until it is used.
     let mut room = Vec::<u8>::new();
     let is_scarce = size <= MAX_BODY_BYTES && room.try_reserve((size * BODY_COPIES) as usize).is_err();
     drop(std::hint::black_box(room));
@@ -52,23 +53,24 @@ pub fn read_body(path: &Path) -> Result<Vec<u8>, String> {
     ))
 }
 
-/// Reads a text file, as all files of text are read: without a byte order mark, and with LF for the line ends of Windows.
+/// Reads a text file, without a byte order mark and with LF in place of the line ends of Windows. All text files are
+/// read this way.
 ///
 /// # Errors
-/// As for [`read`], or when it is not text in UTF-8.
+/// As for [`read`], or when the file is not UTF-8 text.
 pub fn read_text(path: &Path) -> Result<String, String> {
     let bytes = read(path, MAX_TEXT_BYTES)?;
     let text = decode(&bytes).map_err(|why| format!("cannot read {}: {why}", path.display()))?;
     Ok(text.replace("\r\n", "\n"))
 }
 
-/// Most mistakes of one file that are told.
+/// Largest number of lines in an error message about one file.
 const MAX_TOLD: usize = 100;
 
-/// What the numbered lines of a file mean.
+/// Reads each numbered line of a file with `read`.
 ///
 /// # Errors
-/// Every line that means nothing, as `FILE:LINE: why`.
+/// All lines that `read` refuses, as `FILE:LINE: why`.
 pub fn each_line<L, T, E: Display>(
     file: impl Display,
     lines: impl IntoIterator<Item = (usize, L)>,
@@ -92,21 +94,21 @@ pub fn each_line<L, T, E: Display>(
     Err(mistakes.join("\n"))
 }
 
-/// The byte order mark, which some editors put before a text in UTF-8.
+/// The byte order mark. Some editors write it at the beginning of UTF-8 text.
 pub const MARK: char = '\u{feff}';
 
-/// The text in bytes from outside, without its byte order mark (RFC 8259, 8.1).
+/// Decodes untrusted bytes as text, without the byte order mark (RFC 8259, 8.1).
 ///
 /// # Errors
-/// When they are not UTF-8.
+/// When the bytes are not UTF-8.
 pub fn decode(bytes: &[u8]) -> Result<&str, NotText> {
     utf8(bytes).map(|text| text.strip_prefix(MARK).unwrap_or(text))
 }
 
-/// The text in bytes from outside, with its byte order mark.
+/// Decodes untrusted bytes as text, and keeps the byte order mark.
 ///
 /// # Errors
-/// When they are not UTF-8.
+/// When the bytes are not UTF-8.
 pub fn utf8(bytes: &[u8]) -> Result<&str, NotText> {
     let not_text = |at: usize, why| {
         let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count();
@@ -115,7 +117,7 @@ pub fn utf8(bytes: &[u8]) -> Result<&str, NotText> {
     const WIDE: &str = "it looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8";
     match bytes {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, 0, 0xfe, 0xff, ..] => return Err(not_text(0, WIDE)),
-        // Without a mark: every other byte of what most texts begin with is zero.
+        // UTF-16 without a byte order mark: most texts begin with ASCII characters, so every other byte is zero.
         [0, one, 0, other, ..] | [one, 0, other, 0, ..] if *one > 0 && *other > 0 => {
             return Err(not_text(0, WIDE));
         }
@@ -123,7 +125,7 @@ pub fn utf8(bytes: &[u8]) -> Result<&str, NotText> {
     }
     std::str::from_utf8(bytes).map_err(|error| {
         let why = match error.error_len() {
-            None => "it ends within a character",
+            None => "it ends in the middle of a UTF-8 character",
             Some(_) => "it looks like Latin-1 or Windows-1252; convert it: iconv -f WINDOWS-1252 -t UTF-8",
         };
         not_text(error.valid_up_to(), why)
@@ -134,19 +136,19 @@ pub fn utf8(bytes: &[u8]) -> Result<&str, NotText> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is not text in UTF-8: {why}")]
 pub struct NotText {
-    /// Offset of the first byte that is not.
+    /// Offset of the first byte that is not UTF-8.
     pub at: usize,
     /// Its line, from 1.
     pub line: usize,
-    /// What it looks like, and what to do.
+    /// What the text looks like instead, and how to convert it.
     pub why: &'static str,
 }
 
-/// Reads the next line of records into `line`, with its end. Returns false at the end of the file, also if the last line has no end: a
-/// killed program leaves one.
+/// Reads the next line of a file of records into `line`, with its line break. Returns false at the end of the file, and
+/// for an incomplete last line, which a killed program leaves.
 ///
 /// # Errors
-/// When the file cannot be read, or the line is longer than any record.
+/// When the file cannot be read, or when the line is longer than the largest record.
 pub fn read_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let read = lines.take(MAX_RECORD_BYTES).read_until(b'\n', line)?;
@@ -156,10 +158,10 @@ pub fn read_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<boo
     }
 }
 
-/// Reads a record that is a whole file.
+/// Reads a file that holds a single record.
 ///
 /// # Errors
-/// When the file cannot be read, or is larger than any record.
+/// When the file cannot be read, or when it is larger than the largest record.
 pub(crate) fn read_record(file: impl Read) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     match file.take(MAX_RECORD_BYTES + 1).read_to_end(&mut text)? as u64 {
@@ -168,7 +170,7 @@ pub(crate) fn read_record(file: impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The message that an input holds more than `max_bytes`.
+/// The message for an input of more than `max_bytes`.
 pub fn too_large(max_bytes: u64) -> String {
     format!("it holds more than {}, the largest size that is read", crate::units::show_bytes(max_bytes))
 }
@@ -188,7 +190,7 @@ mod tests {
             read_text(&path)
         };
         assert_eq!(read(b"\xef\xbb\xbfa\r\nb\r\n").unwrap(), "a\nb\n");
-        // A mark within the text is a character, and so are a zero byte and a CR.
+        // A byte order mark, a zero byte and a CR within the text are ordinary characters.
         for text in ["", "a", "a\u{feff}\n", "a\0b", "a\rb", "\u{e9}\n"] {
             assert_eq!(read(text.as_bytes()).unwrap(), text);
         }
@@ -208,7 +210,7 @@ mod tests {
         }
         let why = read(b"a\nb\ncaf\xe9\n").unwrap_err();
         assert!(why.contains("line 3 is not text in UTF-8: it looks like Latin-1"), "{why}");
-        assert!(read(b"a\n\xc3").unwrap_err().contains("line 2 is not text in UTF-8: it ends within"));
+        assert!(read(b"a\n\xc3").unwrap_err().contains("line 2 is not text in UTF-8: it ends in"));
         assert_eq!(utf8(b"ab\xff\xfe").unwrap_err().at, 2);
     }
 

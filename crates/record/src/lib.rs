@@ -1,7 +1,7 @@
 //! The records of trials and studies: plans, counts, histograms, series, validity and warnings, and their units.
 //!
-//! Every other crate may use this one, and this one uses none of them. Names of quantities end with their unit (`p99_us`,
-//! `rate_per_s`, `received_bytes`). Histograms count nanoseconds.
+//! Every other crate may use this one; it uses only `files` and `schema`. Names of quantities end with their unit
+//! (`p99_us`, `rate_per_s`, `received_bytes`). Histograms count nanoseconds.
 
 pub mod audit;
 pub mod counters;

@@ -1,4 +1,4 @@
-//! Enums whose variants have texts.
+//! Enums with a text for each variant.
 
 /// Declares an enum, the list `ALL` of its variants, and a method that gives the text of each, such as `name`.
 #[macro_export]
@@ -15,7 +15,7 @@ macro_rules! named_enum {
         pub enum $type { $($(#[$of])* $variant,)+ }
 
         impl $type {
-            /// All of them, in the order of their declaration.
+            /// All variants, in the order of their declaration.
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
 
             $(#[$method_about])*

@@ -1,4 +1,4 @@
-//! What a machine does to a program that wants to be in time, before its trials begin.
+//! The disturbances of a machine, measured before its trials begin.
 
 use std::{fmt, str::FromStr};
 
@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{UnitError, show_time_ns};
 
-/// A machine is noisy beyond any of these: shares of its processors' time (0 to 1), and a stall in microseconds.
+/// A machine is noisy if it exceeds one of these limits: shares of its processors' time (0 to 1), and a stall in
+/// microseconds.
 const MAX_STOLEN_RATIO: f64 = 0.02;
 const MAX_OTHERS_RATIO: f64 = 0.1;
 const MAX_WAITED_RATIO: f64 = 0.05;
@@ -41,18 +42,18 @@ fn is_zero(number: &f64) -> bool {
 }
 
 crate::named_enum! {
-    /// What is done about the noise of a machine.
+    /// How trials handle the noise of a machine.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub enum OnNoise {
-        /// Figures that it may have changed are intervals.
+        /// Figures that noise may have changed become intervals.
         #[default]
         Widen "widen",
-        /// A trial with such a figure is void.
+        /// A trial with a figure that noise may have changed is void.
         Void "void",
-        /// The first trial waits for a quieter machine; then as [`OnNoise::Widen`].
+        /// The first trial waits for a quieter machine; then like [`OnNoise::Widen`].
         Wait "wait",
     }
-    /// Its word in options and study files.
+    /// The value in options and study files.
     pub fn word;
 }
 
@@ -66,7 +67,7 @@ impl FromStr for OnNoise {
 }
 
 impl Noise {
-    /// Whether trials will feel it.
+    /// Whether the noise is large enough to disturb trials.
     pub fn is_noisy(&self) -> bool {
         self.stolen_ratio > MAX_STOLEN_RATIO
             || self.others_ratio > MAX_OTHERS_RATIO

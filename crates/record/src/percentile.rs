@@ -1,4 +1,4 @@
-//! The percentiles of times: tables, goals, quantities, options, formats and schemas have those of one list.
+//! The list of percentiles that tables, goals, quantities, options, formats and schemas share.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 /// A percentile of times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Percentile {
-    /// The share of the times that are no longer (0 to 1).
+    /// The share of the times that the percentile does not exceed (0 to 1).
     pub quantile: f64,
     /// Its name: `p99.9`.
     pub name: &'static str,
     /// Its key in files, and in names of quantities: `p99_9`.
     pub key: &'static str,
-    /// The key of a goal for the time to connect: `connect_p99_9`.
+    /// The key of a goal for the connect time: `connect_p99_9`.
     pub connect_key: &'static str,
-    /// Whether tables of times have a column of it.
+    /// Whether tables of times have a column for it.
     pub has_column: bool,
 }
 
-/// Makes the list, and the statistics that have a field of each.
+/// Declares the list of percentiles, and a type with a field for each.
 macro_rules! percentiles {
     ($($quantile:literal, $name:literal, $key:literal, $field:ident, $has_column:literal;)*) => {
-        /// The percentiles, the smallest first.
+        /// The percentiles in ascending order.
         pub const PERCENTILES: [Percentile; [$($quantile),*].len()] = [$(Percentile {
             quantile: $quantile,
             name: $name,
@@ -56,12 +56,12 @@ percentiles! {
     0.9999, "p99.99", "p99_99", p99_99_us, false;
 }
 
-/// Those that tables of times have.
+/// The percentiles that tables of times show.
 pub fn columns() -> impl DoubleEndedIterator<Item = Percentile> {
     PERCENTILES.into_iter().filter(|percentile| percentile.has_column)
 }
 
-/// Those of them that trials of a few thousand requests can tell: up to p99.
+/// The percentiles up to p99: trials of a few thousand requests cannot resolve higher ones.
 pub fn usual() -> impl DoubleEndedIterator<Item = Percentile> {
     columns().filter(|percentile| percentile.quantile <= 0.99)
 }

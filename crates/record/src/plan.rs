@@ -95,7 +95,7 @@ pub struct HttpPlan {
 }
 
 impl HttpPlan {
-    /// Largest number of connections open at once.
+    /// Largest number of connections that are open at the same time.
     pub fn connections(&self) -> u64 {
         match &self.load {
             LoadModel::Closed { users, .. } => *users,
@@ -108,8 +108,8 @@ impl HttpPlan {
         matches!(&self.load, LoadModel::Open { connections, .. } if connections.initial < connections.most)
     }
 
-    /// How long requests are sent, in nanoseconds: the duration, or the length of all stages of an open load. None if only
-    /// the responses decide.
+    /// Time for which requests are sent, in nanoseconds: the duration, or the length of all stages of an open load.
+    /// `None` if only the responses decide.
     pub fn sending_ns(&self) -> Option<u64> {
         let by_stages = || match &self.load {
             LoadModel::Open { stages, .. } => Some(stages.iter().map(|stage| stage.duration_ns).sum()),
@@ -118,8 +118,8 @@ impl HttpPlan {
         self.duration_ns.or_else(by_stages)
     }
 
-    /// Length of the intervals of the time series, in nanoseconds: 1 s, or 0.1 s for an open load shorter than 4 s, because
-    /// few intervals show no trend.
+    /// Length of the intervals of the time series, in nanoseconds: 1 s, or 0.1 s for an open load shorter than 4 s,
+    /// because too few intervals show no trend.
     pub fn interval_ns(&self) -> u64 {
         let is_short =
             self.load.is_open() && self.sending_ns().is_some_and(|sending| sending < SHORT_LOAD_NS);
@@ -185,12 +185,12 @@ pub enum LoadModel {
 }
 
 impl LoadModel {
-    /// Whether requests arrive by a schedule rather than by users that wait.
+    /// Whether requests arrive by a schedule. In the other model, users wait for responses.
     pub fn is_open(&self) -> bool {
         matches!(self, Self::Open { .. })
     }
 
-    /// Whether it grows after its beginning.
+    /// Whether the load may grow after its beginning.
     pub fn may_grow(&self) -> bool {
         match self {
             Self::Closed { ramp_up_ns, .. } => *ramp_up_ns > 0,
@@ -200,7 +200,8 @@ impl LoadModel {
         }
     }
 
-    /// Its largest load: users of a closed load, the highest rate of an open one in requests per second.
+    /// The largest load: the number of users of a closed load, or the highest rate of an open load in requests per
+    /// second.
     pub fn peak(&self) -> f64 {
         match self {
             Self::Closed { users, .. } => *users as f64,

@@ -5,22 +5,22 @@ use std::{
     io::{self, Write},
 };
 
-/// Escapes every control character, and every character that is invisible or reorders text. A title thus cannot move a
-/// terminal's cursor, reverse a sentence or begin a new line.
+/// Escapes all control characters, and all characters that are invisible or reorder text. Otherwise a title could move
+/// a terminal's cursor, reverse a sentence or begin a new line.
 pub fn printable(text: &str) -> String {
     escaped(text, is_unprintable, |c, shown| shown.extend(c.escape_default())).into_owned()
 }
 
-/// As [`printable`], but keeps line breaks and tabs.
+/// Like [`printable`], but keeps line breaks and tabs.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     let must_escape = |c: char| is_unprintable(c) && !['\n', '\t'].contains(&c);
     escaped(text, must_escape, |c, shown| shown.extend(c.escape_default()))
 }
 
-/// Escapes the same characters in JSON, as `\u001b`. The result means the same. JSON itself requires escapes only for some
-/// control characters.
+/// Escapes the same characters in JSON, as `\u001b`. The JSON keeps its meaning. JSON itself requires escapes only for
+/// some control characters.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
-    // Line breaks occur only between values.
+    // In JSON, line breaks occur only between values, so they need no escape.
     escaped(
         json,
         |c| is_unprintable(c) && c != '\n',
@@ -61,7 +61,7 @@ impl<W: Write> Write for PrintableWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match std::str::from_utf8(bytes) {
             Ok(text) => self.output.write_all((self.escape)(text).as_bytes())?,
-            // Not a text, such as a compressed file.
+            // Bytes that are not text, such as a compressed file, stay unchanged.
             Err(_) => self.output.write_all(bytes)?,
         }
         Ok(bytes.len())

@@ -1,7 +1,7 @@
-//! The quantities of a trial: name with unit, label, which way is better, and how each is read from a trial.
+//! The quantities of a trial: name with unit, label, better direction, and how each is read from a trial.
 //!
-//! Outcomes, comparisons and all report formats use this list. The quantities of HTTP trials are defined here; other kinds,
-//! observers and the study file declare theirs in the plan ([`quantities`](crate::study::quantities)).
+//! Outcomes, comparisons and all report formats use this list. It defines the quantities of HTTP trials; other kinds,
+//! observers and the study file declare their own in the plan ([`quantities`](crate::study::quantities)).
 
 use std::borrow::Cow;
 
@@ -31,9 +31,9 @@ pub struct Quantity {
     pub more_is_better: bool,
     /// Whether a valid trial may give 0, so that ratios of two values are meaningless.
     pub may_be_zero: bool,
-    /// Its column among the main figures of a setting, if it is one.
+    /// Its column among the main figures of a setting, if it is a main figure.
     pub column: Option<Column>,
-    /// How it is read.
+    /// How the quantity is read from a trial.
     pub reading: Reading,
 }
 
@@ -63,26 +63,26 @@ pub enum Reading {
     Connect(f64),
     /// A quantile of the time of a TLS handshake.
     Handshake(f64),
-    /// From the measurements of HTTP requests.
+    /// Computed from the measurements of HTTP requests.
     Http(fn(&HttpTrial) -> Option<Span>),
-    /// From the trial, and what an audit of it found.
+    /// Computed from the trial and the result of its audit.
     Audited(fn(&Trial, Option<&AuditResult>) -> Option<Span>),
-    /// From [`Trial::quantities`](crate::Trial), by its name.
+    /// The entry in [`Trial::quantities`](crate::Trial) with the quantity's name.
     Declared,
 }
 
-/// The quantities that any trial of requests has.
+/// The quantities of every trial of requests.
 pub fn of_requests() -> Vec<Quantity> {
     http().into_iter().chain([errors()]).collect()
 }
 
-/// A quantity of a trial of requests by its name, if the trial has it.
+/// The value of a quantity in a trial of requests, if the trial has it.
 pub fn of_trial(name: &str, trial: &Trial, audit: Option<&AuditResult>) -> Option<Span> {
     trial.http()?;
     of_requests().into_iter().find(|quantity| quantity.name == name)?.read_trial(trial, audit)
 }
 
-/// The quantities of HTTP trials, without errors, which every kind has.
+/// The quantities of HTTP trials, except errors, which all kinds of trials have.
 pub(crate) fn http() -> Vec<Quantity> {
     let rates = [
         higher_is_better(THROUGHPUT, "throughput", Reading::Http(|http| Some(http.throughput())))
@@ -127,7 +127,7 @@ pub(crate) fn http() -> Vec<Quantity> {
     rates.into_iter().chain(response).chain(others).collect()
 }
 
-/// A percentile of some times; that of response times may be a main figure.
+/// A percentile of a kind of time. Percentiles of the response time may be main figures.
 fn of_times(name: &str, words: &str, percentile: Percentile, reading: impl Fn(f64) -> Reading) -> Quantity {
     let quantity = Quantity {
         name: Cow::Owned(format!("{name}_{}_us", percentile.key)),
@@ -168,7 +168,7 @@ impl Quantity {
         match self.reading {
             Reading::Response(quantile) => trial.http().and_then(|http| {
                 let times = &http.response_time;
-                // Without times there is no quantile, not 0.
+                // Without times there is no quantile; 0 would look like a measured time.
                 let is_timed = !times.observed.is_empty() || !times.censored.is_empty();
                 is_timed.then(|| times.percentile(quantile).map(|ns| ns / 1e3))
             }),
@@ -177,7 +177,7 @@ impl Quantity {
             Reading::Handshake(quantile) => quantile_us(&trial.http()?.handshake_time, quantile),
             Reading::Http(read) => trial.http().and_then(read),
             Reading::Audited(read) => read(trial, audit),
-            // The figures of a failed program are not those of its task.
+            // The output of a failed program does not measure its task.
             Reading::Declared if trial.command().is_some_and(|trial| trial.failed_ratio() > 0.0) => None,
             Reading::Declared => trial.declared(&self.name),
         }
@@ -222,14 +222,14 @@ fn error_ratio(trial: &Trial, _: Option<&AuditResult>) -> Option<Span> {
     Some(Span::exact(trial.error_ratio().1))
 }
 
-/// What requests bring is bounded as their rate is.
+/// The rate of what requests transfer. Its interval is as wide as that of the request rate.
 fn per_s(trial: &Trial, count: f64) -> Span {
     let rate = count / trial.elapsed_s.max(1e-9);
     let throughput = trial.http().map_or(Span::exact(1.0), HttpTrial::throughput);
     Span::of_rate(rate, rate * throughput.most / throughput.value, throughput.at_least)
 }
 
-/// The bytes of the trial's own events in the audited files: those of all files, less the share of other events.
+/// The bytes of the trial's own events in the audited files: the bytes of all files times the share of these events.
 fn stored_bytes(audit: &AuditResult) -> f64 {
     let found = audit.stored + audit.repeated + audit.duplicated + audit.never_sent + audit.foreign_events;
     audit.read.bytes as f64 * audit.stored as f64 / found.max(1) as f64

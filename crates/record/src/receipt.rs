@@ -27,7 +27,7 @@ crate::named_enum! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum AckLevel {
-        // Weakest first.
+        // The weakest level first, because levels are compared by this order.
         /// In the receiver's memory.
         Accepted "accepted",
         /// Handed to the kernel: survives a crash of the receiver.
@@ -79,7 +79,7 @@ crate::named_enum! {
 }
 
 impl EventOutcome {
-    /// The outcome for a success status with this level, if it has one.
+    /// The outcome of an event that a success status with this level acknowledged.
     pub fn acknowledged(level: Option<AckLevel>) -> Self {
         match level {
             None => Self::Acknowledged,

@@ -1,35 +1,36 @@
-//! Figures that are known as intervals.
+//! Figures with an interval that contains the true value.
 
-/// Largest share of the generator in a time that is shown as one value, in nanoseconds.
+/// Largest share of the generator in a time that is still shown as a single value, in nanoseconds.
 const TOLERANCE_NS: f64 = 200_000.0;
-/// Largest such share relative to the rest of the time; the larger of both limits applies.
+/// The same limit relative to the rest of the time. The larger of the two limits applies.
 const TOLERANCE_RATIO: f64 = 0.08;
-/// Largest difference of the ends of a rate that is shown as one value, relative to the lower one.
+/// Largest difference between the ends of a rate that is still shown as a single value, relative to the lower end.
 const RATE_TOLERANCE_RATIO: f64 = 0.03;
-/// Beyond this ratio of its ends, an interval says too little to be a result.
+/// If the ratio of its ends is larger than this, an interval says too little to be a result.
 const MAX_SPREAD: f64 = 4.0;
 
-/// A figure with a least and a most end, between which the target's own lies. The ends are equal unless a disturbance of the
-/// instrument may have changed the figure by more than is tolerated.
+/// A figure with a lower and an upper end; the target's own value lies between them. The ends are equal unless a
+/// disturbance of the instrument may have changed the figure by more than the tolerance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
-    /// What was measured: one of the ends.
+    /// The measured value: one of the ends.
     pub value: f64,
-    /// The least that the figure may be.
+    /// The lower end.
     pub least: f64,
-    /// The most that the figure may be, unless it is a least value.
+    /// The upper end, unless `at_least` is set.
     pub most: f64,
-    /// Whether nothing bounds the figure above: times were cut off (censored), or the generator had no more to give.
+    /// Whether the figure has no upper limit, because times were cut off (censored) or the generator was fully used.
     pub at_least: bool,
 }
 
 impl Span {
-    /// A figure that is known.
+    /// A figure without uncertainty.
     pub fn exact(value: f64) -> Self {
         Self { value, least: value, most: value, at_least: false }
     }
 
-    /// A time in nanoseconds, and the same time less the largest possible share of the generator.
+    /// A time in nanoseconds, from its measured value and that value without the largest possible share of the
+    /// generator.
     pub(crate) fn of_time_ns(measured: f64, less_own: f64, at_least: bool) -> Self {
         let own = measured - less_own;
         let is_wide = own > TOLERANCE_NS && own > TOLERANCE_RATIO * less_own;
@@ -37,7 +38,7 @@ impl Span {
         Self { value: measured, least, most: measured, at_least }
     }
 
-    /// A rate, and the rate of a generator that was never away.
+    /// A rate, from its measured value and the rate of a generator without absences.
     pub fn of_rate(measured: f64, without_absences: f64, at_least: bool) -> Self {
         let is_wide = without_absences > (1.0 + RATE_TOLERANCE_RATIO) * measured;
         let most = if is_wide { without_absences } else { measured };
@@ -49,18 +50,18 @@ impl Span {
         self.least < self.most
     }
 
-    /// Whether the ends are so far apart that the figure says too little: by more than a factor of four.
+    /// Whether the ends differ by more than a factor of four, so that the figure says too little.
     pub fn is_vague(&self) -> bool {
         self.most > MAX_SPREAD * self.least
     }
 
-    /// The figure with its value and ends replaced, such as by those in another unit.
+    /// The figure with `change` applied to its value and ends, for example to convert the unit.
     pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
         Self { value: change(self.value), least: change(self.least), most: change(self.most), ..self }
     }
 
-    /// The median: of the values, and of either end, since no figure beyond its end can move it beyond theirs. It is a least
-    /// value if any up to the middle is one. None without finite values.
+    /// The medians of the values, of the lower ends and of the upper ends: the true median lies between the last two.
+    /// It has no upper limit if one of the figures up to the middle has none. `None` without finite values.
     pub fn median(spans: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut spans: Vec<Self> = spans.into_iter().filter(|span| span.value.is_finite()).collect();
         let (middle, upper) = (spans.len().checked_sub(1)? / 2, spans.len() / 2);
@@ -72,7 +73,7 @@ impl Span {
         Some(Self { value, least, most, at_least: spans[..=upper].iter().any(|span| span.at_least) })
     }
 
-    /// The figure in words: `496 µs`, `184–496 µs`, `≥ 184 µs`, and `≤ 496 µs` if it may be as little as nothing.
+    /// The figure in words: `496 µs`, `184–496 µs`, `≥ 184 µs`, and `≤ 496 µs` if the lower end is 0.
     pub fn in_words(&self, show: impl Fn(f64) -> String) -> String {
         match (self.at_least, self.is_wide()) {
             (true, _) => format!("≥ {}", show(self.least)),
@@ -81,7 +82,7 @@ impl Span {
             (false, true) => {
                 let (least, most) = (show(self.least), show(self.most));
                 let unit = most.trim_start_matches(|c: char| c.is_ascii_digit() || ",.−".contains(c));
-                // A common unit is written once.
+                // Writes a unit that both ends share only once.
                 format!("{}–{most}", least.strip_suffix(unit).unwrap_or(&least))
             }
         }
@@ -140,7 +141,7 @@ mod tests {
             let spans = figures.iter().map(|(least, wide, _)| Span::of_time_ns(least + wide, *least, false));
             let truths = figures.iter().map(|(least, wide, at)| Span::exact(least + wide * at));
             let (median, truth) = (Span::median(spans).unwrap(), Span::median(truths).unwrap().value);
-            // What is tolerated is not shown.
+            // The interval does not include differences within the tolerance.
             let tolerated = TOLERANCE_NS.max(TOLERANCE_RATIO * truth);
             prop_assert!(median.least - tolerated <= truth && truth <= median.most, "{median:?} {truth}");
         }

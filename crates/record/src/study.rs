@@ -15,9 +15,9 @@
 //! | `result.json` | [`StudyResult`]: the outcome; written at the end, also after an interrupt |
 //! | `report.html`, `junit.xml`, `metrics.txt` | reports, derived from the other files |
 //!
-//! Each record in `plan.json`, `environment.json`, `trials.jsonl`, `links.jsonl`, `counters.jsonl` and `result.json` begins with a checksum of
-//! the rest of the record (`crc32c`). All but the plan contain the checksum of their `plan`; the result also contains the
-//! checksum of the trials' lines (`trials_crc32c`).
+//! Each record in `plan.json`, `environment.json`, `trials.jsonl`, `links.jsonl`, `counters.jsonl` and `result.json`
+//! begins with a checksum of the rest of the record (`crc32c`). All records but the plan contain the checksum of their
+//! `plan`; the result also contains the checksum of the trials' lines (`trials_crc32c`).
 
 mod action;
 mod bounding;
@@ -132,7 +132,8 @@ pub struct SecretFingerprint {
 }
 
 impl StudyPlan {
-    /// Whether a load meets a goal that `met` of `valid` trials met: at least half of them, or all if an audit decides.
+    /// Whether a load meets a goal that `met` of `valid` trials met. At least half of them must meet it, or all if an
+    /// audit decides.
     pub fn counts_as_met(&self, goal: usize, met: usize, valid: usize) -> bool {
         let audited = self.goals.get(goal).is_some_and(|goal| goal.quantity.is_audited());
         valid > 0 && if audited { met == valid } else { 2 * met >= valid }
@@ -253,7 +254,7 @@ pub enum LoadUnit {
 }
 
 impl LoadUnit {
-    /// A load with this unit, for people: `128 users`, `997,498/s`.
+    /// A load in this unit, for people: `128 users`, `997,498/s`.
     pub fn show(&self, load: f64) -> String {
         use crate::units::{show_count, show_rate};
         match self {
@@ -265,7 +266,7 @@ impl LoadUnit {
         }
     }
 
-    /// The workload's key for this unit; none for a factor.
+    /// The workload's key for this unit; `None` for a factor.
     pub fn key(&self) -> Option<&'static str> {
         match self {
             Self::Users => Some("users"),

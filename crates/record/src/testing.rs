@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::{Measured, StudyPlan, Trial, TrialEntry, Validity, study::PLAN_SCHEMA, trial};
 
-/// Compares the schema of a type with its file in docs/schema. Writes the file if `UPDATE_DOCS` is set.
+/// Compares the schema of a type with its file in docs/schema. If `UPDATE_DOCS` is set, writes the file.
 pub(crate) fn assert_published<T: JsonSchema>(file: &str) {
     let schema = serde_json::to_string_pretty(&schemars::schema_for!(T)).unwrap() + "\n";
     let path = format!("{}/../../docs/schema/{file}", env!("CARGO_MANIFEST_DIR"));

@@ -1,20 +1,20 @@
-//! Texts of requests: what is filled in for each request, and what is sent as it is.
+//! Texts of requests: the templates to fill in for each request, and the literal parts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A piece of a text as it is written.
+/// A piece of a text in the form in which a user wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// Plain text.
     Plain(&'a str),
-    /// `{{"…"}}`: a text that stands for itself.
+    /// `{{"…"}}`: a quoted text, which is literal.
     Quoted(&'a str),
-    /// What stands between `{{` and `}}`.
+    /// The expression between `{{` and `}}`.
     Template(&'a str),
 }
 
-/// The pieces of a written text, each with its place. A quoted text may hold braces.
+/// The pieces of a text that a user wrote, each with its offset in bytes. A quoted text may contain braces.
 ///
 /// # Errors
 /// When a `{{` has no end.
@@ -26,7 +26,7 @@ pub fn pieces(text: &str) -> Result<Vec<(usize, Piece<'_>)>, String> {
         }
         let inner = &text[open + 2..];
         let quoted = inner.trim_start().strip_prefix('"');
-        // A quoted text ends at the next quote.
+        // Braces within quotes do not end the template, so the search for `}}` begins after the closing quote.
         let skipped = quoted.map_or(0, |quoted| {
             quoted.find('"').map_or(inner.len(), |end| inner.len() - quoted.len() + end + 1)
         });
@@ -47,7 +47,8 @@ pub fn pieces(text: &str) -> Result<Vec<(usize, Piece<'_>)>, String> {
     Ok(pieces)
 }
 
-/// How a user writes a text that is to be sent as it is. `marks`: what has a meaning where the text stands, such as `#` in a URL.
+/// Quotes a literal text so that no part of it is read as a template. `marks`: the characters with a special meaning in
+/// this place, such as `#` in a URL.
 pub fn written_literally(literal: &str, marks: &[char]) -> String {
     let (mut written, mut rest) = (String::new(), literal);
     let is_mark = |c: char| c == '{' || marks.contains(&c);
@@ -63,7 +64,7 @@ pub fn written_literally(literal: &str, marks: &[char]) -> String {
         rest = &from[run..];
     }
     written += rest;
-    // A file's name would follow.
+    // After an unquoted `@`, the rest would be the name of a file.
     match written.strip_prefix('@') {
         Some(after) => format!("{{{{\"@\"}}}}{after}"),
         None => written,
@@ -76,8 +77,8 @@ fn beginning(text: &str) -> String {
     if short.len() < text.len() { format!("{short}…") } else { short }
 }
 
-/// A text of a request. What is literal never meets the compiler of templates, whatever characters it has: the value of a
-/// variable, the content of a file, a word of another program's line.
+/// A text of a request. Its literal parts are never compiled as templates, whatever characters they contain: the value
+/// of a variable, the content of a file, a word of another program's command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Text {
     parts: Vec<TextPart>,
@@ -98,14 +99,14 @@ pub enum TextPart {
 }
 
 impl Text {
-    /// A text that is sent as it is.
+    /// A text without templates.
     pub fn literal(bytes: impl Into<Vec<u8>>) -> Self {
         let mut text = Self::default();
         text.push_literal(bytes);
         text
     }
 
-    /// A text as a user wrote it, without variables.
+    /// A text that a user wrote, without variables.
     ///
     /// # Errors
     /// As for [`pieces`].
@@ -120,7 +121,7 @@ impl Text {
         Ok(text)
     }
 
-    /// Appends what is sent as it is.
+    /// Appends a literal part.
     pub fn push_literal(&mut self, bytes: impl Into<Vec<u8>>) {
         let bytes = bytes.into();
         match self.parts.last_mut() {
@@ -130,7 +131,7 @@ impl Text {
         }
     }
 
-    /// Appends what a user wrote between `{{` and `}}`.
+    /// Appends a template: the expression that a user wrote between `{{` and `}}`.
     pub fn push_template(&mut self, expression: &str) {
         self.parts.push(TextPart::Template(expression.to_owned()));
     }
@@ -143,12 +144,12 @@ impl Text {
         }
     }
 
-    /// Its parts; no two literal ones follow each other.
+    /// The parts of the text. No two literal parts follow each other.
     pub fn parts(&self) -> &[TextPart] {
         &self.parts
     }
 
-    /// Whether something in it is filled in for each request.
+    /// Whether the text contains a template.
     pub fn is_template(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, TextPart::Template(_)))
     }
@@ -162,7 +163,8 @@ impl Text {
         Self { parts: self.parts.into_iter().map(change).collect() }
     }
 
-    /// The bytes of the text, with its templates as they were written. For a text without templates, what is sent.
+    /// The bytes of the text, with its templates in written form. For a text without templates, these are the bytes
+    /// that are sent.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for part in &self.parts {
@@ -174,7 +176,7 @@ impl Text {
         bytes
     }
 
-    /// The text for a reader, as [`bytes`](Self::bytes).
+    /// The text for a reader: [`bytes`](Self::bytes), decoded as UTF-8.
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.bytes()).into_owned()
     }
@@ -195,7 +197,7 @@ impl Text {
             .filter(|text| Self::written(text).is_ok_and(|read| read == *self))
     }
 
-    /// A text of which only the words count, as in a record.
+    /// The text of a record. If its templates cannot be read, it is literal, because only its words matter.
     pub fn of_record(words: &str) -> Self {
         Self::written(words).unwrap_or_else(|_| Self::literal(words))
     }
@@ -218,23 +220,23 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// Bytes in base64, as a field of serde has them `with` this.
+/// Serializes a field of bytes as base64, for serde's attribute `with`.
 pub mod encoding {
     use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
-    /// Writes bytes as a text.
+    /// Writes bytes as base64 text.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// The errors of the serializer.
     pub fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(&BASE64.encode(bytes))
     }
 
-    /// Reads bytes from a text.
+    /// Reads bytes from base64 text.
     ///
     /// # Errors
-    /// When it is no text, or not of base64.
+    /// When the value is not a text, or the text is not base64.
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
         BASE64.decode(String::deserialize(d)?).map_err(D::Error::custom)
     }

@@ -1,4 +1,4 @@
-//! The record of one trial: the fields that all kinds of trials have, and the measurements of the kind.
+//! The record of one trial: the fields of all kinds of trials, and the measurements of its kind.
 
 mod command;
 mod http;
@@ -63,7 +63,7 @@ pub enum Measured {
 }
 
 impl Trial {
-    /// The measurements of HTTP requests; none for another kind of trial.
+    /// The measurements of HTTP requests; `None` for another kind of trial.
     pub fn http(&self) -> Option<&HttpTrial> {
         match &self.measured {
             Measured::Http(http) => Some(http),
@@ -71,7 +71,7 @@ impl Trial {
         }
     }
 
-    /// As [`Self::http`], mutable.
+    /// Like [`Self::http`], but mutable.
     pub fn http_mut(&mut self) -> Option<&mut HttpTrial> {
         match &mut self.measured {
             Measured::Http(http) => Some(http),
@@ -79,13 +79,13 @@ impl Trial {
         }
     }
 
-    /// The first warning with this code.
+    /// The message of the first warning with this code.
     pub fn told(&self, code: &str) -> Option<&str> {
         self.warnings.iter().find(|warning| warning.code == code).map(|warning| warning.message.as_str())
     }
 
-    /// The load that the trial offered: users of a closed load, the largest rate of an open one per second, or programs at
-    /// the same time.
+    /// The offered load: the number of users of a closed load, the largest rate of an open load per second, or the
+    /// number of programs that run at the same time.
     pub fn offered_load(&self) -> f64 {
         match &self.measured {
             Measured::Command(command) => f64::from(command.plan.copies),
@@ -93,13 +93,14 @@ impl Trial {
         }
     }
 
-    /// Whether the load comes at its own rate, whatever the target does.
+    /// Whether the load is sent at its own rate, whatever the target does.
     pub fn is_open(&self) -> bool {
         self.http().is_some_and(|http| http.plan.load.is_open())
     }
 
-    /// The share of requests that failed, were never sent or stayed unanswered, or of programs that failed: the least possible, less
-    /// what the generator or a stalled link may have done, and as measured.
+    /// The share of requests that failed, were never sent or stayed unanswered, or of programs that failed (0 to 1).
+    /// The first value excludes all that the generator or a stalled link may have caused; the second one is as
+    /// measured.
     pub fn error_ratio(&self) -> (f64, f64) {
         match &self.measured {
             Measured::Http(http) => http.error_ratio(self.interrupted),
@@ -110,14 +111,15 @@ impl Trial {
         }
     }
 
-    /// A quantity of the kind or of an observer, by its name; none if it was not measured. Where nothing bounds what a stalled link did
-    /// to it, as measured.
+    /// A quantity of the kind or of an observer, by its name; `None` if it was not measured. If a stalled link changed
+    /// it by an unknown amount, the measured value.
     pub fn declared(&self, name: &str) -> Option<Span> {
         let value = *self.quantities.get(name)?;
         Some(self.bounded(name, value).unwrap_or(Span::exact(value)))
     }
 
-    /// The least and the most that such a quantity may be; none if it was not measured, or nothing bounds it.
+    /// The lower and the upper end of such a quantity; `None` if it was not measured, or if nothing limits the change
+    /// by a stalled link.
     pub fn range_of(&self, name: &str) -> Option<[f64; 2]> {
         let span = self.bounded(name, *self.quantities.get(name)?)?;
         Some([span.least, if span.at_least { f64::INFINITY } else { span.most }])
@@ -127,7 +129,7 @@ impl Trial {
         self.command().map_or(Some(Span::exact(value)), |command| command.bounded(name, value))
     }
 
-    /// The measurements of programs; none for another kind of trial.
+    /// The measurements of programs; `None` for another kind of trial.
     pub fn command(&self) -> Option<&CommandTrial> {
         match &self.measured {
             Measured::Http(_) => None,
@@ -135,8 +137,8 @@ impl Trial {
         }
     }
 
-    /// Frees the memory of the histograms' empty bins, see [`Histogram::pack`](crate::Histogram::pack). For trials that
-    /// are kept.
+    /// Frees the memory of the histograms' empty bins, for trials that stay in memory; see
+    /// [`Histogram::pack`](crate::Histogram::pack).
     pub fn pack(&mut self) {
         if let Some(http) = self.http_mut() {
             http.pack();
@@ -145,8 +147,8 @@ impl Trial {
 }
 
 impl<'de> Deserialize<'de> for Trial {
-    /// Parses the JSON in three passes: the buffer that serde needs for a flattened enum takes much memory and does not
-    /// support maps with numbers as keys.
+    /// Parses the JSON in three passes, because the buffer that serde needs for a flattened enum takes much memory and
+    /// does not support maps with numbers as keys.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
         let raw = Box::<RawValue>::deserialize(deserializer)?;
@@ -184,7 +186,7 @@ pub enum Kind {
     Command,
 }
 
-/// The fields that all kinds of trials have.
+/// The fields of all kinds of trials.
 #[derive(Deserialize)]
 struct Envelope {
     schema: String,

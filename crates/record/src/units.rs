@@ -25,7 +25,7 @@ const RATE: &str = "a rate per second such as 500, 5k or 1.5M";
 const COUNT: &str = "a whole number such as 200, 18_000 or 200k";
 
 /// Parses a time with a unit: `ns`, `us` (or `µs`), `ms`, `s`, `m` (or `min`), `h`. A number without a unit is in
-/// seconds, as in wrk and ab. At most 10 years.
+/// seconds, as in wrk and ab. The maximum is 10 years.
 pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
     let refuse = || UnitError::new(text, TIME);
     let (number, unit) = split_unit(text).ok_or_else(refuse)?;
@@ -42,7 +42,7 @@ pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
     if seconds > 10.0 * 365.0 * 86_400.0 {
         return Err(refuse());
     }
-    // Rounded, because 0.3 × 10⁹ is not a whole number of nanoseconds in binary.
+    // Rounded, because 0.3 × 10⁹ is not a whole number in binary floating point.
     Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
 }
 
@@ -108,7 +108,7 @@ pub fn parse_cpus(text: &str) -> Result<Vec<u32>, UnitError> {
 pub fn show_time_ns(ns: u64) -> String {
     let ns = ns as f64;
     let (value, unit) = match ns {
-        // A value that rounds to 1,000 of a unit is shown in the next unit.
+        // Each limit is below 1,000, because a value that rounds to 1,000 belongs to the next unit.
         n if n < 999.5 => (n, "ns"),
         n if n < 999.5e3 => (n / 1e3, "µs"),
         n if n < 999.5e6 => (n / 1e6, "ms"),
@@ -191,8 +191,8 @@ fn parse_scaled(text: &str) -> Option<f64> {
     }
 }
 
-/// Parses digits with at most one point and optional `_` between them. Rust's float grammar also allows `inf`, `1e9` and
-/// signs, which are mistakes here.
+/// Parses digits with at most one point and optional `_` between digits. Rust's float grammar would also accept `inf`,
+/// `1e9` and signs, which are mistakes here.
 fn parse_decimal(text: &str) -> Option<f64> {
     let starts_with_digit = text.bytes().next().is_some_and(|b| b.is_ascii_digit());
     if !starts_with_digit {

@@ -17,7 +17,7 @@ pub enum Validity {
 }
 
 impl Validity {
-    /// Valid if `reasons` is empty, else void.
+    /// Valid if `reasons` is empty, otherwise void.
     pub fn from_reasons(reasons: Vec<VoidReason>) -> Self {
         if reasons.is_empty() { Self::Valid } else { Self::Void { reasons } }
     }

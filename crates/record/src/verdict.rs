@@ -98,13 +98,14 @@ crate::named_enum! {
 }
 
 impl Cause {
-    /// Whether a host or a link *has* it, as a link has a rate; other causes happen there.
+    /// Whether the cause is a property of its host or link ("of"), as a link has a rate. Other causes occur there
+    /// ("on").
     fn is_part_of_its_place(self) -> bool {
         use Cause::{AcceptQueue, Conntrack, LinkQueue, LinkRate, PacketQueue, SynQueue};
         matches!(self, LinkRate | LinkQueue | PacketQueue | AcceptQueue | SynQueue | Conntrack)
     }
 
-    /// What raises this limit, for a target that proofload does not run itself.
+    /// How to raise this limit, for a target that proofload does not run itself.
     pub fn raised_by(self) -> &'static str {
         match self {
             Self::Generator => "give the load more processors, more --processes, or a machine of its own",
@@ -117,10 +118,10 @@ impl Cause {
                 "sysctl -w net.core.netdev_max_backlog=10000, and interrupts spread over more cores"
             }
             Self::PacketLoss => {
-                "find where packets are lost (ethtool -S, tc -s qdisc); a congestion control such as bbr suffers less"
+                "fewer lost packets (ethtool -S and tc -s qdisc show where), or a congestion control such as bbr"
             }
             Self::CongestionWindow => {
-                "several connections at once, a shorter way, or another congestion control"
+                "several connections at once, a shorter path, or another congestion control"
             }
             Self::ReceiveWindow => {
                 "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 67108864\" where the data arrives, and no SO_RCVBUF in the program"
@@ -147,7 +148,7 @@ impl Cause {
             }
             Self::Disk => "a faster disk, or fewer syncs",
             Self::SlowHandler => {
-                "look into the target: what its handler waits for, and how many requests it handles at a time"
+                "a faster handler in the target: check its waits, and how many requests it handles at a time"
             }
             Self::OfferedLoad => "a larger load",
         }
@@ -155,13 +156,13 @@ impl Cause {
 }
 
 impl Verdict {
-    /// The nearest bottleneck's cause.
+    /// The cause of the nearest bottleneck.
     pub fn first_cause(&self) -> Option<Cause> {
         self.bottlenecks.first().map(|first| first.cause)
     }
 
-    /// What bounded the trial, where, and why: `bound by the accept queue of web1: a queue of 128 overflowed 412 times`. None if
-    /// that is not determined.
+    /// What bounded the trial, where, and why: `bound by the accept queue of web1: a queue of 128 overflowed 412
+    /// times`. `None` if the cause could not be determined.
     pub fn in_words(&self) -> Option<String> {
         let first = self.bottlenecks.first()?;
         let of = if first.cause.is_part_of_its_place() { "of" } else { "on" };

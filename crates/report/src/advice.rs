@@ -13,7 +13,7 @@ use crate::{
 
 /// Minimum gain (a ratio) that is worth a change.
 const LEAST_GAIN: f64 = 1.1;
-/// Share of the largest value that counts as equally good: the advice prefers a smaller change that reaches it.
+/// A setting is as good as the best if it reaches this share of the best value; the advice then prefers the first one.
 const AS_GOOD: f64 = 0.95;
 
 /// A setting with its main figure.
@@ -24,7 +24,7 @@ struct Measured<'a> {
     value: f64,
 }
 
-/// Advice for every group of settings that differ only in host settings, and then on the gain from other levels. Empty
+/// Advice for each group of settings that differ only in host settings, followed by the gain from other levels. Empty
 /// if the study does not vary host settings.
 pub(crate) fn sentences(results: &Results, readings: &[Reading]) -> Vec<String> {
     let all = &results.plan.settings;
@@ -106,7 +106,7 @@ impl Words<'_> {
         text::quantity(&self.quantity.name, one.value)
     }
 
-    /// The gain that lines on hosts bring to a group of settings.
+    /// States the gain from the host settings of the best setting of a group, and the lines to change on each host.
     fn of_hosts(&self, group: &[Measured<'_>], best: &Measured<'_>, others: &[&Factor]) -> String {
         let name = levels(best.setting, others);
         let least = group.iter().min_by(|a, b| a.value.total_cmp(&b.value)).unwrap_or(best);
@@ -125,7 +125,7 @@ impl Words<'_> {
         )
     }
 
-    /// The gain that another level of a factor brings.
+    /// States the gain from the best level of a factor; `None` if it is below [`LEAST_GAIN`].
     fn of_levels(&self, group: &[Measured<'_>], factor: &Factor, rest: &[&Factor]) -> Option<String> {
         let first = group.first()?;
         let best = group.iter().max_by(|a, b| a.value.total_cmp(&b.value))?;
@@ -142,16 +142,16 @@ impl Words<'_> {
         })
     }
 
-    /// The limit of a setting, and the change that would raise it.
+    /// States the cause that bounds a setting, and the change that would remove this bound.
     fn bound(&self, one: &Measured<'_>) -> Option<String> {
         let bounded = self.bounded.iter().find(|bounded| bounded.setting == one.number);
         bounded
             .and_then(|bounded| bounded.bounding.verdict.first_cause())
-            .map(|cause| format!("bound by {}, which is raised by: {}", cause.words(), cause.raised_by()))
+            .map(|cause| format!("bound by {}, which may be raised by: {}", cause.words(), cause.raised_by()))
     }
 }
 
-/// The levels of these factors in a setting.
+/// The levels of these factors in a setting, as `name=level`.
 fn levels(setting: &Setting, factors: &[&Factor]) -> String {
     let level = |factor: &&Factor| {
         setting.levels.get(&factor.name).map(|level: &Level| format!("{}={level}", factor.name))
@@ -159,7 +159,7 @@ fn levels(setting: &Setting, factors: &[&Factor]) -> String {
     factors.iter().filter_map(level).collect::<Vec<_>>().join(" ")
 }
 
-/// The lines that lead from one setting to another, and the hosts that they belong on.
+/// The lines to change between two settings, and the hosts to change them on.
 fn lines(from: &Setting, to: &Setting) -> String {
     let mut lines: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for (host, names) in &to.host_settings {
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::reading::readings;
 
-    /// A setting of a program and a buffer in MB, with its goodput.
+    /// Makes a setting with a program and a buffer size in MB.
     fn setting(program: &str, mb: u32) -> Setting {
         let text = |text: &str| Level::Text(text.to_owned());
         let line = ("net.ipv4.tcp_rmem".to_owned(), format!("4096 131072 {mb}000000"));
@@ -233,11 +233,11 @@ mod tests {
             sentences(&results, &readings(&results)),
             [
                 format!(
-                    "program=scp: keep the hosts' settings; a change brings little (50 Mbit/s → 50 Mbit/s); bound by SSH's window, which is raised by: {raised}."
+                    "program=scp: keep the hosts' settings; a change brings little (50 Mbit/s → 50 Mbit/s); bound by SSH's window, which may be raised by: {raised}."
                 ),
                 format!(
                     "program=ours: buffer=8MB in place of buffer=2MB brings 90 Mbit/s → 590 Mbit/s, 6.6 times as much: \
-                     net.ipv4.tcp_rmem = 4096 131072 8000000 on far and near; then bound by SSH's window, which is raised by: {raised}."
+                     net.ipv4.tcp_rmem = 4096 131072 8000000 on far and near; then bound by SSH's window, which may be raised by: {raised}."
                 ),
                 "program=ours in place of program=scp brings 50 Mbit/s → 590 Mbit/s, 11.8 times as much."
                     .to_owned(),

@@ -17,7 +17,7 @@ pub struct Answer {
     pub goal: usize,
     /// The goal's name in the plan.
     pub goal_name: String,
-    /// The block of the search; `None` if there are not several searches.
+    /// The block of the search; `None` if the setting has at most one search.
     pub block: Option<usize>,
     /// The status of the goal.
     pub status: Status,
@@ -28,7 +28,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The outcome of the answer's search for its goal; `None` for a setting that is not searched.
+    /// The goal's outcome in the search of this answer; `None` for a setting without a search.
     pub(crate) fn outcome<'a>(&self, results: &'a Results) -> Option<&'a GoalOutcome> {
         let mut searches = results.searches_of(self.setting).iter();
         searches.find(|search| self.block.is_none_or(|block| search.block == block))?.goals.get(self.goal)
@@ -53,7 +53,7 @@ pub fn answers(results: &Results) -> Vec<Answer> {
     answers_with(results, &readings(results))
 }
 
-/// Like [`answers`], for trials that were already read.
+/// Like [`answers`], for a caller that has already read the trials.
 pub(crate) fn answers_with(results: &Results, readings: &[Reading]) -> Vec<Answer> {
     let settings = results.plan.settings.iter().enumerate();
     settings
@@ -120,7 +120,7 @@ fn bounds(outcome: &GoalOutcome, unit: &LoadUnit) -> Bounds {
     let upper = outcome.upper.as_ref().map_or_else(none, |bound| {
         format!("{}{}", if open_below { "< " } else { "" }, unit.show(bound.load))
     });
-    // The upper bound of a generator-bound answer is the generator's, not the target's.
+    // The upper bound of a generator-bound answer limits the generator, not the target, so the answer omits it.
     let (lower, upper) = match (&outcome.kind, &outcome.lower) {
         (BoundKind::GeneratorBound { .. }, Some(bound)) => (format!("≥ {}", unit.show(bound.load)), none()),
         _ => (lower, upper),
@@ -135,7 +135,7 @@ fn kind(outcome: &GoalOutcome, unit: &LoadUnit) -> String {
         BoundKind::Below => "not met at the smallest load asked for".to_owned(),
         BoundKind::GeneratorBound { at } => format!("generator-bound from {}", unit.show(*at)),
         BoundKind::Disputed => "trials disagree at larger loads".to_owned(),
-        BoundKind::Unsteady => "trials depend on the time, not on the load".to_owned(),
+        BoundKind::Unsteady => "results depend on when a trial runs, not on its load".to_owned(),
         BoundKind::Unfinished => "unfinished".to_owned(),
     }
 }
@@ -143,7 +143,7 @@ fn kind(outcome: &GoalOutcome, unit: &LoadUnit) -> String {
 fn conditional(outcome: &GoalOutcome, unit: &LoadUnit) -> Option<String> {
     let throughput = outcome.lower.as_ref()?.conditional_throughput?;
     Some(match unit {
-        // Not `unit.show`, which rounds to whole numbers.
+        // `unit.show` would round the mean to a whole number.
         LoadUnit::Users => format!("{} users", text::number(throughput)),
         LoadUnit::Connections => format!("{} connections", text::number(throughput)),
         _ => unit.show(throughput),

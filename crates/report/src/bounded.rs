@@ -15,7 +15,7 @@ pub(crate) struct Bounded<'a> {
 /// Column titles of [`Bounded::row`].
 pub(crate) const HEADER: [&str; 4] = ["bound by", "of", "evidence", "trials"];
 
-/// The cause that bounded the trials of each setting; omits settings that were not observed.
+/// The cause that bounded the trials of each setting; omits settings whose trials have no verdict.
 pub(crate) fn bounded(results: &Results) -> Vec<Bounded<'_>> {
     let bounding =
         |setting| Some(Bounded { setting, bounding: Bounding::of(&results.plan, setting, &results.trials)? });
@@ -25,8 +25,8 @@ pub(crate) fn bounded(results: &Results) -> Vec<Bounded<'_>> {
 /// Column titles and rows of a table.
 pub(crate) type SettingTable = (Vec<&'static str>, Vec<Vec<String>>);
 
-/// The causes that bounded the settings without a search; `None` if none was observed. For searches, the first
-/// sentences name the cause.
+/// The causes that bounded the settings without a search; `None` if their trials have no verdict. For settings with a
+/// search, the headline names the cause.
 pub(crate) fn table(results: &Results) -> Option<SettingTable> {
     let unsearched =
         bounded(results).into_iter().filter(|bounded| !results.plan.settings[bounded.setting].searched);

@@ -6,12 +6,12 @@ use record::{CurrentBounds, Purpose, SearchOutcome, TrialEntry};
 
 use crate::Results;
 
-/// A trial of a search.
+/// One trial of a search, with its outcome and the bounds after it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Step {
     /// The trial's number in the study, from 1.
     pub index: u64,
-    /// The load.
+    /// The load, in the search's unit.
     pub load: f64,
     /// The outcome of the trial for the goal.
     pub outcome: StepOutcome,
@@ -53,7 +53,7 @@ pub(crate) fn path(results: &Results, setting: usize, block: usize, goal: usize)
     searched.map(step).collect()
 }
 
-/// The bounds after each trial, by its number.
+/// The bounds after each trial, keyed by the trial's number.
 fn bounds_by_trial(searches: &[SearchOutcome], block: usize, goal: usize) -> BTreeMap<u64, CurrentBounds> {
     let in_block = searches.iter().filter(|search| search.block == block);
     let after = in_block.flat_map(|search| &search.path);

@@ -52,7 +52,8 @@ impl Confirmed<'_> {
         }
     }
 
-    /// `6 of 6 further trials at the lower bound, 128 users, were valid; goals met: no errors in 6, p99 ≤ 10 ms in 5`.
+    /// The result in words: `6 of 6 further trials at the lower bound, 128 users, were valid; goals met: no errors in
+    /// 6, p99 ≤ 10 ms in 5`.
     pub(crate) fn sentence(&self) -> String {
         let Confirmation { load, valid, planned, met, .. } = self.found;
         let unit = self.results.plan.search_of(self.setting).map(|search| &search.unit);
@@ -78,7 +79,7 @@ impl Confirmed<'_> {
         known.collect()
     }
 
-    /// The smallest confidence of the intervals, if there are any.
+    /// The smallest confidence of the intervals; `None` if there are no intervals.
     pub(crate) fn confidence(&self) -> Option<String> {
         let with_interval = self.found.summaries.iter().filter(|summary| summary.values.len() > 1);
         with_interval.map(|summary| summary.confidence).min_by(f64::total_cmp).map(text::confidence)

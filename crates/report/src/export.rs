@@ -11,7 +11,7 @@ use std::io;
 
 use crate::{Format, Options, Results};
 
-/// Renders a result.
+/// Renders a result as text in memory.
 pub fn render(results: &Results, format: Format, options: &Options) -> String {
     let mut text = Vec::new();
     write(results, format, options, &mut text).expect("writing to memory cannot fail");

@@ -47,7 +47,7 @@ pub(crate) fn headline(results: &Results, answers: &[Answer]) -> Vec<(Option<Sta
     (0..results.plan.goals.len()).map(|goal| over_settings(results, answers, goal)).collect()
 }
 
-/// Why no trial completed a request, if none did.
+/// Why no trial completed a request; `None` if one did.
 fn nothing_completed(results: &Results) -> Option<String> {
     let mut trials = results.trials.iter();
     let first = results.trials.first().filter(|_| trials.all(|entry| entry.trial.completed_nothing()))?;
@@ -80,7 +80,7 @@ fn over_blocks(results: &Results, answers: &[Answer]) -> Option<String> {
     ))
 }
 
-/// One sentence for a goal over all settings: in how many it is met, and in which it is not.
+/// One sentence for a goal over all settings: how many meet it, and which do not.
 fn over_settings(results: &Results, answers: &[Answer], goal: usize) -> (Option<Status>, String) {
     let goal_answers: Vec<&Answer> = answers.iter().filter(|answer| answer.goal == goal).collect();
     let met = goal_answers.iter().filter(|answer| answer.status == Status::Met).count();

@@ -67,7 +67,8 @@ fn searched(results: &Results, readings: &[Reading]) -> Vec<Curve> {
                 loads.entry(load.to_bits()).or_default().push(reading);
             }
         }
-        // Leaves out short trials if possible, because their queue may not have had time to grow.
+        // Leave out short trials if full ones suffice for a curve: in a short trial, the queue may not have had time to
+        // grow.
         let full = loads.iter().map(|(bits, trials)| {
             (f64::from_bits(*bits), trials.iter().copied().filter(|trial| !trial.short).collect::<Vec<_>>())
         });

@@ -19,7 +19,7 @@ fn sentence(results: &Results, proof: &Proof) -> String {
     let at = proof.load.zip(unit).map_or_else(String::new, |(load, unit)| format!(" at {}", unit.show(load)));
     let found = match proof.proven {
         Proven::Moved => "it was the limit",
-        Proven::NotMoved => "nothing is better, so it alone was not the limit",
+        Proven::NotMoved => "nothing improved, so it alone was not the limit",
         Proven::Undecided | Proven::NotTried => "not decided: too few valid trials",
     };
     let then = proof.then.as_ref().map_or_else(String::new, |words| format!("; then {words}"));
@@ -30,8 +30,7 @@ fn sentence(results: &Results, proof: &Proof) -> String {
 
 fn figures(results: &Results, proof: &Proof) -> String {
     let known = quantities(&results.plan);
-    // If some figure shows that the limit moved, the figures that do not show it appear only in the
-    // JSON.
+    // If a figure shows that the limit moved, figures without a shown difference appear only in the JSON.
     let tells = |figure: &&ProofFigure| figure.is_shown || proof.proven != Proven::Moved;
     let shown = proof.figures.iter().filter(tells).map(|figure| {
         let words = known.iter().find(|quantity| quantity.name == figure.quantity);

@@ -8,7 +8,7 @@ use record::{
 
 use crate::Results;
 
-/// The figures of a trial that tables and charts show. A time is `None` if nothing was timed.
+/// The figures of a trial that tables and charts show. A figure of time is `None` if the trial timed nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reading {
     /// The trial's number in the study, from 1.
@@ -31,14 +31,13 @@ pub(crate) struct Reading {
     pub figures: Vec<(Cow<'static, str>, Option<Span>)>,
     /// 99th percentile of lateness, in nanoseconds.
     pub lateness_p99_ns: Option<u64>,
-    /// 99th percentile of the instrument's own lateness, in nanoseconds.
+    /// 99th percentile of the part of lateness that the generator itself caused, in nanoseconds.
     pub own_lateness_p99_ns: Option<u64>,
     /// Whether the trial met each goal of the plan; `None` if it decided nothing about the goal.
     pub met: Vec<Option<bool>>,
     /// Whether the trial is valid but leaves a goal undecided.
     pub undecided: bool,
-    /// Whether response time grew steadily, so that the load is not carried even if the goals are
-    /// met.
+    /// Whether response time grew steadily. If so, the target does not carry the load even if the goals are met.
     pub response_time_grows: bool,
     /// Duration of the trial, in seconds.
     pub elapsed_s: f64,

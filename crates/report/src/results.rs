@@ -10,7 +10,7 @@ use record::{
 /// Everything that a study wrote.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Results {
-    /// The plan.
+    /// The plan of the study.
     pub plan: StudyPlan,
     /// The machine; `None` if the run ended before it was recorded.
     pub environment: Option<Environment>,
@@ -18,18 +18,18 @@ pub struct Results {
     pub trials: Vec<TrialEntry>,
     /// The result; `None` if the run is still running or was killed.
     pub result: Option<StudyResult>,
-    /// Outcomes that the caller has computed from the trials because there is no result.
+    /// Outcomes that the caller computed from the trials, for a run without a result.
     pub so_far: Vec<SettingOutcome>,
 }
 
 impl Results {
-    /// Reads a folder. Everything but the plan may be missing, since a run may be killed before it has written it.
+    /// Reads a folder. Only the plan is required, because a run may be killed before it has written the other files.
     ///
     /// # Errors
     /// If there is no plan, or a file cannot be read or belongs to another run.
     pub fn read(folder: &ResultFolder) -> Result<Self, FolderError> {
         let Contents { plan, environment, trials, result } = folder.read()?;
-        // A resumed run has more trials than the result of the run before.
+        // A resumed run has more trials than the result of the earlier run covers, so ignore that result.
         let result = result.filter(|result| result.trials == trials.len() as u64);
         Ok(Self { plan, environment, trials, result, so_far: Vec::new() })
     }
@@ -39,7 +39,7 @@ impl Results {
         quantities(&self.plan)
     }
 
-    /// The outcome of each setting, or what is known so far.
+    /// The outcome of each setting, or the outcomes so far if there is no result.
     pub(crate) fn outcomes(&self) -> &[SettingOutcome] {
         self.result.as_ref().map_or(&self.so_far, |result| &result.outcomes)
     }
@@ -55,7 +55,7 @@ impl Results {
         match self.plan.settings.get(number) {
             Some(Setting { name, .. }) if name.is_empty() => "all".to_owned(),
             Some(Setting { name, .. }) => name.clone(),
-            None => format!("setting {number}, which the plan does not have"),
+            None => format!("setting {number} (not in the plan)"),
         }
     }
 

@@ -4,7 +4,7 @@ use record::{Bound, BoundKind, Cause, Ending, Goal, GoalOutcome, LoadUnit, Trial
 
 use crate::{Results, Status, reading::Reading, text};
 
-/// The subject of a search's answer.
+/// The search and the goal that an answer is about.
 pub(crate) struct SearchAnswer<'a> {
     /// The study's result.
     pub results: &'a Results,
@@ -39,7 +39,7 @@ impl SearchAnswer<'_> {
                 let upper =
                     upper.as_ref().map_or_else(String::new, |upper| format!(" below {}", show(upper)));
                 let why = format!("Not decided: trials disagree or are undecided at all loads{upper}");
-                (Status::Unfinished, format!("{why}; it is not known that any load is carried {with_goal}"))
+                (Status::Unfinished, format!("{why}; no load is known to be carried {with_goal}"))
             }
             (BoundKind::AtLeast | BoundKind::Regular, Some(lower), None) => (
                 Status::Met,
@@ -49,7 +49,7 @@ impl SearchAnswer<'_> {
                     self.bound_at(lower.load)
                 ),
             ),
-            // If the study failed, its last trial proves nothing about the load that it left undecided.
+            // If the study failed, its last trial proves nothing about the undecided load.
             (BoundKind::Below | BoundKind::Regular, None, Some(upper)) if failure(self.results).is_none() => {
                 (
                     Status::NotMet,
@@ -126,8 +126,8 @@ impl SearchAnswer<'_> {
         }
     }
 
-    /// The cause that bounded the trials at a load, if determined, after a semicolon: at the smallest load that is not
-    /// carried, or at the largest tested one.
+    /// The cause that bounded the trials at a load, if a verdict determined it, with a semicolon in front. The load is
+    /// the smallest that is not carried, or else the largest that was tested.
     fn bound_at(&self, load: f64) -> String {
         let verdicts = self.decisive(load).filter_map(|entry| entry.trial.verdict.as_ref());
         let told = verdicts.filter(|verdict| {
@@ -136,7 +136,7 @@ impl SearchAnswer<'_> {
         told.filter_map(Verdict::in_words).next().map_or_else(String::new, |words| format!("; {words}"))
     }
 
-    /// The main failure at a load where most requests failed, after a colon.
+    /// The main failure at a load at which most requests failed, with a colon in front.
     fn failure_at(&self, load: f64) -> String {
         let why = self
             .decisive(load)
@@ -145,7 +145,7 @@ impl SearchAnswer<'_> {
         why.map_or_else(String::new, |why| format!(": {why}"))
     }
 
-    /// A note if the trials at a load are too short to show that response times keep growing.
+    /// A note if the trials at a load are too short to show whether response times keep growing.
     fn too_short_note(&self, load: f64) -> Option<String> {
         let has_no_trend = |entry: &&TrialEntry| {
             entry
@@ -159,7 +159,7 @@ impl SearchAnswer<'_> {
         Some(format!(", not confirmed for longer than {length}: give longer trials (--trial)"))
     }
 
-    /// A note if trials at a bound are all shorter than those that decide.
+    /// A note if a bound rests only on trials that are shorter than a full trial.
     fn only_short_trials(&self, bounds: [&Option<Bound>; 2]) -> Option<String> {
         let found = bounds.into_iter().flatten();
         let short = found.filter(|bound| self.decisive(bound.load).next().is_none());
@@ -168,7 +168,7 @@ impl SearchAnswer<'_> {
         Some(format!(", in trials of {}", text::seconds(lengths.reduce(f64::max)?)))
     }
 
-    /// A note on the smallest load above the lower bound at which this machine had no valid trial.
+    /// A note on the smallest load above the lower bound that this machine was too busy to test.
     fn not_made_above(&self, lower: Option<&Bound>) -> Option<String> {
         let trials = self.results.trials_of(self.setting).filter(|entry| entry.block == self.block);
         let above = trials
@@ -190,7 +190,7 @@ impl SearchAnswer<'_> {
     }
 }
 
-/// The answer without a bound or a valid trial.
+/// The answer if there is no bound or no valid trial.
 pub(crate) fn nothing_found(results: &Results, readings: &[&Reading]) -> (Status, String) {
     let void = !readings.is_empty() && readings.iter().all(|reading| reading.void || reading.undecided);
     match failure(results) {
@@ -209,7 +209,7 @@ pub(crate) fn nothing_found(results: &Results, readings: &[&Reading]) -> (Status
     }
 }
 
-/// The answer for a setting's own load: `met` of the `judged` valid trials met the goal.
+/// The answer for a setting without a search: `met` of the `judged` valid trials met the goal.
 pub(crate) fn repeated(
     results: &Results,
     setting: usize,
@@ -247,14 +247,14 @@ pub(crate) fn repeated(
     (Status::NotMet, format!("Does not meet {name}: {met} of {trials} did{why}."))
 }
 
-/// Why the study could not be run to its end.
+/// Why the study ended early; `None` if it did not fail.
 pub(crate) fn failure(results: &Results) -> Option<&str> {
     let result = results.result.as_ref().filter(|result| result.ending == Ending::Failed)?;
     let warning = result.warnings.iter().find(|warning| warning.code == "study_failed")?;
     Some(&warning.message)
 }
 
-/// A load in a sentence.
+/// A load in words, for a sentence.
 fn load_words(unit: &LoadUnit, load: f64) -> String {
     match unit {
         LoadUnit::Rate => format!("{} requests/s", text::rate(load)),
@@ -264,7 +264,7 @@ fn load_words(unit: &LoadUnit, load: f64) -> String {
     }
 }
 
-/// `with p99 ≤ 10 ms`.
+/// The condition of a goal: `with p99 ≤ 10 ms`.
 pub(crate) fn with_goal(goal: &Goal) -> String {
     format!("with {}", goal_name(goal))
 }

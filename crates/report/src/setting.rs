@@ -45,7 +45,7 @@ pub(crate) fn figures(results: &Results, readings: &[Reading], number: usize) ->
         // Rounded to 13 digits, to remove errors of binary fractions.
         let rounded = |value: f64| format!("{value:.12e}").parse().unwrap_or(value);
         let computed = || median.map(|median| median.map(rounded));
-        // Censored values above the middle do not move the median.
+        // A censored value is a lower bound. Above the middle, its true value does not matter to the median.
         let median = summary.map(|summary| Span { at_least, ..summary.span() }).or_else(computed);
         let median = median.filter(|median| median.value.is_finite());
         let shown = match summary {

@@ -7,8 +7,7 @@ pub enum Status {
     Met,
     /// The goal is not met: at the workload's own load or, in a search, at any load.
     NotMet,
-    /// A search found a load that meets the goal but no limit, because this machine could not test
-    /// more.
+    /// A search found a load that meets the goal but no upper bound, because this machine could not test larger loads.
     Unfound,
     /// Nothing can be concluded: the trials are void or undecided.
     Void,

@@ -24,7 +24,7 @@ pub(crate) struct Repeats {
     pub confidence: Option<String>,
 }
 
-/// A line that explains the brackets of a table; empty without intervals.
+/// A line that explains the brackets of a table; empty if the table has no intervals.
 pub(crate) fn brackets_line(confidence: Option<String>) -> String {
     let line =
         |confidence| format!("In brackets: the interval of the true median at {confidence} confidence.\n");
@@ -50,7 +50,7 @@ pub(crate) fn banner(results: &Results) -> Option<String> {
     }
 }
 
-/// `27 trials, 2 void, 4 min of trials in 4 min 5 s.`
+/// The number of trials and their time: `27 trials, 2 void, 4 min of trials in 4 min 5 s.`
 pub(crate) fn trials_line(results: &Results) -> String {
     if results.trials.is_empty() {
         return "No trial was run.".to_owned();
@@ -86,7 +86,7 @@ fn cost(entries: &[&TrialEntry], trials_s: f64) -> String {
     format!("{trials}, {void} void{undecided}, {} of trials", text::elapsed(trials_s))
 }
 
-/// The cells of an answer of a search.
+/// The table cells for the answer of a search.
 pub(crate) fn search_row(answer: &Answer) -> Vec<String> {
     let goal = format!("{} {}", answer.status.sign(), answer.goal_name);
     match &answer.bounds {

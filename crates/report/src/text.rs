@@ -7,7 +7,7 @@ use record::{
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
-/// Like [`visible`], but shortened to `max_chars` characters with an ellipsis.
+/// Like [`printable`], but shortened to `max_chars` characters with an ellipsis.
 pub(crate) fn clipped(text: &str, max_chars: usize) -> String {
     let shown = printable(text);
     if shown.chars().count() <= max_chars {
@@ -18,7 +18,7 @@ pub(crate) fn clipped(text: &str, max_chars: usize) -> String {
     short
 }
 
-/// A time in nanoseconds, as a value, an interval or a least value.
+/// A time in nanoseconds, as a value, an interval or a lower bound.
 pub(crate) fn time(time: Span) -> String {
     time.in_words(|ns| show_time_ns(ns as u64))
 }
@@ -47,7 +47,7 @@ pub fn quantity(name: &str, value: f64) -> String {
     if value < 0.0 {
         return format!("−{}", quantity(name, -value));
     }
-    // Larger values are beyond exact whole numbers, and no unit makes them readable.
+    // A float of this size is no longer an exact whole number, and no unit would make it readable.
     if value >= 1e18 {
         return format!("{value:.3e}");
     }
@@ -76,7 +76,7 @@ fn show_bit_rate(bits_per_s: f64) -> String {
     format!("{} {unit}", number(bits_per_s / scale))
 }
 
-/// A measured figure, as a value, an interval or a least value; a dash if there is none.
+/// A measured figure, as a value, an interval or a lower bound; a dash if there is none.
 pub(crate) fn value(name: &str, measured: Option<Span>) -> String {
     measured.map_or_else(|| "–".to_owned(), |measured| measured.in_words(|value| quantity(name, value)))
 }
@@ -97,7 +97,7 @@ pub(crate) fn interval(summary: &QuantitySummary, at_least: bool) -> String {
     }
 }
 
-/// A confidence (0 to 1) as a percentage with one decimal, never rounded up to certainty.
+/// A confidence (0 to 1) as a percentage with one decimal. Rounds down, so that it never becomes 100 %.
 pub(crate) fn confidence(confidence: f64) -> String {
     let percent = (confidence * 1000.0).floor() / 10.0;
     format!("{} %", trimmed(&format!("{percent:.1}")))
@@ -121,12 +121,12 @@ pub(crate) fn number(value: f64) -> String {
     format!("{sign}{}", trimmed(&format!("{size:.digits$}")))
 }
 
-/// The name of a block; people count from 1, the plan from 0.
+/// The name of a block. The plan counts blocks from 0; the name counts from 1.
 pub(crate) fn block(index: usize) -> String {
     format!("block {}", index + 1)
 }
 
-/// `1 trial`, `2 trials`.
+/// A count with its noun: `1 trial`, `2 trials`.
 pub(crate) fn counted(count: usize, one: &str) -> String {
     format!("{} {one}{}", show_count(count as u64), if count == 1 { "" } else { "s" })
 }
@@ -135,7 +135,7 @@ pub(crate) fn counted(count: usize, one: &str) -> String {
 pub(crate) fn rate(rate_per_s: f64) -> String {
     let shown = show_rate(rate_per_s);
     let bare = shown.trim_end_matches("/s");
-    // Zero decimals are left out.
+    // Leave out decimals that are all zero.
     bare.trim_end_matches(".00").trim_end_matches(".0").to_owned()
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn utc(unix_s: f64) -> Option<String> {
 pub(crate) fn shell_line(command: &[String]) -> String {
     let quoted = command.iter().map(|word| match shlex::try_quote(word) {
         Ok(quoted) => printable(&quoted),
-        // Only a zero byte is refused, which a command line cannot contain.
+        // Quoting fails only for a zero byte, which a command line cannot contain.
         Err(_) => printable(word),
     });
     quoted.collect::<Vec<_>>().join(" ")

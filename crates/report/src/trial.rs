@@ -7,15 +7,15 @@ use record::{
 
 use crate::{Status, text};
 
-/// The status and sentence of a trial of requests without goals. It is met if every planned request was completed as
-/// expected and no connection failed; the target may close unused connections of the pool.
+/// The status and sentence of a trial of requests without goals. The status is met if every planned request completed
+/// as expected and no connection failed, except for unused connections of the pool, which the target may close.
 pub fn trial_answer(trial: &Trial, http: &HttpTrial) -> (Status, String) {
     let counts = &http.counts;
     let unused = http.connection_errors.of(ErrorClass::ClosedUnused);
     let never_sent = counts.never_sent - counts.never_sent_own();
     let is_met =
         counts.failed + never_sent + counts.in_flight == 0 && http.connection_errors.total() == unused;
-    // Requests that the generator did not send prove nothing about the target.
+    // Requests that the generator did not send say nothing about the target.
     let status = if trial.validity.is_void() || is_met && counts.never_sent > 0 {
         Status::Void
     } else if is_met {
@@ -35,7 +35,8 @@ pub fn trial_answer(trial: &Trial, http: &HttpTrial) -> (Status, String) {
     (status, format!("{prefix}{sentence}"))
 }
 
-/// `1,000 requests/s for 10 s`, `812 of 1,000 requests/s for 10 s`, `5,123 requests/s with 100 users for 30 s`.
+/// The load of a trial in words: `1,000 requests/s for 10 s`, `812 of 1,000 requests/s for 10 s`, `5,123 requests/s
+/// with 100 users for 30 s`.
 fn load(trial: &Trial, http: &HttpTrial) -> String {
     let duration = text::seconds(http.measured_s);
     let carried = http.throughput().in_words(text::rate);
@@ -48,8 +49,9 @@ fn load(trial: &Trial, http: &HttpTrial) -> String {
             let sending_s =
                 if trial.interrupted { sending_s.min(http.measured_s) } else { sending_s }.max(1e-9);
             let planned = |requests: u64| requests as f64 / sending_s;
-            // 1 % less is no shortfall, since a few requests may be unanswered at the end. One request is subtracted because
-            // a fixed number of requests ends with the last one, not an interval after it.
+            // A rate up to 1 % below the plan is not a shortfall, because a few requests may be unanswered at the end.
+            // One request is subtracted because a fixed number of requests ends when the last one is sent, not an
+            // interval later.
             let is_short = http.throughput_per_s < 0.99 * planned(http.counts.scheduled.saturating_sub(1));
             let rate = match is_short {
                 true => format!("{carried} of {}", text::rate(planned(http.counts.scheduled))),
@@ -61,7 +63,8 @@ fn load(trial: &Trial, http: &HttpTrial) -> String {
 }
 
 fn times(http: &HttpTrial) -> String {
-    // With few requests, or many missing times, a higher percentile may be too vague.
+    // Prefer the highest percentile that is precise enough: with few requests, or many missing times, a high one may be
+    // too vague.
     let told = |known: Percentile| (known.name, http.response_time.percentile(known.quantile));
     let clear = usual().rev().map(told).find(|(_, time)| !time.is_vague());
     let (name, time) = clear.unwrap_or_else(|| told(PERCENTILES[0]));

@@ -60,7 +60,8 @@ fn add(warnings: &mut Vec<LocatedWarning>, warning: &Warning, location: Option<S
     }
 }
 
-/// Adds the warnings of trials. Their messages contain figures and differ, so the first message of a code stands for all.
+/// Adds the warnings of trials. Messages with the same code differ in their figures, so the first one stands for all of
+/// them.
 fn add_trials(warnings: &mut Vec<LocatedWarning>, results: &Results) {
     let mut of_trials: Vec<(&Warning, usize, u64)> = Vec::new();
     for entry in &results.trials {

@@ -1,4 +1,4 @@
-//! Tests that names and messages from files and machines are shown as text in every format.
+//! Tests that every format shows names and messages from files and machines as plain text.
 
 mod fixtures;
 
@@ -38,7 +38,7 @@ fn skeleton(page: &str) -> String {
                 inside = false;
                 tags.push('\n');
             }
-            // Numbers in a chart change with the width of a name, so values are skipped.
+            // The width of a name changes numbers in charts, so the skeleton leaves out values.
             c if inside && !quoted => tags.push(c),
             _ => {}
         }
@@ -75,7 +75,7 @@ proptest! {
 
     #[test]
     fn foreign_text_changes_no_markup(names in strange()) {
-        // Numbered, so that names are unique and not empty.
+        // Number the names, so that they are unique and not empty.
         let results = named(|number| format!("{number} {}", names[number]));
         let harmless = named(|number| format!("{number} name"));
         let of = |results: &Results, format| render(results, format, &Options::default());

@@ -148,7 +148,7 @@ fn times_that_are_intervals_are_drawn_from_end_to_end() {
         }
     }
     let chart = "role=\"img\" aria-label=\"Times by percentile";
-    let sentence = "Whiskers reach from the least to the most that a time may be";
+    let sentence = "Whiskers show the range of the true time";
     let page_of_intervals = page(&results);
     assert!(page_of_intervals.contains(chart) && page_of_intervals.contains(sentence));
     assert!(page_of_intervals.contains("whisker s0") && page_of_intervals.contains("100–300 ms"));

@@ -6,26 +6,26 @@ use flate2::write::MultiGzDecoder;
 use http1::{ResponseHead, ResponseSink};
 use memchr::memmem;
 
-/// Most bytes of a body that are kept for JSON paths, regular expressions and whole bodies. Texts are looked for in bodies
-/// of any length.
+/// Maximum size of a body that is kept for JSON paths, regular expressions and whole bodies, in bytes. Texts are searched
+/// for in bodies of any length.
 pub(crate) const MAX_KEPT_BYTES: usize = 1 << 20;
-/// Number of compressed bytes decoded at a time; they may expand a thousandfold.
+/// Number of compressed bytes decoded at a time, small because they may expand a thousandfold.
 const DECODED_AT_A_TIME: usize = 1_024;
 
-/// The parts of its answers that a step needs.
+/// The parts of an answer that a step needs.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     pub(crate) headers: Vec<String>,
     pub(crate) body: bool,
     pub(crate) texts: Vec<memmem::Finder<'static>>,
-    /// The fields `Set-Cookie`.
+    /// Whether the `Set-Cookie` fields are needed.
     pub(crate) cookies: bool,
-    /// The field `Location`.
+    /// Whether the `Location` field is needed.
     pub(crate) location: bool,
 }
 
 impl Needs {
-    /// The index of a header field among those needed.
+    /// Adds a header field to those needed, unless it is there already; returns its index.
     pub(crate) fn header(&mut self, name: &str) -> usize {
         match self.headers.iter().position(|known| known.eq_ignore_ascii_case(name)) {
             Some(place) => place,
@@ -52,11 +52,11 @@ pub(crate) struct Answer {
     pub(crate) location: Option<Vec<u8>>,
     /// Whether each text has been found.
     pub(crate) found: Vec<bool>,
-    /// Bytes of the body, as they were sent; set at its end.
+    /// Size of the body as sent, in bytes; set at the end of the answer.
     pub(crate) body_bytes: u64,
     kept: Vec<u8>,
     is_too_long: bool,
-    /// The end of the searched bytes, because a text may continue in the next bytes.
+    /// The last searched bytes, because a text may continue in the next ones.
     tail: Vec<u8>,
     decoder: Option<Box<MultiGzDecoder<Vec<u8>>>>,
     /// The body could not be decoded by its content coding, so its content is unknown.
@@ -64,7 +64,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The whole body; none if it was too long to be kept, or could not be decoded.
+    /// The whole body; `None` if it was too long to be kept, or could not be decoded.
     pub(crate) fn body(&self) -> Option<&[u8]> {
         (!self.is_too_long && !self.is_undecodable).then_some(&self.kept)
     }
@@ -82,7 +82,7 @@ impl Answer {
         self.found.resize(needs.texts.len(), false);
         for field in head.headers {
             if let Some(place) = needs.headers.iter().position(|name| name.eq_ignore_ascii_case(field.name)) {
-                // Several fields of the same name are joined to a list (RFC 9110, 5.3).
+                // Several fields of the same name are joined into one list (RFC 9110, 5.3).
                 match &mut self.headers[place] {
                     Some(value) => value.extend([b", ", field.value].concat()),
                     None => self.headers[place] = Some(field.value.to_vec()),
@@ -126,7 +126,7 @@ impl Answer {
         self.decoder = Some(decoder);
     }
 
-    /// Ends the body: takes the bytes that the decoder still holds.
+    /// Ends the body: takes the remaining bytes out of the decoder.
     pub(crate) fn end(&mut self, needs: &Needs) {
         let decoder = self.decoder.take();
         if self.body_bytes == 0 {
@@ -151,7 +151,7 @@ impl Answer {
             }
         }
         let Some(longest) = needs.texts.iter().map(|text| text.needle().len()).max() else { return };
-        // A text may span the end of the last bytes and the beginning of these.
+        // A text may begin in the previous bytes and end in these.
         let begin = &bytes[..bytes.len().min(longest.saturating_sub(1))];
         self.tail.extend_from_slice(begin);
         for (found, text) in self.found.iter_mut().zip(&needs.texts) {
@@ -167,7 +167,7 @@ impl Answer {
     }
 }
 
-/// Receives an answer of a user.
+/// Receives the answer to a user's request.
 #[derive(Debug)]
 pub(crate) struct AnswerSink<'a> {
     pub(crate) answer: &'a mut Answer,

@@ -12,11 +12,11 @@ use crate::{
 /// A check that an answer must pass.
 #[derive(Debug)]
 pub(crate) enum Check {
-    /// A value that [`Finder`] finds, with its required relation; none if it must only be present.
+    /// A value that [`Finder`] finds, and its required relation; `None` if the value must only be present.
     Value(Finder, Option<(Relation, String)>),
-    /// A text of the body, by its place among the texts that are searched for; `false` if it must be absent.
+    /// A text in the body: its index in `Needs::texts`, and whether it must be present or absent.
     Text { place: usize, is_there: bool },
-    /// Bytes of the body, as they came.
+    /// Size of the body as sent, in bytes.
     Size(Relation, u64),
 }
 
@@ -27,7 +27,7 @@ impl Check {
         let (kind, rest) = text.split_once(':').map_or((text, ""), |(kind, rest)| (kind.trim(), rest.trim()));
         match kind {
             "text" | "no-text" if !rest.is_empty() => {
-                // Words may have any character; only quotes around all of them are left out.
+                // The text may contain any characters; only quotes around the whole text are removed.
                 let words = if rest.starts_with(['"', '\'']) { wanted(rest)? } else { rest.to_owned() };
                 needs.texts.push(memmem::Finder::new(words.as_bytes()).into_owned());
                 Ok(Self::Text { place: needs.texts.len() - 1, is_there: kind == "text" })
@@ -37,11 +37,11 @@ impl Check {
                     Some(("", relation, bytes)) => (relation, bytes),
                     _ => (Relation::Equal, rest),
                 };
-                let bytes =
-                    parse_size(bytes).map_err(|error| format!("{error}; write such as size:>= 1KiB"))?;
+                let bytes = parse_size(bytes)
+                    .map_err(|error| format!("{error}; write, for example, size:>= 1KiB"))?;
                 Ok(Self::Size(relation, bytes))
             }
-            // The expression may have any character.
+            // An expression may contain any characters, so it is not split at a relation.
             "regex" => Ok(Self::Value(Finder::parse(text, needs)?, None)),
             "json" | "header" | "cookie" | "body" => match split_relation(text) {
                 Some((place, relation, value)) => {
@@ -50,7 +50,7 @@ impl Check {
                 None => Ok(Self::Value(Finder::parse(text, needs)?, None)),
             },
             _ => Err(format!(
-                "'{text}' is nothing that an answer can be checked for: write statuses, text:WORDS, no-text:WORDS, \
+                "'{text}' is not a check of an answer: write statuses, text:WORDS, no-text:WORDS, \
                  json:$.path = VALUE, header:NAME = VALUE, regex:EXPRESSION, size:>= 1KiB, or the NAME of a cookie after 'cookie:'"
             )),
         }

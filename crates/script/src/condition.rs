@@ -7,7 +7,7 @@ use crate::{
     state::Values,
 };
 
-/// A condition: alternatives, each of which holds if all its comparisons do.
+/// A condition: alternatives joined by `or`, each of them comparisons joined by `and`.
 #[derive(Debug, Clone)]
 pub(crate) struct Condition {
     any: Vec<Vec<Comparison>>,
@@ -25,7 +25,7 @@ enum Operand {
     User,
     Iteration,
     Named(Place),
-    /// A constant, as it was written.
+    /// A constant, as written.
     Written(Vec<u8>),
 }
 
@@ -35,11 +35,11 @@ enum Test {
     Present,
     Absent,
     Compared(Relation, Operand),
-    /// Whether the status is of a class such as 4xx.
+    /// The status is in a class such as 4xx (`true`), or is not (`false`).
     OfClass(u16, bool),
 }
 
-/// How two values are compared: as numbers if both are, otherwise as texts.
+/// How two values are compared: as numbers if both are numbers, otherwise as texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Relation {
     Equal,
@@ -50,7 +50,7 @@ pub(crate) enum Relation {
     AtLeast,
 }
 
-/// Relations as they are written. Of two with the same beginning, the longer comes first.
+/// Relations as written. A longer one comes before its prefix, because the first match is used.
 const RELATIONS: [(&str, Relation); 6] = [
     ("==", Relation::Equal),
     ("!=", Relation::Unequal),
@@ -59,10 +59,10 @@ const RELATIONS: [(&str, Relation); 6] = [
     ("<", Relation::Less),
     (">", Relation::Greater),
 ];
-/// Characters of relations. The character after a relation must be none of them.
+/// Characters of relations and of misspelt ones. The longest sequence of them must be a relation.
 const OF_RELATIONS: [char; 5] = ['=', '!', '<', '>', '~'];
 
-/// A word of a condition.
+/// A token of a condition.
 #[derive(Debug, Clone, PartialEq)]
 enum Token<'a> {
     Word(&'a str),
@@ -87,7 +87,7 @@ impl Condition {
     }
 }
 
-/// The words of a condition, each with its column. It ends as an alternative does.
+/// The tokens of a condition, each with its column. A final `or` is added, so that every alternative ends with one.
 fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, String> {
     let (mut tokens, mut at) = (Vec::new(), 0);
     while let Some(c) = text[at..].chars().next() {
@@ -103,14 +103,14 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, String> {
                 None => return wrong(&format!("the quote {c} is not closed")),
             },
             '&' | '|' => return wrong("write 'and' or 'or' between two comparisons"),
-            '(' | ')' => return wrong("there are no brackets in conditions: 'and' binds before 'or'"),
-            '{' | '}' => return wrong("a name stands without braces in conditions"),
+            '(' | ')' => return wrong("conditions have no parentheses: 'and' binds more tightly than 'or'"),
+            '{' | '}' => return wrong("write the name without braces in a condition"),
             c if OF_RELATIONS.contains(&c) => {
                 let length = rest.find(|c| !OF_RELATIONS.contains(&c)).unwrap_or(rest.len());
                 match RELATIONS.iter().find(|(written, _)| *written == &rest[..length]) {
                     Some((_, relation)) => (Token::Relation(*relation), length),
                     None => {
-                        return wrong(&format!("'{}' is no relation: write {KNOWN}", &rest[..length]));
+                        return wrong(&format!("'{}' is not a comparison: write {KNOWN}", &rest[..length]));
                     }
                 }
             }
@@ -132,7 +132,7 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, String> {
 const KNOWN: &str = "==, !=, <, <=, > or >=";
 
 impl Comparison {
-    /// `end`: the column behind its words.
+    /// `end`: the column after the last token.
     fn parse(tokens: &[(usize, Token<'_>)], end: usize, names: &Names) -> Result<Self, String> {
         let is_relation = |(_, token): &(usize, Token<'_>)| matches!(token, Token::Relation(_));
         let Some(at) = tokens.iter().position(is_relation) else {
@@ -162,11 +162,11 @@ impl Comparison {
                 || is_constant(word) && equality.is_none())
         {
             return Err(format!(
-                "column {column}: {word} does not fit: a status is 100 to 599, or 0 without an answer; true, false and null are equal or not"
+                "column {column}: {word} cannot be compared like this: a status is 100 to 599, or 0 without an answer; true, false and null allow only == and !="
             ));
         }
         let test = match (right, equality) {
-            ([], _) => return Err(format!("column {column}: nothing follows the relation")),
+            ([], _) => return Err(format!("column {column}: a value is missing after the comparison")),
             ([(_, Token::Word(class))], Some(is_of)) if is_status && hundreds(class).is_some() => {
                 Test::OfClass(hundreds(class).unwrap_or_default(), is_of)
             }
@@ -176,7 +176,9 @@ impl Comparison {
             }
             _ => {
                 let value = operand(right, end, names).map_err(|why| {
-                    format!("{why}; a text stands in quotes, a class of statuses behind status == or !=")
+                    format!(
+                        "{why}; write a text in quotes, and a class such as 5xx only after status == or !="
+                    )
                 })?;
                 Test::Compared(*relation, value)
             }
@@ -218,7 +220,7 @@ impl Relation {
     pub(crate) fn holds(self, left: &[u8], right: &[u8]) -> bool {
         let text = |value| std::str::from_utf8(value).map(str::trim).unwrap_or_default();
         let (left_text, right_text) = (text(left), text(right));
-        // Numbers of records may have more digits than a floating-point number keeps.
+        // Integers are compared exactly, because IDs may have more digits than a floating-point number keeps.
         let whole = (left_text.parse::<i128>().ok(), right_text.parse::<i128>().ok());
         let order = match (whole, (number(left_text), number(right_text))) {
             ((Some(left), Some(right)), _) => Some(left.cmp(&right)),
@@ -242,13 +244,13 @@ impl Relation {
     }
 }
 
-/// A number as JSON writes it; words that Rust takes for numbers, such as `inf`, are texts.
+/// Parses a number as in JSON; words that Rust parses as numbers, such as `inf`, are texts.
 fn number(text: &str) -> Option<f64> {
     let is_digit = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
     text.chars().all(is_digit).then(|| text.parse().ok())?
 }
 
-/// Splits a text at its relation, which is outside of quotes and of brackets.
+/// Splits a text at its first relation outside of quotes and brackets.
 pub(crate) fn split_relation(text: &str) -> Option<(&str, Relation, &str)> {
     let (mut depth, mut quote) = (0_i32, None);
     for (at, character) in text.char_indices() {
@@ -271,7 +273,7 @@ pub(crate) fn split_relation(text: &str) -> Option<(&str, Relation, &str)> {
     None
 }
 
-/// The text that an answer must have: in quotes, or without them if nothing in it looks like more than a text.
+/// The value that a check requires. Quotes may be omitted unless the text looks like a relation or a template.
 pub(crate) fn wanted(text: &str) -> Result<String, String> {
     let quoted = text.chars().next().filter(|c| ['"', '\''].contains(c));
     match quoted {
@@ -280,23 +282,23 @@ pub(crate) fn wanted(text: &str) -> Result<String, String> {
             _ => Err(format!("{text}: the quote {quote} is not closed, or something follows it")),
         },
         None if text.is_empty() => {
-            Err("nothing follows: write a value, or \"\" for an empty text".to_owned())
+            Err("the value is missing: write one, or \"\" for an empty text".to_owned())
         }
         None if text.starts_with(OF_RELATIONS) => {
-            Err(format!("'{text}' is no value: write {KNOWN} once, and a text that begins so in quotes"))
+            Err(format!("'{text}' is not a value: write {KNOWN} once; put a text that begins so in quotes"))
         }
         None if ["&&", "||", "{{"].iter().any(|mark| text.contains(mark)) => Err(format!(
-            "'{text}' is no value: each expectation is one of its own, without templates; write such a text in quotes"
+            "'{text}' is not a value: give each check separately and without templates, or put the text in quotes"
         )),
         None => Ok(text.to_owned()),
     }
 }
 
-/// The value that words name; `end`: the column behind them.
+/// The operand that the tokens name. `end`: the column after them.
 fn operand(tokens: &[(usize, Token<'_>)], end: usize, names: &Names) -> Result<Operand, String> {
     let Some(&(column, _)) = tokens.first() else {
         return Err(format!(
-            "column {end}: a name is missing: write such as status == 401, token, or not token"
+            "column {end}: a name is missing: write, for example, status == 401, token, or not token"
         ));
     };
     let mut words = Vec::new();
@@ -304,16 +306,16 @@ fn operand(tokens: &[(usize, Token<'_>)], end: usize, names: &Names) -> Result<O
         match token {
             Token::Word(word) => words.push(*word),
             Token::Quoted(text) => {
-                return Err(format!("column {column}: \"{text}\" is a text, where a name belongs"));
+                return Err(format!("column {column}: \"{text}\" is a text; a name is expected here"));
             }
             Token::Relation(_) => {
                 return Err(format!(
-                    "column {column}: a second relation: write 'and' between two comparisons"
+                    "column {column}: a second comparison: write 'and' or 'or' before its name"
                 ));
             }
         }
     }
-    // Names of columns may have blanks, as headings of tables have.
+    // Names of columns may contain spaces, as table headings do.
     match &*words.join(" ") {
         "status" => Ok(Operand::Status),
         "user" => Ok(Operand::User),

@@ -2,10 +2,10 @@
 
 use jiff::{civil::DateTime, fmt::rfc2822, tz::TimeZone};
 
-/// Most cookies of a user, as in browsers.
+/// Maximum number of cookies of a user, as in browsers.
 const MAX_COOKIES: usize = 180;
 
-/// A user's cookies. All requests of a trial go to one host, so that a cookie's domain matters only when it is set.
+/// A user's cookies. All requests of a trial go to one host, so a cookie's domain is checked only when the cookie is set.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Cookies {
     all: Vec<Cookie>,
@@ -17,7 +17,7 @@ struct Cookie {
     value: Box<[u8]>,
     path: Box<[u8]>,
     secure: bool,
-    /// In seconds since 1970.
+    /// Expiry, in seconds since 1970.
     ends_s: i64,
 }
 
@@ -26,14 +26,14 @@ impl Cookies {
         self.all.clear();
     }
 
-    /// Takes the value of a `Set-Cookie` field of an answer to `target` at `origin`, such as `http://host:80`. `now_s`: seconds
-    /// since 1970.
+    /// Sets a cookie from the value of a `Set-Cookie` field. The answer is to `target` at `origin`, such as
+    /// `http://host:80`. `now_s`: seconds since 1970.
     pub(crate) fn set(&mut self, field: &[u8], origin: &[u8], target: &[u8], now_s: i64) {
         let mut parts = field.split(|&byte| byte == b';');
         let Some(pair) = parts.next() else { return };
         let Some(equals) = pair.iter().position(|&byte| byte == b'=') else { return };
         let (name, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
-        // A folded field has line ends in it, which would end the field of the next request (RFC 6265, 5.2, ignores such cookies).
+        // A folded field contains line ends, which would end the next request's field (RFC 6265, 5.2, ignores such cookies).
         if name.is_empty() || field.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
             return;
         }
@@ -72,8 +72,8 @@ impl Cookies {
         }
     }
 
-    /// Appends the cookies of a request to `target`, `before` the first of them, and `; ` between them. Returns whether there are
-    /// any. `now_s`: seconds since 1970.
+    /// Appends the cookies of a request to `target`: `before`, then the cookies with `; ` between them. Returns whether
+    /// there are any. `now_s`: seconds since 1970.
     pub(crate) fn write(
         &self,
         target: &[u8],
@@ -99,7 +99,7 @@ impl Cookies {
     }
 }
 
-/// The time of `Expires`, in seconds since 1970, in one of the three forms that HTTP knows (RFC 9110, 5.6.7).
+/// The time of `Expires`, in seconds since 1970, in one of HTTP's three formats (RFC 9110, 5.6.7).
 fn end_of(text: &str) -> Option<i64> {
     if let Ok(at) = rfc2822::parse(&text.replace('-', " ")) {
         return Some(at.timestamp().as_second());
@@ -111,7 +111,7 @@ fn end_of(text: &str) -> Option<i64> {
     at.to_zoned(TimeZone::UTC).ok().map(|at| at.timestamp().as_second())
 }
 
-/// The host of an origin. A Host field that the user wrote may have templates, whose values are unknown.
+/// The host of an origin. It may contain templates if the user wrote the Host field; their values are unknown.
 fn host_of(origin: &[u8]) -> &[u8] {
     let at = origin.windows(3).position(|bytes| bytes == b"://").map_or(0, |at| at + 3);
     let authority = &origin[at..];
@@ -122,7 +122,7 @@ fn host_of(origin: &[u8]) -> &[u8] {
         .map_or(authority, |host| host.strip_suffix(b":").unwrap_or(host))
 }
 
-/// Whether a host may set a cookie for a domain (RFC 6265, 5.1.3 and 5.3): its own, or one that it is in.
+/// Whether a host may set a cookie for a domain (RFC 6265, 5.1.3 and 5.3): its own domain, or a parent domain.
 fn is_of_domain(host: &[u8], domain: &[u8]) -> bool {
     let domain = domain.strip_prefix(b".").unwrap_or(domain);
     if domain.is_empty() || memchr::memmem::find(host, b"{{").is_some() {
@@ -138,7 +138,7 @@ fn path_of(target: &[u8]) -> &[u8] {
     target.split(|&byte| byte == b'?').next().unwrap_or_default()
 }
 
-/// The path of a cookie that names none: the folder of the request's path (RFC 6265, 5.1.4).
+/// The path of a cookie without a Path attribute: the directory of the request's path (RFC 6265, 5.1.4).
 fn default_path(target: &[u8]) -> &[u8] {
     let path = path_of(target);
     match path.iter().rposition(|&byte| byte == b'/') {

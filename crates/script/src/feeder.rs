@@ -1,4 +1,4 @@
-//! Rows of CSV and NDJSON files, which give values to templates.
+//! Rows of CSV and NDJSON files, which provide values for templates.
 
 use std::{collections::BTreeMap, io, path::Path};
 
@@ -7,7 +7,7 @@ use rand_pcg::Pcg64Mcg;
 use record::{FeederPlan, RowOrder, input};
 use serde_json::value::RawValue;
 
-/// Largest file that is read: its rows are kept in memory.
+/// Maximum size of a file in bytes, because its rows are kept in memory.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// A file's rows, in memory.
@@ -44,7 +44,7 @@ impl Feeder {
         let path = Path::new(&plan.file);
         let bytes = read_bounded(path).map_err(|error| {
             format!(
-                "cannot read {}: {error}; give a file of CSV with a line of names first, or of NDJSON",
+                "cannot read {}: {error}; give CSV with the column names in its first line, or NDJSON",
                 plan.file
             )
         })?;
@@ -56,15 +56,15 @@ impl Feeder {
         let rows = if is_json { feeder.read_ndjson(text) } else { feeder.read_csv(text) };
         input::each_line(&plan.file, rows, |row| row)?;
         match feeder.rows() {
-            0 => Err(format!("{} has no row below its line of names", plan.file)),
+            0 => Err(format!("{} has no row below the line of column names", plan.file)),
             _ => Ok(feeder),
         }
     }
 
-    /// The result of reading each line.
+    /// Reads CSV rows; returns the result for each line.
     fn read_csv(&mut self, text: &str) -> Vec<Line> {
         let quotes = check_quotes(text.as_bytes()).err();
-        // Lines after a wrong quote may be split in the wrong places.
+        // Lines after a wrong quote are not read, because they may be split in the wrong places.
         let sound = quotes.as_ref().map_or(usize::MAX, |(line, _)| line - 1);
         let sound: String = text.split_inclusive('\n').take(sound).collect();
         let mut lines: Vec<Line> = Vec::new();
@@ -80,7 +80,7 @@ impl Feeder {
             let what = if separator == '\t' { "tabs".to_owned() } else { format!("'{separator}'") };
             return vec![(
                 1,
-                Err(format!("its names look separated by {what}: columns are separated by commas")),
+                Err(format!("its column names look separated by {what}: separate columns by commas")),
             )];
         }
         if let Some(name) = repeated(&self.columns) {
@@ -111,12 +111,12 @@ impl Feeder {
             self.columns = row.keys().cloned().collect();
         }
         if row.len() != self.columns.len() {
-            return Err(format!("it must have the same keys as the first: {}", self.columns.join(", ")));
+            return Err(format!("the object must have the keys of the first: {}", self.columns.join(", ")));
         }
         for column in 0..self.columns.len() {
             let name = &self.columns[column];
             let value = match row.get(name) {
-                // Numbers stay as they are written.
+                // Numbers are kept as written in the file.
                 Some(value) => {
                     serde_json::from_str::<String>(value.get()).unwrap_or_else(|_| value.get().to_owned())
                 }
@@ -150,7 +150,7 @@ impl Feeder {
         (self.ends.len() / self.columns.len().max(1)) as u64
     }
 
-    /// The row of the next iteration of a user; none if all rows are used.
+    /// The row for a user's next iteration; `None` if all rows are used.
     pub(crate) fn next_row(&self, cursor: &mut Cursor, user: u64, rng: &mut Pcg64Mcg) -> Option<u64> {
         let rows = self.rows();
         match self.order {
@@ -169,7 +169,7 @@ impl Feeder {
         self.order != RowOrder::Once || cursor.next < self.rows()
     }
 
-    /// A value.
+    /// The value in a row and column.
     pub(crate) fn value(&self, row: u64, column: usize) -> &[u8] {
         let index = row as usize * self.columns.len() + column;
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
@@ -178,7 +178,7 @@ impl Feeder {
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    // Each worker process reads the file, and a pipe gives its bytes only once.
+    // Pipes are refused: each worker process reads the file, and a pipe delivers its bytes only once.
     files::open(path).and_then(|_| files::read(path, MAX_FILE_BYTES)).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => {
             io::Error::other("it has more than 1 GiB, and its rows are kept in memory")
@@ -208,7 +208,7 @@ fn check_quotes(bytes: &[u8]) -> Result<(), (usize, String)> {
                 return Err((
                     line,
                     format!(
-                        "a value goes on behind its closing quote: a quote within a quoted value is written twice, \"\"{hint}"
+                        "a value continues after its closing quote: a quote within a quoted value is written twice, \"\"{hint}"
                     ),
                 ));
             }
@@ -295,12 +295,12 @@ mod tests {
         for (text, why) in [
             (
                 "id,t\n1,\"a \\\"b\\\" c\"\n",
-                "a.csv:2: a value goes on behind its closing quote: a quote within",
+                "a.csv:2: a value continues after its closing quote: a quote within",
             ),
             ("id,t\n1,\"a \\\"b\\\" c\"\n", "twice, \"\", not as \\\""),
-            ("a\n\"x\n\" y\n", "a.csv:3: a value goes on"),
+            ("a\n\"x\n\" y\n", "a.csv:3: a value continues"),
             ("a\n\"x", "a.csv:2: a quote is opened"),
-            ("id;name\n1;ann\n", "a.csv:1: its names look separated by ';'"),
+            ("id;name\n1;ann\n", "a.csv:1: its column names look separated by ';'"),
             ("id\tname\n1\tann\n", "separated by tabs"),
             ("i\0d\0\n\0", "line 1 is not text in UTF-8: it looks like UTF-16"),
         ] {

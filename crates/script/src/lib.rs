@@ -1,13 +1,13 @@
-//! Requests made of templates, in sessions: which request is sent next, and how an answer is judged.
+//! Requests built from templates and sent in sessions: which request is sent next, and how an answer is judged.
 //!
-//! * `template`: texts with `{{…}}`, and the values that they can name.
+//! * `template`: texts with `{{…}}`, and the values that they can insert.
 //! * `feeder`: rows of files.
 //! * `condition`, `program`: which step comes next.
 //! * `answer`, `take`, `check`, `cookies`: the parts of an answer that are read.
 //! * [`User`]: one user's path through the steps.
 //!
-//! Nothing here reads a clock or a socket. The caller renders a request, sends it, feeds the answer to the user's sink, and
-//! asks what comes next.
+//! This crate reads neither a clock nor a socket. The caller renders a request, sends it, feeds the answer to the user's
+//! sink, and advances the user to the next request.
 
 mod answer;
 mod check;
@@ -39,15 +39,15 @@ use program::Program;
 pub struct Script {
     program: Program,
     feeders: Vec<Arc<Feeder>>,
-    /// Number of values that steps take.
+    /// Number of values that steps take from answers.
     taken: usize,
-    /// What templates can name.
+    /// The names that templates can use, with the sources of their values.
     places: Vec<(String, Place)>,
-    /// Values that no log shows.
+    /// Values that are masked in logs.
     secret: Vec<Place>,
     cookies: bool,
     redirects: u32,
-    /// Whether every request has a `traceparent` of its own.
+    /// Whether each request gets a new `traceparent`.
     traces: bool,
 }
 
@@ -83,7 +83,7 @@ impl Script {
         let has_all_columns = mistakes.is_empty();
         let names = Names::new(plan, &feeders, &mut mistakes);
         let program = Program::new(plan, &names, keepalive, secure, &mut mistakes);
-        // The columns of a file that cannot be read are unknown, too.
+        // If a file cannot be read, its columns are unknown, so messages about unknown names are dropped.
         mistakes.retain(|mistake| has_all_columns || !mistake.message.contains(names::UNKNOWN));
         if !mistakes.is_empty() {
             return Err(mistakes);
@@ -100,7 +100,7 @@ impl Script {
         })
     }
 
-    /// Hides the values whose names are secret from the targets that a log shows.
+    /// Masks the values with secret names in the targets that a log shows.
     pub fn hide(&mut self, is_secret: impl Fn(&str) -> bool) {
         let secret = self.places.iter().filter(|(name, _)| is_secret(name));
         self.secret = secret.map(|(_, place)| *place).collect();
@@ -111,7 +111,7 @@ impl Script {
         self.program.requests.iter().map(|step| &*step.name)
     }
 
-    /// Number of users that can have a row of their own; none without a feeder that gives each one.
+    /// Number of users that can each have a separate row; `None` if no feeder assigns rows to users.
     pub fn rows_per_user(&self) -> Option<u64> {
         let per_user = self.feeders.iter().filter(|feeder| feeder.order() == record::RowOrder::PerUser);
         per_user.map(|feeder| feeder.rows()).min()

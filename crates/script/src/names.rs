@@ -1,4 +1,4 @@
-//! The values that templates and conditions can name: columns of feeders, and what steps take from answers.
+//! The values that templates and conditions can name: columns of feeders, and values that steps take from answers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use record::ScriptPlan;
 
 use crate::{ScriptMistake, feeder::Feeder};
 
-/// The names of the built-in values of templates, which need neither a feeder nor an answer, in the words of messages.
+/// Names of the built-in values of templates, which need neither a feeder nor an answer. Messages list them.
 pub(crate) const BUILT_IN: [&str; 11] = [
     "counter",
     "user",
@@ -21,7 +21,7 @@ pub(crate) const BUILT_IN: [&str; 11] = [
     "time_us",
 ];
 
-/// The words of a message about an unknown name.
+/// Start of the message about an unknown name. `Script::new` recognises such messages by it.
 pub(crate) const UNKNOWN: &str = "nothing has the name";
 
 /// The source of a named value.
@@ -48,7 +48,7 @@ impl Names {
                 let place = Place::Column { feeder: number, column };
                 let is_taken = names.places.insert(name.clone(), place).is_some();
                 let message = match has_meaning(name) {
-                    true => format!("the column '{name}' has a name with a meaning of its own: rename it"),
+                    true => format!("the column name '{name}' is reserved: rename the column"),
                     false if is_taken => format!("two columns have the name '{name}': rename one"),
                     false => continue,
                 };
@@ -58,11 +58,11 @@ impl Names {
         plan.for_each_request(&mut |step, request| {
             for (name, _) in &request.take {
                 let mut refuse = |why: &str| {
-                    let message = format!("'{name}' {why}: take the value by another name");
+                    let message = format!("'{name}' {why}: take the value under another name");
                     mistakes.push(ScriptMistake { step: step.name.clone(), key: "take", message });
                 };
                 if has_meaning(name) {
-                    refuse("has a meaning of its own");
+                    refuse("is a reserved name");
                 } else if !is_name(name) {
                     refuse("is not a name of letters, digits, '-' and '_', a letter first");
                 }
@@ -80,12 +80,12 @@ impl Names {
         names
     }
 
-    /// All names, with where their values are.
+    /// All names, with the sources of their values.
     pub(crate) fn into_places(self) -> Vec<(String, Place)> {
         self.places.into_iter().collect()
     }
 
-    /// Number of values that steps take.
+    /// Number of values that steps take from answers.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }
@@ -94,19 +94,19 @@ impl Names {
         self.places.get(name).copied()
     }
 
-    /// Says that a template's name is unknown, and which are known.
+    /// The message that a template's name is unknown; it lists the known names.
     pub(crate) fn unknown(&self, name: &str) -> String {
         format!(
-            "{}; every template has {}; {{{{\"…\"}}}} is a text as it stands",
+            "{}; every template has {}; write {{{{\"…\"}}}} for a literal text",
             self.without_value(name),
             BUILT_IN.join(", ")
         )
     }
 
-    /// Says that no feeder and no step gives a value of this name, and lists the names that they give.
+    /// The message that no feeder and no step gives a value of this name; it lists the names that they give.
     pub(crate) fn without_value(&self, name: &str) -> String {
         if BUILT_IN.contains(&name) {
-            return format!("'{name}' is new in every place of a template, and nothing to compare with");
+            return format!("'{name}' has a new value wherever a template uses it, so it cannot be compared");
         }
         let known: Vec<&str> = self.places.keys().map(String::as_str).collect();
         let sources = match known.len() {

@@ -13,7 +13,7 @@ use crate::{
     template::Template,
 };
 
-/// Most runs of a repeated step.
+/// Maximum number of runs of a repeated step.
 pub(crate) const MAX_RUNS: u32 = 1_000_000;
 
 /// The steps of a script.
@@ -21,7 +21,7 @@ pub(crate) const MAX_RUNS: u32 = 1_000_000;
 pub(crate) struct Program {
     pub(crate) operations: Vec<Operation>,
     pub(crate) requests: Vec<Step>,
-    /// The possible starts and ends of an iteration, each with the sum of the weights up to it.
+    /// The paths that an iteration may take, each with the sum of the weights up to it.
     pub(crate) choices: Vec<Choice>,
     /// Number of loops.
     pub(crate) loops: usize,
@@ -39,25 +39,25 @@ pub(crate) struct Choice {
 pub(crate) enum Operation {
     /// Send the request of this index.
     Request(usize),
-    /// Go on at `to` unless the condition holds.
+    /// Continue at `to` unless the condition holds.
     Unless { condition: Condition, to: usize },
-    /// Begin a loop; go on at `to` if it has no run.
+    /// Begin a loop; continue at `to` if its number of runs is 0.
     Begin { turn: usize, times: Times, to: usize },
-    /// End a run of a loop; go on at `to` if it has runs left.
+    /// End a run of a loop; continue at `to` if the loop has runs left.
     Again { turn: usize, to: usize },
-    /// As `Again`, while the condition holds.
+    /// Same as `Again`, but also requires the condition to hold.
     While { turn: usize, condition: Condition, to: usize },
 }
 
 #[derive(Debug)]
 pub(crate) enum Times {
     Fixed(u32),
-    /// The value of a name, and the largest number of runs.
+    /// The value of a name, and its maximum.
     Named(Place, u32),
 }
 
 impl Times {
-    /// `None` if the value is not a whole number, or is too large.
+    /// The number of runs; `None` if the value is not a whole number, or is too large.
     pub(crate) fn count(&self, values: &Values) -> Option<u32> {
         match self {
             Self::Fixed(n) => Some(*n),
@@ -79,14 +79,14 @@ pub(crate) struct Step {
     pub(crate) pause: Option<Distribution>,
     pub(crate) expect: StatusSet,
     pub(crate) checks: Vec<Check>,
-    /// Values to take: their place, where they are in the answer, the most runs if a step is repeated by the value, and their names.
+    /// Values to take: their index, their finder, the maximum if they are a step's number of runs, and their name.
     pub(crate) takes: Vec<(usize, Finder, Option<u32>, Box<str>)>,
     pub(crate) needs: Needs,
     pub(crate) goes_on_after_failure: bool,
 }
 
 impl Step {
-    /// A fault, with the name of the step if it has one.
+    /// The text of a fault, after the name of the step if it has one.
     pub(crate) fn told(&self, fault: &str) -> String {
         if self.name.is_empty() { fault.to_owned() } else { format!("step '{}': {fault}", self.name) }
     }
@@ -97,15 +97,15 @@ impl Step {
 pub(crate) struct RequestTemplate {
     pub(crate) method: Box<str>,
     pub(crate) target: Template,
-    /// The values of all header fields, each with the name before it.
+    /// All header fields: the name with `: ` after it, and the value.
     pub(crate) fields: Vec<(Box<[u8]>, Template)>,
     pub(crate) body: Template,
-    /// Whether the length of the body is written.
+    /// Whether a `Content-Length` field is added.
     pub(crate) has_length: bool,
-    /// `Connection: close` is added.
+    /// Whether a `Connection: close` field is added.
     pub(crate) closes: bool,
     pub(crate) is_secure: bool,
-    /// Scheme and host, with which URLs of the same target begin.
+    /// Scheme and host. Redirects are followed only to URLs that begin with them.
     pub(crate) origin: Box<[u8]>,
 }
 
@@ -157,7 +157,7 @@ impl Program {
         compiler.program
     }
 
-    /// Marks the taken values that give a step's number of runs.
+    /// Sets the maximum of each taken value that is a step's number of runs.
     fn mark_numbers(&mut self) {
         let of_repeat = |operation: &Operation| match operation {
             Operation::Begin { times: Times::Named(Place::Taken(place), most), .. } => Some((*place, *most)),
@@ -177,7 +177,7 @@ impl Compiler<'_> {
             || step.repeat.as_ref().is_some_and(|times| !matches!(times.parse(), Ok(1_u32..)));
         if may_be_left_out {
             let key = if step.only_if.is_some() { "if" } else { "repeat" };
-            let message = "an iteration must begin with a request, so its first step cannot be left out: put it after a step that always runs";
+            let message = "an iteration must begin with a request, so its first step must always run: put another step before this one";
             self.mistake(step, key, message.to_owned());
         }
         if let StepAction::Group { steps } = &step.does {
@@ -194,7 +194,7 @@ impl Compiler<'_> {
         self.mistakes.push(ScriptMistake { step: step.name.clone(), key, message });
     }
 
-    /// The value; on an error, notes the mistake and returns `None`.
+    /// Returns the value; on an error, records the mistake and returns `None`.
     fn checked<T>(&mut self, step: &StepPlan, key: &'static str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.mistake(step, key, message)).ok()
     }
@@ -217,7 +217,7 @@ impl Compiler<'_> {
             .as_ref()
             .and_then(|text| self.checked(step, "repeat_while", Condition::parse(text, self.names)));
         if let (Some(_), Some(_)) = (&step.repeat, &step.repeat_while) {
-            self.mistake(step, "repeat_while", "there is a 'repeat' too: leave out one of them".to_owned());
+            self.mistake(step, "repeat_while", "the step has 'repeat' too: leave out one of them".to_owned());
         }
         let times = condition.as_ref().map(|_| Times::Fixed(step.at_most)).or(times);
         let repeats = times.is_some();
@@ -248,7 +248,7 @@ impl Compiler<'_> {
     fn times(&self, text: &str, most: u32) -> Result<Times, String> {
         match text.trim().parse::<u32>() {
             Ok(n) if n <= MAX_RUNS => Ok(Times::Fixed(n)),
-            Ok(_) => Err(format!("'{text}' is above {MAX_RUNS} runs")),
+            Ok(_) => Err(format!("'{text}' is more than {MAX_RUNS} repetitions")),
             Err(_) => {
                 let place = self.names.find(text.trim());
                 place.map(|place| Times::Named(place, most)).ok_or_else(|| {
@@ -294,7 +294,7 @@ impl Compiler<'_> {
             .checked(step, "url", Template::parse_target(&request.target, self.names))
             .unwrap_or_default();
         let mut fields = Vec::new();
-        // With a log, each request has a trace of its own; a second field would invalidate both.
+        // With a log, each request gets a new `traceparent`; a second such field would invalidate both.
         let is_sent = |name: &str| !(self.traces && name.eq_ignore_ascii_case("traceparent"));
         let headers: Vec<_> = request.headers.iter().filter(|(name, _)| is_sent(name)).collect();
         for (name, value) in headers {

@@ -1,7 +1,7 @@
 //! Resolves the targets of redirects.
 
-/// The target of a `Location` in an answer to `target`. `None` if it cannot be followed on the same connection: only URLs that
-/// begin with `origin` can.
+/// Resolves a `Location` in an answer to `target`. `None` if the URL does not begin with `origin`, because it cannot be
+/// requested on the same connection.
 pub(crate) fn resolve(location: &[u8], target: &[u8], origin: &[u8]) -> Option<Vec<u8>> {
     let location = location.trim_ascii().split(|&byte| byte == b'#').next()?;
     let path = target.split(|&byte| byte == b'?').next()?;
@@ -31,7 +31,7 @@ pub(crate) fn resolve(location: &[u8], target: &[u8], origin: &[u8]) -> Option<V
     }
 }
 
-/// A target whose path has no `.` and `..` in it (RFC 3986, 5.2.4).
+/// Removes `.` and `..` from a target's path (RFC 3986, 5.2.4).
 pub fn without_dots(target: &[u8]) -> Vec<u8> {
     let (path, query) = target.split_at(target.iter().position(|&byte| byte == b'?').unwrap_or(target.len()));
     let parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').skip(1).collect();

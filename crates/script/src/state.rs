@@ -1,4 +1,4 @@
-//! What templates and conditions can name: the state of a worker, and the values of a user.
+//! The values that templates and conditions can name: a worker's state, and a user's values.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug)]
 pub struct WorkerState {
     pub(crate) rng: Pcg64Mcg,
-    /// Random numbers of traces, which never repeat, whatever the seed.
+    /// Random numbers of trace IDs. They do not depend on the seed, so that no two trials have the same IDs.
     pub(crate) traces: Pcg64Mcg,
     count: u64,
     workers: u64,
@@ -30,8 +30,8 @@ impl WorkerState {
     /// The state of worker `index` of `of`.
     pub fn new(script: &Script, seed: u64, index: u64, of: u64) -> Self {
         Self {
-            // The load's pauses begin with the same seed, so these random numbers must differ from theirs.
-            // Trials have consecutive seeds, and workers consecutive indexes, so that plain sums of both would repeat.
+            // The load's pauses use the same seed, so these random numbers must differ from theirs. Trials have consecutive
+            // seeds, and workers consecutive indexes, so plain sums of both would repeat.
             rng: Pcg64Mcg::seed_from_u64(
                 seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index) ^ 0x7363_7269_7074,
             ),
@@ -54,7 +54,7 @@ impl WorkerState {
         Timestamp::from_nanosecond(self.now_ns).unwrap_or_default()
     }
 
-    /// The next of this worker's numbers. Those of all workers differ.
+    /// The next value of `counter`. No two workers of a trial have the same value.
     pub(crate) fn next_count(&mut self) -> u64 {
         let count = self.count;
         self.count += self.workers;
@@ -93,7 +93,7 @@ impl Values {
         }
     }
 
-    /// Begins the next iteration: with the next rows, and without what was taken.
+    /// Begins the next iteration: moves to the next rows, and clears the taken values.
     pub(crate) fn begin(&mut self, script: &Script, state: &mut WorkerState) {
         self.iteration += 1;
         self.status = 0;

@@ -9,18 +9,18 @@ use crate::{
     condition::Relation,
 };
 
-/// Where a value is in an answer.
+/// The position of a value in an answer.
 #[derive(Debug)]
 pub(crate) enum Finder {
     Status,
     /// The whole body.
     Body,
-    /// A header field, by its place among those that the step needs.
+    /// A header field, by its index in `Needs::headers`.
     Header(usize),
     /// A cookie that the answer sets.
     Cookie(String),
     Json(JsonPath),
-    /// The first group of an expression, or all that it matches if it has none.
+    /// The first group of an expression, or the whole match if it has no group.
     Regex(Regex),
 }
 
@@ -40,7 +40,7 @@ impl Finder {
             }
             ("header" | "cookie", name) if !name.is_empty() && !name.bytes().all(http1::is_token) => {
                 Err(format!(
-                    "'{name}' is not the name of a {kind}: write {kind}:NAME, and behind it what it must be, such as = VALUE"
+                    "'{name}' is not the name of a {kind}: write {kind}:NAME, and after it the value that it must have, such as = VALUE"
                 ))
             }
             ("header", name) if !name.is_empty() => Ok(Self::Header(needs.header(name))),
@@ -62,11 +62,11 @@ impl Finder {
                     format!("'{expression}' is not a regular expression: {why}")
                 })
             }
-            _ => Err(format!("'{text}' says no place in an answer: write {KINDS}")),
+            _ => Err(format!("'{text}' does not name a part of an answer: write {KINDS}")),
         }
     }
 
-    /// The value; none if the answer lacks it.
+    /// The value; `None` if the answer lacks it.
     pub(crate) fn find(&self, answer: &Answer) -> Option<Vec<u8>> {
         match self {
             Self::Status => Some(answer.status.to_string().into_bytes()),
@@ -109,12 +109,12 @@ impl Finder {
     }
 }
 
-/// The body as JSON; none if it is not.
+/// The body as JSON; `None` if it is not JSON.
 fn json(answer: &Answer) -> Option<Value> {
     serde_json::from_slice(answer.body()?).ok()
 }
 
-/// A value as a text: without quotes, if it is one.
+/// A value as a text; a JSON string without its quotes.
 fn text_of(value: &Value) -> Vec<u8> {
     match value {
         Value::String(text) => text.clone().into_bytes(),

@@ -22,7 +22,7 @@ enum Piece {
     Value(Source, Encoding),
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone)]
 enum Source {
     /// A column of a feeder, or a value taken from an answer.
@@ -34,25 +34,25 @@ enum Source {
     /// Random characters of an alphabet.
     Characters(&'static [u8], usize),
     Uuid,
-    /// Milliseconds or seconds since 1970.
+    /// Time since 1970, in units of 1/`per_second` seconds.
     UnixTime {
         per_second: i64,
     },
     /// The time in RFC 3339, UTC, with milliseconds.
     Time,
-    /// The time by strftime(3), UTC.
+    /// The time in a format of strftime(3), UTC.
     FormattedTime(Box<str>),
 }
 
-/// How a value is written.
+/// The encoding of a value in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     Plain,
-    /// Percent-encoded where no request line may carry it (RFC 9112, 3.2.1).
+    /// Percent-encodes the characters that a request line must not contain (RFC 9112, 3.2.1).
     Target,
-    /// Percent-encoded, all but unreserved characters (RFC 3986).
+    /// Percent-encodes all but unreserved characters (RFC 3986).
     Url,
-    /// Escaped for the inside of a JSON string.
+    /// Escapes for the inside of a JSON string.
     Json,
     Base64,
 }
@@ -62,7 +62,7 @@ const HEX: &[u8] = b"0123456789abcdef";
 
 /// The text that is shown instead of a secret.
 pub(crate) const MASK: &[u8] = b"***";
-/// Most characters of a random text.
+/// Maximum length of a random text, in characters.
 const MAX_CHARACTERS: usize = 1 << 20;
 
 impl Template {
@@ -75,7 +75,7 @@ impl Template {
         Ok(Self { pieces: pieces.collect::<Result<_, _>>()? })
     }
 
-    /// Compiles a target: characters of a value that no request line can carry are percent-encoded.
+    /// Compiles a target: in values, the characters that a request line must not contain are percent-encoded.
     pub(crate) fn parse_target(text: &Text, names: &Names) -> Result<Self, String> {
         let mut target = Self::parse(text, names)?;
         for piece in &mut target.pieces {
@@ -86,7 +86,7 @@ impl Template {
         Ok(target)
     }
 
-    /// The text, if nothing in it changes.
+    /// The text, if it contains no values.
     pub(crate) fn constant(&self) -> Option<&[u8]> {
         match &self.pieces[..] {
             [] => Some(b""),
@@ -100,7 +100,7 @@ impl Template {
         self.pieces.iter().for_each(|piece| piece.render(values, state, out));
     }
 
-    /// As [`render`](Self::render); `shown` gets the same text with a mask for each value of `secret`.
+    /// Same as [`render`](Self::render), and appends to `shown` the same text with each value of `secret` masked.
     pub(crate) fn render_twice(
         &self,
         values: &Values,
@@ -170,7 +170,7 @@ impl Source {
 
 fn push_text(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     use std::io::Write as _;
-    // Writing to memory does not fail; a wrong format was refused when it was parsed.
+    // Writing to memory cannot fail, and invalid time formats were refused at parsing.
     let _ = out.write_fmt(text);
 }
 
@@ -207,17 +207,17 @@ impl Encoding {
     }
 }
 
-/// Whether a byte stays as it is in each part of a URL (RFC 3986, 2.3).
+/// Whether a byte needs no encoding in any part of a URL (RFC 3986, 2.3).
 pub(crate) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// Whether a request line may carry a byte of a value.
+/// Whether a request line may contain a byte of a value unencoded.
 pub(crate) fn is_sendable(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte)
 }
 
-/// Appends bytes, percent-encoded but for those that may stay (RFC 3986).
+/// Appends bytes, and percent-encodes those for which `stays` is false (RFC 3986).
 pub(crate) fn percent_encode(bytes: &[u8], stays: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
     for &byte in bytes {
         if stays(byte) {
@@ -255,17 +255,17 @@ fn parse_source(text: &str, names: &Names) -> Result<Source, String> {
         Some((name, arguments)) => (name, arguments.trim()),
         None => (text, ""),
     };
-    // Names of columns and of taken values may have blanks, as headings of tables have.
+    // The whole text may be a name, because column names may contain spaces, as table headings do.
     if let Some(place) = names.find(text) {
         return Ok(Source::Named(place));
     }
     let without = |source: Source| match arguments {
         "" => Ok(source),
-        _ => Err(format!("{name} takes nothing after its name")),
+        _ => Err(format!("{name} takes no argument")),
     };
     let length = || match arguments.parse::<usize>() {
         Ok(n) if (1..=MAX_CHARACTERS).contains(&n) => Ok(n),
-        _ => Err(format!("write how many characters, such as {{{{{name} 8}}}}")),
+        _ => Err(format!("{name} needs a number of characters, such as {{{{{name} 8}}}}")),
     };
     match name {
         "counter" => without(Source::Counter),

@@ -17,7 +17,7 @@ use crate::{
     template::{is_sendable, is_unreserved, percent_encode},
 };
 
-/// Most operations between two requests. A program that needs more repeats steps that are never sent.
+/// Maximum number of operations between two requests. A program that needs more repeats steps that send nothing.
 const MAX_OPERATIONS: u32 = 1_000_000;
 
 /// A user's state.
@@ -36,10 +36,10 @@ pub struct User {
     /// The target of the last answer's redirect, and whether it must be requested by GET.
     redirect: Option<(Vec<u8>, bool)>,
     redirects_left: u32,
-    /// The target of the current request, and the same with its secrets masked, if there is a log.
+    /// The target of the current request; if there is a log, also the target with its secrets masked.
     target: Vec<u8>,
     shown_target: Vec<u8>,
-    /// The `traceparent` of the current request; empty without.
+    /// The `traceparent` of the current request; empty if there is no log.
     trace: Vec<u8>,
     /// A value in the current request had a character that a header cannot carry.
     is_spoilt: bool,
@@ -57,10 +57,10 @@ pub enum Outcome {
     Failed(ErrorClass),
 }
 
-/// The continuation after a request.
+/// The next action after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advance {
-    /// The iteration has another request. `pause_ns`: the pause that the step before asks for; none for the load's think time.
+    /// The iteration has another request. `pause_ns`: the pause of the previous step; `None` for the load's think time.
     Request {
         /// The pause, in nanoseconds.
         pause_ns: Option<u64>,
@@ -69,13 +69,13 @@ pub enum Advance {
     Ended {
         /// As in `Request`.
         pause_ns: Option<u64>,
-        /// Whether a step of it failed.
+        /// Whether a step of the iteration failed.
         has_failed: bool,
     },
 }
 
 impl User {
-    /// The user of this number, from 1.
+    /// The user with this number, from 1.
     pub fn new(script: &Script, number: u64) -> Self {
         Self {
             values: Values::new(script, number),
@@ -122,7 +122,7 @@ impl User {
         self.current
     }
 
-    /// The user's number, and that of its iteration, both from 1.
+    /// The numbers of the user and of its iteration, both from 1.
     pub fn numbers(&self) -> (u64, u64) {
         (self.values.user, self.values.iteration)
     }
@@ -142,7 +142,7 @@ impl User {
         self.cause.as_deref()
     }
 
-    /// Whether the current request is answered without a body.
+    /// Whether the current request is a HEAD request, whose answer has no body.
     pub fn is_head_request(&self, script: &Script) -> bool {
         &*script.program.requests[self.current].request.method == "HEAD"
     }
@@ -192,7 +192,7 @@ impl User {
                     (*byte, self.is_spoilt) = (b' ', true);
                 }
             }
-            // There is only one such field in a request (RFC 6265, 5.4): kept cookies follow those that the user wrote.
+            // A request has only one Cookie field (RFC 6265, 5.4), so stored cookies follow those that the user wrote.
             if keeps_cookies && name.eq_ignore_ascii_case(b"cookie: ") {
                 self.cookies.write(&self.target, request.is_secure, now_s, b"; ", out);
                 keeps_cookies = false;
@@ -234,7 +234,7 @@ impl User {
         }
     }
 
-    /// A target that an answer gave, with a mask for each secret value that it repeats.
+    /// The target of a redirect, with each secret value in it masked.
     fn masked(&self, script: &Script, mut target: Vec<u8>) -> Vec<u8> {
         let mut encoded = Vec::new();
         for value in script.secret.iter().map(|place| self.values.get(*place)) {
@@ -255,7 +255,7 @@ impl User {
         let step = &script.program.requests[self.current];
         self.values.status = response.status;
         self.answer.status = response.status;
-        // The sink does not see bytes that are dropped in the kernel.
+        // The size comes from `response`, because the sink does not see bytes that the kernel drops.
         self.answer.body_bytes = response.body_bytes;
         self.answer.end(&step.needs);
         if script.cookies {
@@ -290,7 +290,7 @@ impl User {
         }
     }
 
-    /// Goes on to the next request, or ends the iteration.
+    /// Advances to the next request, or ends the iteration.
     pub fn advance(&mut self, script: &Script, state: &mut WorkerState) -> Advance {
         if self.redirect.is_some() {
             return Advance::Request { pause_ns: Some(0) };
@@ -318,7 +318,7 @@ impl User {
                 Some(value) if most.is_none_or(|most| runs(&value, most).is_some()) => {
                     self.values.take(*place, value);
                 }
-                Some(_) => fault = Some(format!("'{name}' is no number of times")),
+                Some(_) => fault = Some(format!("'{name}' is not a number of repetitions")),
                 None => fault = Some(format!("the answer has nothing to take as '{name}'")),
             }
         }
@@ -348,7 +348,7 @@ impl User {
         self.redirect.is_some()
     }
 
-    /// Runs operations until a request. False if the iteration has ended.
+    /// Runs operations up to the next request. False if the iteration has ended.
     fn run_to_request(&mut self, script: &Script) -> bool {
         for _ in 0..MAX_OPERATIONS {
             if self.next >= self.end {

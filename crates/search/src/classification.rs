@@ -5,12 +5,12 @@ use crate::goal::SearchGoal;
 /// Relative difference below which sums of seconds are equal: `3 × 0.7 s` must equal `2.1 s`.
 const TOLERANCE: f64 = 1e-9;
 
-/// A trial with its loss to one goal.
+/// A trial and its loss to one goal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GoalTrial {
     /// Its planned length, in seconds, which decides whether the trial is full-length.
     pub duration_s: f64,
-    /// The seconds that it counts for: its length, or more to include overhead.
+    /// The seconds for which it counts: its length, or more if overhead is included.
     pub effective_duration_s: f64,
     /// The share of the planned requests that was lost to the goal (0 to 1).
     pub loss_ratio: f64,
@@ -25,7 +25,7 @@ pub struct Requirement {
     pub exceed_ratio: f64,
     /// Shortest length of a full-length trial, in seconds.
     pub trial_duration_s: f64,
-    /// Seconds of full-length trials that decide.
+    /// Seconds of full-length trials that suffice to classify a load.
     pub duration_sum_s: f64,
 }
 
@@ -47,7 +47,7 @@ pub enum Classification {
     LowerBound,
     /// The load does not meet the goal, whatever the missing trials give.
     UpperBound,
-    /// The missing trials decide.
+    /// The classification depends on the missing trials.
     Undecided,
 }
 
@@ -64,7 +64,7 @@ pub struct DurationSums {
     pub short_high_s: f64,
 }
 
-/// The share of high-loss seconds under two assumptions about the seconds still missing to the duration sum.
+/// The share of high-loss seconds under two assumptions about the seconds that are missing from the duration sum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExceedRatios {
     /// If all missing seconds are low-loss (0 to 1).
@@ -91,8 +91,8 @@ impl DurationSums {
         sums
     }
 
-    /// High-loss seconds: those of full-length trials, and those of short trials that short low-loss trials do not
-    /// balance.
+    /// High-loss seconds of full-length trials, plus those high-loss seconds of short trials that short low-loss trials
+    /// do not balance.
     pub fn effective_high_s(&self, requirement: &Requirement) -> f64 {
         let tolerated_per_good_s = requirement.exceed_ratio / (1.0 - requirement.exceed_ratio);
         let balance_s = self.short_low_s * tolerated_per_good_s;
@@ -125,8 +125,8 @@ impl DurationSums {
     }
 }
 
-/// The loss ratio behind a load's conditional throughput: the quantile 1 − exceed ratio of the full-length trials,
-/// weighted by duration. Seconds missing to the duration sum count as fully lost (RFC 9971, appendix B).
+/// The loss ratio that determines a load's conditional throughput: the quantile 1 − exceed ratio of the full-length
+/// trials, weighted by duration. Seconds missing from the duration sum count as fully lost (RFC 9971, appendix B).
 fn quantile_loss_ratio(trials: impl IntoIterator<Item = GoalTrial>, requirement: &Requirement) -> f64 {
     let full = |trial: &GoalTrial| trial.duration_s >= requirement.trial_duration_s * (1.0 - TOLERANCE);
     let mut trials: Vec<GoalTrial> = trials.into_iter().filter(full).collect();
@@ -143,7 +143,7 @@ fn quantile_loss_ratio(trials: impl IntoIterator<Item = GoalTrial>, requirement:
     1.0
 }
 
-/// The conditional throughput at a goal's lower bound, in units of load: the load less its quantile loss ratio.
+/// The conditional throughput at a goal's lower bound, in units of load: the load times 1 − its quantile loss ratio.
 pub fn conditional_throughput(
     load: f64,
     trials: impl IntoIterator<Item = GoalTrial>,

@@ -1,9 +1,9 @@
 //! A target whose probability of a bad trial rises with the load.
 
-/// Probability that a trial is bad, or good, independent of the load.
+/// Probability that a trial is bad however small the load, and that it is good however large the load.
 const OUTLIER_PROBABILITY: f64 = 0.001;
 
-/// A logistic curve over the logarithm of the load, with its weight: how well it fits the trials.
+/// A logistic curve over the logarithm of the load. Its weight says how well it fits the trials.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Curve {
     pub(crate) median: f64,
@@ -12,7 +12,7 @@ pub(crate) struct Curve {
 }
 
 impl Curve {
-    /// The probability that a trial at this logarithm of a load is bad.
+    /// The probability that a trial is bad; `load` is the logarithm of the load.
     pub(crate) fn bad_probability(&self, load: f64) -> f64 {
         OUTLIER_PROBABILITY
             + (1.0 - 2.0 * OUTLIER_PROBABILITY) / (1.0 + (-(load - self.median) / self.spread).exp())
@@ -27,7 +27,7 @@ impl Curve {
     }
 }
 
-/// Turns logarithms of weights into weights, the largest of them 1.
+/// Turns the logarithms of the weights into weights; the largest becomes 1.
 pub(crate) fn normalize_weights(curves: &mut [Curve]) {
     let largest = curves.iter().map(|curve| curve.weight).fold(f64::NEG_INFINITY, f64::max);
     curves.iter_mut().for_each(|curve| curve.weight = (curve.weight - largest).exp());

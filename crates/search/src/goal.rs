@@ -16,23 +16,23 @@ pub struct SearchGoal {
     pub name: String,
     /// A trial with a larger loss ratio than this is a high-loss trial (0 to below 1).
     pub loss_ratio: f64,
-    /// Largest share of the trial seconds at a load that may come from high-loss trials if the load is to meet the
-    /// goal (0 to below 1): 0 when one bad trial decides, 0.5 for a majority.
+    /// Largest share of the trial seconds at a load that may come from high-loss trials at a lower bound (0 to below
+    /// 1). 0: a single bad trial decides; 0.5: the majority decides.
     pub exceed_ratio: f64,
-    /// Trials at least this long count in full, in seconds.
+    /// Smallest length of a full-length trial, in seconds.
     pub final_trial_duration_s: f64,
-    /// Seconds of full-length trials that decide about a load.
+    /// Seconds of full-length trials that suffice to classify a load.
     pub duration_sum_s: f64,
     /// Length of the first trials, in seconds.
     pub initial_trial_duration_s: f64,
     /// The search ends when the distance between the bounds is at most this share of the upper bound (above 0, below
     /// 1).
     pub width: f64,
-    /// How many coarser targets precede the final one; each is twice as wide and needs fewer seconds.
+    /// Number of coarser targets before the final one. Each is twice as wide as the next one and needs fewer seconds.
     pub preceding_targets: u32,
-    /// Steps away from a known bound grow by this factor (2 or more), in the logarithm of the load.
+    /// Factor by which each step away from a known bound grows (2 or more), in the logarithm of the load.
     pub expansion: u32,
-    /// A stricter rule for the upper bound than one bad trial: loads at which trials disagree then lie between the
+    /// A stricter rule for upper bounds than a single bad trial. Loads at which trials disagree then lie between the
     /// bounds. Requires an `exceed_ratio` of 0.
     #[serde(default, rename = "surely_not", skip_serializing_if = "Option::is_none")]
     pub upper_bound_rule: Option<UpperBoundRule>,
@@ -44,38 +44,39 @@ pub struct SearchGoal {
 pub struct UpperBoundRule {
     /// Smallest share of the trial seconds at the load that must come from high-loss trials (0 to below 1).
     pub exceed_ratio: f64,
-    /// Seconds of full-length trials that decide about the load.
+    /// Seconds of full-length trials that suffice to classify the load.
     pub duration_sum_s: f64,
 }
 
-/// A rule by which loads are bounds of a goal.
+/// A rule that decides whether a load is a bound of a goal.
 #[derive(Debug, Clone)]
 pub(crate) struct BoundRule {
-    /// The loss ratio by which the rule judges trials.
+    /// The end of the loss ratio by which the rule judges trials.
     pub(crate) reading: Reading,
     /// The rule, written as a goal that uses it for both bounds.
     pub(crate) goal: SearchGoal,
 }
 
-/// The end of a trial's loss ratio that a rule reads. If a trial leaves a goal undecided, only the two ends are known: a load is a
-/// lower bound if the worse end says so, and an upper bound if the better end does.
+/// The end of a trial's loss ratio that a rule uses. The loss ratio of a trial that leaves a goal undecided lies
+/// between a better and a worse end. A load is a lower bound if the worse end meets the goal, and an upper bound if the
+/// better end misses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// Index of the goal in the plan.
     pub(crate) goal_index: usize,
-    /// Whether the better end counts.
+    /// Whether the rule uses the better end.
     pub(crate) is_best: bool,
 }
 
 impl Reading {
-    /// The worse end.
+    /// The worse end of the loss ratio.
     pub(crate) fn worst(goal_index: usize) -> Self {
         Self { goal_index, is_best: false }
     }
 }
 
-/// The rules of all goals, in the order of the goals. A goal with an [`UpperBoundRule`], and each goal once there are
-/// `undecided` trials, has two: first the rule of its lower bound, then the rule of its upper bound.
+/// The rules of all goals, in the order of the goals. A goal has two rules, first that of its lower bound and then that
+/// of its upper bound, if it has an [`UpperBoundRule`] or if there are `undecided` trials.
 pub(crate) fn bound_rules(goals: &[SearchGoal], undecided: bool) -> Vec<BoundRule> {
     let mut rules = Vec::new();
     for (goal_index, goal) in goals.iter().enumerate() {
@@ -145,8 +146,8 @@ impl SearchGoal {
                 self.exceed_ratio == 0.0 && is_share(rule.exceed_ratio) && sums_s.contains(&rule.duration_sum_s)
             }),
             "surely_not",
-            "it needs the goal's exceed_ratio to be 0, its own to be 0 to below 1, and a sum from one trial to \
-             duration_sum_s"
+            "the goal's exceed_ratio must be 0, its own 0 to below 1, and its duration_sum_s from the length of a \
+             full trial to the goal's duration_sum_s"
                 .to_owned(),
         );
         require(
@@ -160,7 +161,7 @@ impl SearchGoal {
         require(
             self.preceding_targets >= 1 || self.initial_trial_duration_s >= self.duration_sum_s,
             "preceding_targets",
-            "0 leaves no use for initial trials: use 1 or more, or initial trials as long as duration_sum_s"
+            "with 0, initial trials have no use: use 1 or more, or initial trials as long as duration_sum_s"
                 .to_owned(),
         );
         require(
@@ -171,7 +172,7 @@ impl SearchGoal {
         require(
             (2..=1_000).contains(&self.expansion),
             "expansion",
-            format!("{} does not expand usefully: use 2 to 1,000", self.expansion),
+            format!("{} is not a useful expansion: use 2 to 1,000", self.expansion),
         );
         mistakes
     }

@@ -1,14 +1,14 @@
-//! Loads as integer positions on a logarithmic scale, on which doubling and halving an interval are exact inverses.
+//! Loads as integer positions on a logarithmic scale, so that doubling an interval exactly undoes halving it.
 
 use crate::plan::Unit;
 
-/// Smallest share of a goal's width that a whole number of steps makes up.
+/// A goal's width is rounded down to a whole number of steps. Smallest ratio of the rounded to the exact width.
 const MIN_SHARE: f64 = 0.99;
-/// Largest such share: below 1, so that errors of rounding never make an interval wider than asked.
+/// Largest such ratio: below 1, so that rounding errors never make an interval wider than requested.
 const MAX_SHARE: f64 = 0.999_999;
 
-/// For whole-numbered loads, moves are narrower than the goal's width by one part in this many. An interval that was cut
-/// evenly and rounded to whole numbers is then still narrow enough.
+/// For whole-numbered loads, moves are narrower than the goal's width by one part in this many. An interval cut into
+/// equal parts is then still narrow enough after rounding to whole numbers.
 const ROUNDING_DIVISOR: i64 = 32;
 
 /// The loads that can be measured, by position; the smallest load has position 0.
@@ -20,10 +20,11 @@ pub(crate) struct Grid {
 
 #[derive(Debug, Clone)]
 enum Scale {
-    /// Every position has its own load.
+    /// Each position has a different load.
     Continuous { min: f64, max: f64, step: f64 },
-    /// A load has the first position at or above it. Steps are finer than the distance of neighbouring whole numbers, so
-    /// that every whole number has its own position. Other positions stand for the next smaller whole number.
+    /// Several positions may have the same load; the first position at or above a load is its canonical one. Steps are
+    /// finer than the distance between neighbouring whole numbers, so each whole number has a canonical position. Other
+    /// positions stand for the next smaller whole number.
     Whole { min: f64, max: f64, step: f64 },
 }
 
@@ -62,7 +63,8 @@ impl Grid {
             Scale::Continuous { max, .. } if position == self.last => *max,
             Scale::Continuous { min, step, .. } => min * (position as f64 * step).exp(),
             Scale::Whole { min, max, step } => {
-                // The added fraction of a step compensates for rounding at a whole number's own position.
+                // The added fraction of a step compensates for the rounding error at a whole number's canonical
+                // position.
                 (min * ((position as f64 + 1e-3) * step).exp()).floor().clamp(*min, *max)
             }
         }
@@ -106,7 +108,7 @@ impl Grid {
         candidates.into_iter().filter(|candidate| inside(*candidate)).min_by_key(nearest)
     }
 
-    /// The position of the next larger load; after the last load, a position beyond it.
+    /// The position of the next larger load, or a position beyond the last one if there is none.
     pub(crate) fn next(&self, position: i64) -> i64 {
         match &self.scale {
             Scale::Whole { max, .. } => {
@@ -117,7 +119,7 @@ impl Grid {
         }
     }
 
-    /// The position of the next smaller load; −1 if there is none.
+    /// The position of the next smaller load, or −1 if there is none.
     pub(crate) fn previous(&self, position: i64) -> i64 {
         match &self.scale {
             Scale::Whole { min, .. } => {
@@ -128,11 +130,11 @@ impl Grid {
         }
     }
 
-    /// A relative width in steps, rounded down, at least 1.
+    /// A relative width as a number of steps, rounded down, at least 1.
     pub(crate) fn width(&self, relative: f64) -> i64 {
         match &self.scale {
             Scale::Continuous { step, .. } => self.whole_steps(-(-relative).ln_1p() / step * MAX_SHARE),
-            // The added fraction keeps a width of exactly a power of two of steps from being rounded down.
+            // The added fraction prevents rounding down a width that is exactly a power of two of steps.
             Scale::Whole { step, .. } => {
                 let steps = self.whole_steps(-(-relative).ln_1p() / step + 1e-6);
                 steps - steps / ROUNDING_DIVISOR
@@ -156,8 +158,9 @@ impl Grid {
         }
     }
 
-    /// The position at which to cut an interval so that further halving stays even: one part is `width` times a power of
-    /// two, the most even cut is chosen, and the lower part is not the larger one. None if the interval is narrow.
+    /// The position at which to cut an interval so that further halving gives equal parts. One part is `width` times a
+    /// power of two. Of such cuts, the most even one is used; the lower part is at most as large as the upper one.
+    /// `None` if the interval is narrow.
     pub(crate) fn middle(&self, lower: i64, upper: i64, width: i64) -> Option<i64> {
         if self.is_narrow(lower, upper, width) {
             return None;
@@ -168,7 +171,7 @@ impl Grid {
     }
 }
 
-/// The size of the lower part when an interval of `whole` steps, more than `width`, is cut.
+/// The size of the lower part of an interval of `whole` steps after a cut; `whole` is larger than `width`.
 fn lower_part_of_cut(whole: i64, width: i64) -> i64 {
     let mut width = width;
     while whole < 2 * width {
@@ -185,11 +188,11 @@ fn lower_part_of_cut(whole: i64, width: i64) -> i64 {
         upper_part *= 2;
     }
     let wider = 2 * upper_part;
-    // The more even of two cuts has the larger product of its parts.
+    // The product of the parts is larger for the more even cut.
     if upper_part * (whole - upper_part) > wider * (whole - wider) { upper_part } else { whole - wider }
 }
 
-/// The smallest number of steps that divide a logarithmic `range` so that whole steps make up nearly all of each
+/// The smallest number of steps in a logarithmic `range` for which a whole number of steps makes up nearly all of each
 /// width.
 fn common_steps(range: f64, widths: &[f64]) -> i64 {
     let mut steps = 1_i64;
@@ -199,7 +202,8 @@ fn common_steps(range: f64, widths: &[f64]) -> i64 {
         let mut all_fit = true;
         for width in widths {
             let exact = width / step;
-            // Takes as many steps as `width` allows. With more than a hundred steps a width always fits, so the loop ends.
+            // Takes as many steps as fit in `width`. A width of more than a hundred steps always fits, so the loop
+            // ends.
             let whole = (exact * MAX_SHARE).floor();
             if whole < MIN_SHARE * exact {
                 all_fit = false;
@@ -224,7 +228,7 @@ mod tests {
 
     #[test]
     fn any_widths_have_a_grid() {
-        // In the first two cases, one of the widths was always too close to a whole number of steps.
+        // An earlier algorithm never found a number of steps that fits both widths of the first two cases.
         for widths in [[0.002, 0.503_938_742_688_015_9], [0.002, 0.5], [1e-4, 0.9]] {
             let grid = Grid::new(Unit::Continuous, 48.0, 49.0, widths.into_iter());
             for width in widths {

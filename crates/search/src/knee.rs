@@ -2,21 +2,21 @@
 //!
 //! Kneedle, after V. Satopää, J. Albrecht, D. Irwin, B. Raghavan, "Finding a 'Kneedle' in a Haystack:
 //! Detecting Knee Points in System Behavior", ICDCS Workshops 2011, <https://doi.org/10.1109/ICDCSW.2011.20>.
-//! The curve is scaled to the unit square and turned by 180°, which makes a rising convex curve a rising
-//! concave one; a knee is a local maximum of its height above the diagonal from which the height falls by
-//! more than a threshold. Three things differ from the paper: the median of the repeats at a load replaces the
-//! smoothing spline, the most pronounced of several knees is the result, and a curve that does not rise has no knee.
+//! The curve is scaled to the unit square and turned by 180°, which makes a rising convex curve a rising concave one. A
+//! knee is a local maximum of the height above the diagonal, after which the height falls by more than a threshold.
+//! There are three differences from the paper: the median of the repeats at a load replaces the smoothing spline; of
+//! several knees, the most pronounced is the result; a curve that does not rise has no knee.
 
-/// The paper's S: by how many mean distances of loads the curve must fall after a knee. Larger values find fewer knees;
-/// the paper uses 1 for complete data.
+/// The paper's sensitivity S: the fall of the curve after a knee, in mean distances of loads. Larger values find fewer
+/// knees; the paper uses 1 for complete data.
 const SENSITIVITY: f64 = 1.0;
-/// Smallest ratio of the largest to the smallest latency of a curve with a knee.
+/// Smallest ratio of the largest to the smallest latency of a curve that can have a knee.
 const MIN_RISE: f64 = 1.5;
-/// Smallest number of loads of a curve with a knee.
+/// Smallest number of loads of a curve that can have a knee.
 const MIN_LOADS: usize = 4;
 
-/// The load and latency of the knee of `points`, given as load and latency in any order, with any number of repeats.
-/// None if there are fewer than four loads, if a load or latency is not a positive number, or if latency does not rise
+/// The load and latency of the knee of `points`: pairs of load and latency in any order, with any number of repeats.
+/// `None` if there are fewer than four loads, a load or latency is not a positive number, or latency does not rise
 /// enough, rises evenly, or bends only within the noise.
 pub fn knee(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let is_positive = |value: f64| value.is_finite() && value > 0.0;
@@ -36,7 +36,7 @@ pub fn knee(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     most_pronounced(&heights(&curve, min, max)).map(|index| curve[index])
 }
 
-/// Index of the most pronounced knee. Walks the turned curve, from the largest load to the smallest.
+/// Index of the most pronounced knee. The turned curve begins at the largest load, so the loop counts down.
 fn most_pronounced(heights: &[f64]) -> Option<usize> {
     let last = heights.len() - 1;
     let fall = SENSITIVITY / last as f64;
@@ -58,7 +58,7 @@ fn most_pronounced(heights: &[f64]) -> Option<usize> {
     best.map(|(index, _)| index)
 }
 
-/// Scaled load less scaled latency: the depth of the curve below its diagonal, which is the height of the turned curve
+/// Scaled load minus scaled latency: the depth of the curve below its diagonal, which is the height of the turned curve
 /// above its diagonal.
 fn heights(curve: &[(f64, f64)], min: f64, max: f64) -> Vec<f64> {
     let (first, last) = (curve[0].0, curve[curve.len() - 1].0);
@@ -67,7 +67,7 @@ fn heights(curve: &[(f64, f64)], min: f64, max: f64) -> Vec<f64> {
     curve.iter().map(height).collect()
 }
 
-/// The median latency at each load, by rising load.
+/// The median latency at each load, in ascending order of load.
 fn medians(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut points = points.to_vec();
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));

@@ -1,8 +1,9 @@
 //! Chooses the load of the next trial and evaluates the trials.
 //!
 //! A [`Search`] is a pure state machine: [`Search::next_step`] returns the next trial, [`Search::report`] takes its
-//! outcome, and at the end there are two bounds for each goal. It has no clock and does no I/O. The same plan and the same
-//! outcomes give the same steps, so that a killed search continues where it was once its outcomes are reported again.
+//! outcome, and at the end there are two bounds for each goal. It has no clock and does no I/O. The same plan and the
+//! same outcomes give the same steps, so a killed search continues at the same step after its outcomes are reported
+//! again.
 //!
 //! ```
 //! use search::{Preset, Search, SearchPlan, Step, TrialOutcome, Unit};

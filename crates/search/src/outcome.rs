@@ -2,16 +2,16 @@
 
 use record::{BoundKind, GoalOutcome};
 
-/// The result of a search, at its end or so far.
+/// The final or current result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The bounds of each goal, in the order of the plan.
     pub goals: Vec<GoalOutcome>,
     /// Goals that were met at loads above their upper bound. Those loads are not part of the answer.
     pub inversions: Vec<Inversion>,
-    /// Goals whose answer is the generator's limit although trials disagree far below that limit.
+    /// Goals with the generator's limit as their answer although trials disagree far below that limit.
     pub disputes: Vec<Dispute>,
-    /// Goals whose bounds are farther apart because trials between them left the goal undecided.
+    /// Goals whose bounds are farther apart than requested because trials between them were undecided.
     pub undecided: Vec<UndecidedBetween>,
     /// How the search ended.
     pub ended: Ending,
@@ -30,7 +30,8 @@ pub enum Ending {
     Complete,
     /// The next trial would have exceeded the budget.
     OutOfBudget,
-    /// Too many trials were void at loads that the generator had shown it can make: the instrument cannot be trusted.
+    /// Too many trials were void at loads that the generator had shown it can make, so its measurements cannot be
+    /// trusted.
     Void {
         /// The load of the last void trial.
         at: f64,
@@ -50,7 +51,7 @@ pub struct Inversion {
     pub met: Vec<f64>,
 }
 
-/// Loads between a goal's bounds at which trials left it undecided.
+/// Loads between a goal's bounds at which trials left the goal undecided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UndecidedBetween {
     /// The goal's name.
@@ -72,13 +73,12 @@ pub struct Dispute {
     pub not_made: f64,
 }
 
-/// The answer for a goal, combined from the outcome of its lower-bound rule and that of its upper-bound rule.
+/// The answer for a goal, combined from the outcomes of its rules for the lower and the upper bound.
 pub(crate) fn combine(lower: GoalOutcome, upper: GoalOutcome) -> GoalOutcome {
     let kind = combine_kinds(lower.kind, upper.kind);
-    // An upper bound beyond the generator's limit is not the target's.
+    // An upper bound above the generator's limit is not a limit of the target.
     let upper = upper.upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
-    // If both bounds exist, the disputed loads lie between them. That is normal where one rule gives the lower bound and another the
-    // upper one.
+    // If both bounds exist, the disputed loads lie between them. That is normal if the two bounds have different rules.
     let has_both = kind == BoundKind::Disputed && lower.lower.is_some() && upper.is_some();
     let kind = if has_both { BoundKind::Regular } else { kind };
     GoalOutcome { upper, kind, ..lower }
@@ -114,7 +114,7 @@ mod tests {
             (Below, Below, Below),
             (limited, limited, limited),
             (Unfinished, Regular, Unfinished),
-            // Trials at the largest load disagree, so that load is neither bound.
+            // Trials at the largest load disagree, so that load is neither a lower nor an upper bound.
             (Regular, AtLeast, Disputed),
             (Below, AtLeast, Disputed),
             (Below, Regular, Disputed),

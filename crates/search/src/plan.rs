@@ -22,15 +22,15 @@ pub struct SearchPlan {
     pub search_duration_max_s: Option<f64>,
     /// How the search treats void trials.
     pub void: VoidPolicy,
-    /// Seed of the random gaps before trials, each up to half a trial long. Without gaps, trials at regular intervals would always
-    /// sample a service with a periodic cycle at the same moments of its cycle.
+    /// Seed of the random gaps before trials; each gap is up to half a trial long. Without gaps, trials at regular
+    /// intervals would always sample a service with a periodic cycle at the same moments of its cycle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps_seed: Option<u64>,
-    /// The load at which a search begins instead of the smallest load.
+    /// The first load of the search, in place of the smallest load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_load: Option<f64>,
-    /// Largest factor by which trials may become longer if results depend on the time instead of the load, see [`crate::Search::note`];
-    /// `None` keeps their length.
+    /// Largest factor by which trials may become longer if results depend on the time of the trial instead of the load,
+    /// see [`crate::Search::note`]; `None` keeps their length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longer_max: Option<f64>,
 }
@@ -87,7 +87,7 @@ pub enum WarmUp {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Start {
-    /// The largest load, then the load that got through. Needs the fewest trials; for targets that recover from
+    /// The largest load, then the load that got through. Needs the fewest trials, but the target must recover from
     /// overload at once.
     Max,
     /// The smallest load, then multiples by `factor` until a trial is high-loss: for services, whose queues may stay
@@ -112,11 +112,11 @@ pub enum Midpoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VoidPolicy {
-    /// Void trials in a row after which the search assumes that the generator cannot make a load, if no load as large
-    /// has been measured (1 or more).
+    /// Consecutive void trials after which the search assumes that the generator cannot make a load (1 or more). They
+    /// count only if no load this large has been measured.
     pub attempts: u32,
-    /// Void trials tolerated over the whole search at loads that the generator has shown it can make. The next one
-    /// ends the search.
+    /// Void trials that the whole search tolerates at loads that the generator has shown it can make. The next one ends
+    /// the search.
     pub unlucky: u32,
 }
 
@@ -126,7 +126,7 @@ impl Default for VoidPolicy {
     }
 }
 
-/// Largest number of attempts at a load by trials below full length, if the generator was exhausted.
+/// Largest number of attempts at a load with trials below full length, if the generator was exhausted.
 const EXHAUSTED_ATTEMPTS: u32 = 2;
 
 impl SearchPlan {
@@ -147,8 +147,8 @@ impl SearchPlan {
         }
     }
 
-    /// Attempts at a load that the generator has not made yet. Short trials only show which loads are worth longer trials, so they
-    /// get fewer attempts if the generator was exhausted.
+    /// Number of attempts at a load that the generator has not made yet. Short trials only show which loads are worth
+    /// longer trials, so they get fewer attempts if the generator was exhausted.
     pub(crate) fn attempts(&self, duration_s: f64, is_exhausted: bool) -> u32 {
         let lengths = self.goals.iter().map(|goal| goal.final_trial_duration_s);
         let explores = matches!(self.method, Method::NoiseAware { .. })
@@ -182,7 +182,7 @@ impl SearchPlan {
         require(
             self.void.attempts >= 1,
             "void.attempts",
-            "0 gives up a load before the first trial: use 1 or more".to_owned(),
+            "0 allows no trial at a load: use 1 or more".to_owned(),
         );
         match &self.method {
             Method::Mlrsearch { warm_up, start } => {

@@ -32,7 +32,7 @@ record::named_enum! {
 }
 
 impl Preset {
-    /// The preset's goal with another loss ratio than [`Preset::loss_ratio`].
+    /// The preset's goal with this loss ratio instead of [`Preset::loss_ratio`].
     pub fn goal(self, name: impl Into<String>, loss_ratio: f64) -> SearchGoal {
         let goal = |initial_s, final_s, sum_s, exceed_ratio, width| SearchGoal {
             name: name.into(),
@@ -60,7 +60,7 @@ impl Preset {
         if self == Self::CsitPdr { 0.005 } else { 0.0 }
     }
 
-    /// How the preset chooses loads.
+    /// The method by which the preset chooses loads.
     pub fn method(self) -> Method {
         match self {
             Self::Mlrsearch => Method::NoiseAware { factor: 2.0 },
@@ -88,7 +88,7 @@ impl FromStr for Preset {
     }
 }
 
-/// No preset has this name.
+/// The error for a name that no preset has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no search preset {0:?}: use {names}", names = Preset::ALL.map(Preset::name).join(", "))]
 pub struct UnknownPreset(pub String);

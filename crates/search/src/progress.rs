@@ -35,16 +35,17 @@ const MAX_VOID_FACTOR: f64 = 3.0;
 const SIMULATIONS: u32 = 15;
 /// Simulated searches per estimate if each step is expensive.
 const SIMULATIONS_WITH_NOISE: u32 = 1;
-/// How far a target's limit may lie outside the provisional bounds, in the logarithm of the load.
+/// Distance by which a target's limit may lie outside the provisional bounds, in the logarithm of the load.
 const MARGIN: f64 = 0.05;
-/// Without an upper bound, a limit this much farther up, in the logarithm of the load, is less likely by a factor of e.
+/// Without an upper bound, a limit is less likely by a factor of e for each step of this size, in the logarithm of the
+/// load.
 const DECAY: f64 = 1.0;
-/// Number of medians that are weighed.
+/// Number of medians of the simulated targets.
 const MEDIANS: u32 = 80;
-/// Spreads that are weighed, in the logarithm of the load, each with its prior probability.
+/// Spreads of the simulated targets, in the logarithm of the load, each with its prior probability.
 const SPREAD_PRIORS: [(f64, f64); 5] =
     [(0.0001, 0.8), (0.002, 0.09), (0.006, 0.06), (0.015, 0.03), (0.04, 0.02)];
-/// Factor for the priors of noise at whole-numbered loads, such as users: trials seldom disagree there.
+/// Factor for the priors of noisy targets at whole-numbered loads, such as users: repeats seldom disagree there.
 const NOISE_PRIOR_FACTOR: f64 = 0.1;
 
 impl Search {
@@ -60,8 +61,9 @@ impl Search {
         }
     }
 
-    /// As [`Search::outcome`]. If full-length trials have not given a bound of an unfinished goal, trials of any length give it: the
-    /// smallest load that missed the goal in all trials, and the largest load below it that met the goal in all trials.
+    /// Like [`Search::outcome`], but trials of any length give a bound of an unfinished goal if full-length trials do
+    /// not: the smallest load that missed the goal in all trials, and the largest load below it that met the goal in
+    /// all trials.
     pub fn so_far(&self) -> Outcome {
         let mut outcome = self.outcome();
         let rules = self.rules.chunk_by(|a, b| a.reading.goal_index == b.reading.goal_index);
@@ -73,24 +75,25 @@ impl Search {
         outcome
     }
 
-    /// Mean seconds and mean number of trials to the end: runs clones of this search against simulated targets that fit
-    /// the trials so far.
+    /// Mean seconds and mean number of trials until the end. Clones of this search run against simulated targets that
+    /// fit the trials so far.
     fn remaining(&self, now: &Outcome) -> (f64, f64) {
         let goals = 0..self.plan().goals.len();
         let targets: Vec<LikelyTargets> =
             goals.map(|goal| LikelyTargets::of(self.plan(), &self.trials, goal)).collect();
-        // With noise a step costs a thousand times as much, and the search's effort is bounded anyway.
+        // With noise, a step costs a thousand times as much, and the search's effort is limited anyway.
         let simulations = if self.trials.expects_noise { SIMULATIONS_WITH_NOISE } else { SIMULATIONS };
         let costs = (0..simulations).map(|index| self.simulate_rest(now, &targets, index, simulations));
         let (seconds, trials) = costs.fold((0.0, 0.0), |sum, cost| (sum.0 + cost.0, sum.1 + cost.1));
-        // Assumes the same share of void trials as so far.
+        // Assumes that the share of void trials stays the same.
         let valid = (now.trials - now.void_trials).max(1) as f64;
         let void_factor = (now.trials as f64 / valid).clamp(1.0, MAX_VOID_FACTOR);
         let factor = void_factor / f64::from(simulations);
         (seconds * factor, trials * factor)
     }
 
-    /// Runs the simulation `index` of `simulations` to its end and returns its further seconds and trials.
+    /// Runs the simulation `index` of `simulations` to its end. Returns the seconds and the number of its further
+    /// trials.
     fn simulate_rest(
         &self,
         now: &Outcome,
@@ -99,7 +102,7 @@ impl Search {
         simulations: u32,
     ) -> (f64, f64) {
         let mut rng = Pcg64Mcg::seed_from_u64(u64::from(index));
-        // The same quantile for all goals, because they concern the same target.
+        // All goals use the same quantile, because they concern the same target.
         let quantile = (f64::from(index) + 0.5) / f64::from(simulations);
         let targets: Vec<&Curve> = targets.iter().map(|targets| targets.at_quantile(quantile)).collect();
         let mut simulated = self.clone();
@@ -111,7 +114,8 @@ impl Search {
                 if draw >= target.bad_probability(trial.load.ln()) {
                     return 0.0;
                 }
-                // An overloaded target loses the load above its capacity, and at least slightly more than is allowed.
+                // An overloaded target loses the load above its capacity, and at least slightly more than the goal
+                // allows.
                 let lost = 1.0 - target.median.exp() / trial.load * (1.0 - goal.loss_ratio);
                 lost.clamp((goal.loss_ratio * 1.01 + 1e-6).min(1.0), 1.0)
             });
@@ -126,7 +130,7 @@ impl Search {
     }
 }
 
-/// Targets that fit the trials so far, for one goal, by rising median.
+/// Targets that fit the trials so far, for one goal, in ascending order of median.
 struct LikelyTargets {
     targets: Vec<Curve>,
     weight_sum: f64,
@@ -160,7 +164,7 @@ impl LikelyTargets {
         Self { targets, weight_sum }
     }
 
-    /// The target at a quantile (0 to 1) of the weights.
+    /// The target at a quantile (0 to 1) of the cumulative weights.
     fn at_quantile(&self, quantile: f64) -> &Curve {
         let mut sum = 0.0;
         let is_reached = |target: &&Curve| {
@@ -171,7 +175,7 @@ impl LikelyTargets {
     }
 }
 
-/// A goal's bounds by the last trial at each load alone.
+/// A goal's bounds according to the last trial at each load.
 fn provisional_bounds(plan: &SearchPlan, trials: &Trials, goal_index: usize) -> (Option<f64>, Option<f64>) {
     let allowed = plan.goals[goal_index].loss_ratio;
     let mut lower = None;

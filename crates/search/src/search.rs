@@ -1,4 +1,4 @@
-//! The interface of a search: the next trial to run, and the outcome of each.
+//! The interface of a search: the next trial to run, and the outcome of each trial.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -33,7 +33,7 @@ pub struct Search {
     unlucky: u32,
     /// The trials of the pending step that left a goal undecided.
     undecided: Vec<Trial>,
-    /// Whether undecided trials count, so that each bound of a goal has its own rule.
+    /// Whether undecided trials count. If they do, each bound of a goal has its own rule.
     reads_ends: bool,
     trial_seconds: f64,
     /// The trials since the search began or restarted, for each goal.
@@ -47,12 +47,13 @@ pub struct Search {
 /// The longest gap before a trial, relative to its length.
 const MAX_GAP_RATIO: f64 = 0.5;
 
-/// The smallest factor by which trials become longer if results depend on the time.
+/// The smallest factor by which trials become longer if results depend on the time of the trial.
 const MIN_LONGER: f64 = 6.0;
-/// A trial that is longer than the service's cycle by this factor gives nearly the same result at any time.
+/// A trial this many times longer than the service's cycle gives nearly the same result whenever it runs.
 const CYCLES: f64 = 4.0;
 
-/// Number of attempts at a load that leave a goal undecided, after which they count at both ends: the first time, and later.
+/// Number of undecided attempts at a load after which both ends of their loss ratios count: the first time in a search,
+/// and later.
 const UNDECIDED_ATTEMPTS: usize = 3;
 const LATER_UNDECIDED_ATTEMPTS: usize = 2;
 
@@ -62,11 +63,11 @@ const MIN_DURATION_RATIO: f64 = 0.9;
 /// A goal is disputed if trials disagree at a load that is at least this many widths below the generator's limit.
 const MIN_DISPUTE_WIDTHS: f64 = 2.0;
 
-/// Grid steps per width if full-length trials are treated as random samples.
+/// Grid steps per goal width if full-length trials are treated as random samples.
 const STEPS_PER_WIDTH: f64 = 4.0;
 
-/// A plan with more repeats per rate than this expects noise. Trials at a number of users or connections are seldom
-/// noisy, and their answers are exact.
+/// A plan with more repeats per rate than this expects noise. Trials with a number of users or connections never expect
+/// it, because they are seldom noisy and the answer is a whole number.
 const MAX_REPEATS_WITHOUT_NOISE: f64 = 3.0;
 
 impl Search {
@@ -143,7 +144,8 @@ impl Search {
         }
     }
 
-    /// The gap before the next trial, which depends only on the seed and the number of trials. The first trial has no gap.
+    /// The gap before the next trial, in seconds. It depends only on the seed, the number of trials, and the planned
+    /// length. The first trial has no gap.
     fn gap_s(&self, duration_s: f64) -> f64 {
         let Some(seed) = self.plan.gaps_seed.filter(|_| self.reported > 0) else { return 0.0 };
         let mut rng = Pcg64Mcg::seed_from_u64(seed.wrapping_add(self.reported));
@@ -192,8 +194,9 @@ impl Search {
         Ok(())
     }
 
-    /// Records how the last reported valid trial went, for each goal. If results depend on the time instead of the load, trials
-    /// become longer if the plan allows it, and the search restarts: the results of shorter trials no longer count.
+    /// Records the course of the last reported valid trial, for each goal. If results depend on the time of the trial
+    /// instead of the load, and the plan allows longer trials, the search restarts with longer trials and ignores the
+    /// results of the shorter ones.
     pub fn note(&mut self, timed: Vec<Timed>) {
         self.timed.push(timed);
         let Some(left) = self.plan.longer_max.map(|max| max / self.longer).filter(|left| *left > 1.0) else {
@@ -210,13 +213,14 @@ impl Search {
         }
     }
 
-    /// Ratio of the trials' length to their initial length, above 1 if results depended on the time.
+    /// Ratio of the trials' length to their initial length. It is above 1 if results depended on the time of the trial.
     pub fn longer(&self) -> f64 {
         self.longer
     }
 
-    /// How the results depend on the time, for the goal at this index of the plan; `None` if the load explains them. Until the search
-    /// is complete, the reason for longer trials still counts, because a few longer trials do not refute it.
+    /// How the results depend on the time of the trial, for the goal at this index of the plan; `None` if the load
+    /// explains them. Until the search is complete, the reason for longer trials still counts, because a few longer
+    /// trials do not refute it.
     pub fn unsteady(&self, goal_index: usize) -> Option<Unsteady> {
         let before = self.longer_because.get(goal_index).filter(|_| self.ended != Ending::Complete);
         self.unsteady_now(goal_index).or(before.copied().flatten())
@@ -326,14 +330,14 @@ impl Search {
         if is_long_enough { Ok(()) } else { Err(OutcomeError::Duration { duration_s, effective_duration_s }) }
     }
 
-    /// Repeats an undecided trial, like a void one. If all attempts were undecided, the load is near the limit, or the machine is too
-    /// busy to tell: the attempts then count at their worse end for the lower bound and at their better end for the upper bound, and
-    /// the search continues on both sides.
+    /// Repeats an undecided trial, like a void one. If all attempts were undecided, the load is near the limit or the
+    /// machine is too busy for a decision. The attempts then count with their worse end for the lower bound and with
+    /// their better end for the upper bound, and the search continues on both sides of the load.
     fn handle_undecided(&mut self, candidate: Candidate, loss_ratios: Vec<f64>, undecided: Vec<usize>) {
         let duration_s = candidate.duration_s;
         self.undecided.push(Trial::new([duration_s; 2], loss_ratios, undecided));
         self.void_in_a_row += 1;
-        // After attempts have counted at both ends, a further undecided trial is less likely to be due to chance.
+        // Once attempts count at both ends, a further undecided trial is less likely to be due to chance.
         let attempts = if self.reads_ends { LATER_UNDECIDED_ATTEMPTS } else { UNDECIDED_ATTEMPTS };
         let attempts = attempts.min(self.plan.void.attempts as usize);
         if !candidate.is_warm_up && self.undecided.len() < attempts {
@@ -352,7 +356,8 @@ impl Search {
         }
     }
 
-    /// Keeps the goals that earlier attempts at a load decided, because repeating until the result is favourable would bias it.
+    /// Keeps earlier undecided attempts at a load for the goals that they did decide: to use only the repeat would bias
+    /// the result.
     fn keep_decided(&mut self, candidate: Candidate) {
         let has_decided = |trial: &Trial| trial.undecided.len() < self.plan.goals.len();
         for mut trial in std::mem::take(&mut self.undecided).into_iter().filter(has_decided) {
@@ -361,14 +366,14 @@ impl Search {
         }
     }
 
-    /// Whether the generator has made a load at least as large for at least as long.
+    /// Whether the generator has made this load or a larger one for at least as long.
     fn has_generated(&self, candidate: Candidate) -> bool {
         let largest = self.trials.largest_generated(candidate.duration_s);
         largest.is_some_and(|largest| candidate.position <= largest)
     }
 
-    /// Skips a void warm-up. Repeats a void trial at a load that the generator has already made for as long, up to a
-    /// bound over the whole search. Gives up any other load after a few attempts.
+    /// Skips a void warm-up. At a load that the generator has made for as long, repeats a void trial, and ends the
+    /// search after too many such trials. Gives up any other load after a few attempts.
     fn handle_void(&mut self, candidate: Candidate, is_exhausted: bool) {
         self.void_in_a_row += 1;
         if candidate.is_warm_up {

@@ -1,8 +1,8 @@
 //! Statistics of repeated runs: medians with intervals, and comparisons.
 //!
-//! Pure: no clock, no I/O; random numbers are seeded, so that the same values give the same result. No value is ever
-//! dropped: an odd value causes a warning, and warnings are part of every result. `docs/statistics.md` gives the source and
-//! the measured properties of each method.
+//! Pure: no clock, no I/O. Random numbers are seeded, so that the same values give the same result. No value is
+//! dropped: an outlier causes a warning, and warnings are part of every result. `docs/statistics.md` gives the source
+//! and the measured properties of each method.
 
 mod compare;
 mod holm;

@@ -1,14 +1,15 @@
-//! Detects whether the results of a search's trials depended on the load or on the time.
+//! Detects whether the results of a search's trials depend on the load or on the time at which the trials run.
 //!
-//! A service that pauses now and then, limits requests per period, has stored tokens, is still warming up or degrades fails some trials
-//! and not others, whatever their load. Three signs reveal this: a load was missed and a clearly larger one was met; a disturbance
-//! began and ended within a trial of a steady load; losses begin late in a trial although no queue had built up. An effect that recurs
-//! often enough within a trial is the same in every trial, so the load decides longer trials again.
+//! A service fails some trials and not others, whatever their load, if it pauses now and then, limits requests per
+//! period, has stored tokens, is still warming up, or degrades. Three signs reveal this: one trial missed the goal and
+//! another met it at a clearly larger load; a disturbance began and ended within a trial of a steady load; losses begin
+//! late in a trial although no queue had built up. An effect that recurs often enough within a trial is the same in
+//! every trial, so the results of longer trials depend on the load again.
 
 /// A valid trial of a search, for one goal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timed {
-    /// When the trial began, in seconds since an arbitrary moment.
+    /// When the trial began, in seconds since a moment common to all trials.
     pub start_s: f64,
     /// Its load.
     pub load: f64,
@@ -16,7 +17,7 @@ pub struct Timed {
     pub duration_s: f64,
     /// Share of the requests that were lost to the goal.
     pub loss_ratio: f64,
-    /// Whether answers became steadily slower.
+    /// Whether response times grew steadily.
     pub grows: bool,
     /// The share of requests that the goal lets fail (0 to below 1).
     pub allowed: f64,
@@ -33,36 +34,38 @@ pub struct Part {
     pub completed: f64,
     /// Requests failed in it.
     pub failed: f64,
-    /// Median response time, in seconds, if any request was completed.
+    /// The response time that the goal bounds, relative to its bound: 0 if the goal bounds none, `None` if no request
+    /// was completed.
     pub p50_s: Option<f64>,
     /// The bounded response time relative to its bound: 0 if the goal bounds none, `None` if no request was completed.
     pub slowness: Option<f64>,
 }
 
-/// How the results of trials depend on the time.
+/// How the results of trials depend on the time at which they run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Unsteady {
-    /// One trial missed a load, and another met a clearly larger one.
+    /// One trial missed the goal, and another met it at a clearly larger load.
     Disagree {
-        /// The smallest load that was missed.
+        /// The smallest load at which a trial missed the goal.
         missed: f64,
-        /// The largest load that was met.
+        /// The largest load at which a trial met the goal.
         met: f64,
-        /// Whether all missed trials that a met trial contradicts ran before these met trials: the service improved by itself.
+        /// Whether the service improved by itself: all trials that missed the goal ran before the trials that
+        /// contradict them.
         got_better: bool,
-        /// The longest time between two changes from missed to met or back, in seconds. A trial must be several times longer for its
-        /// result not to depend on when it runs.
+        /// The longest time between two changes from missed to met or back, in seconds. The results of trials several
+        /// times longer no longer depend on when they run.
         cycle_s: f64,
     },
-    /// Within a trial, requests were lost or late, or answers stopped, and then the service recovered; or many requests were
-    /// unanswered at the end of the trial, though none was lost.
+    /// Within a trial, requests were lost or late, or answers stopped, and then the service recovered; or many requests
+    /// were unanswered at the end of the trial although none was lost.
     Passes {
         /// The load of the trial.
         load: f64,
-        /// The shortest time between two such moments of all trials, in seconds, if there are two.
+        /// The shortest time between two such disturbances in all trials, in seconds, if there are two.
         cycle_s: Option<f64>,
     },
-    /// Losses begin this many seconds after the beginning of trials.
+    /// Losses begin only some time after the start of a trial.
     Later {
         /// The shortest such time of all trials, in seconds.
         after_s: f64,
@@ -80,42 +83,47 @@ impl Unsteady {
     }
 }
 
-/// Loads are clearly different if they are further apart than this many widths and than [`MIN_DISTANCE`].
+/// Loads are clearly different if their distance is more than this many widths and more than [`MIN_DISTANCE`].
 const CLEAR_WIDTHS: f64 = 3.0;
-/// See [`CLEAR_WIDTHS`]: trials at closer loads may disagree because of random arrivals.
+/// Trials at loads with a smaller relative distance may disagree because of random arrivals; see [`CLEAR_WIDTHS`].
 const MIN_DISTANCE: f64 = 0.2;
-/// A missed trial below full length contradicts a met one only if the met load is this many times larger.
+/// If the trial that missed the goal is below full length, another trial contradicts it only at a load this many times
+/// larger.
 const SHORT_FACTOR: f64 = 2.0;
-/// Trials between the bounds that were found contradict each other only if their loads differ by more than this factor.
+/// Trials between the search's bounds contradict each other only if their loads differ by more than this factor.
 const WIDE_FACTOR: f64 = 1.6;
 /// A trial with a larger loss ratio than this clearly missed the goal.
 const LARGE_LOSS: f64 = 0.3;
-/// A met load that is at least this many widths above a clearly missed one is clearly larger.
+/// A trial contradicts one that clearly missed the goal only if its load is at least this many widths larger.
 const SURE_WIDTHS: f64 = 2.0;
-/// Late losses count only in trials that are longer than this share of a full-length trial.
+/// Late losses count only in trials longer than this share of a full-length trial.
 const LONG_SHARE: f64 = 0.5;
-/// A loss that begins before this share of the trial counts as present from its beginning.
+/// A loss that begins in this first share of a trial counts as present from the beginning.
 const LATE_SHARE: f64 = 0.2;
-/// A disturbance that recurs at least this often within a trial affects every trial alike.
+/// A disturbance that recurs at least this often within a trial affects all trials alike.
 const RECURS: usize = 4;
-/// In a quiet part, at most this share of the sent requests is unanswered, or one standard deviation of random arrivals if that is more.
+/// Largest share of the sent requests that may be unanswered in a quiet part, or one standard deviation of random
+/// arrivals if that is more.
 const MISSING_SHARE: f64 = 0.1;
-/// The service stood still in a part with more than this many times the unanswered requests that [`MISSING_SHARE`] allows.
+/// In a part with more than this many times the unanswered requests that [`MISSING_SHARE`] allows, the service stood
+/// still.
 const CHANCE: f64 = 5.0;
-/// In a quiet part, response times are at most this share of the goal's bound, because noise near a limit also comes and goes.
+/// Largest response time in a quiet part, as a share of the goal's bound. It is well below 1 because noise near the
+/// bound also comes and goes.
 const QUIET: f64 = 0.7;
-/// A backlog of more than this many standard deviations of random arrivals is not a chance result.
+/// A backlog of at most this many standard deviations of random arrivals may be due to chance.
 const BEHIND_CHANCE: f64 = 2.5;
-/// Response times that grow by more than this factor from one part to the next do not come from a queue that fills.
+/// If response times grow by more than this factor from one part to the next, the reason is not a growing queue.
 const JUMP: f64 = 8.0;
-/// Fewer requests than this may be due to chance.
+/// A smaller number of requests may be due to chance.
 const MANY: f64 = 8.0;
 /// Response times that have grown by more than this factor since the first part show a queue.
 const MAX_SLOWER: f64 = 2.0;
 
-/// How the results of these trials, given in the order in which they ran, depend on the time; `None` if the load explains them.
-/// `width`: requested relative distance of the bounds. Trials of at least `full_s` seconds decide. With `hints`, effects that may be
-/// noise count too: they justify longer trials, but not undecided bounds if trials cannot become longer.
+/// How the results of these trials depend on the time at which they ran; `None` if the load explains them. `trials` are
+/// in the order in which they ran; `width` is the requested relative distance of the bounds; trials of at least
+/// `full_s` seconds decide. With `hints`, effects that may be noise count too. They justify longer trials, but not
+/// undecided bounds, so `hints` must be off if trials cannot become longer.
 pub fn unsteady(
     trials: &[Timed],
     bounds: (Option<f64>, Option<f64>),
@@ -140,7 +148,7 @@ fn disagreement(
     let is_full = |trial: &Timed| trial.duration_s >= full_s;
     let met = || trials.iter().enumerate().filter(|(_, trial)| is_full(trial) && !trial.is_missed());
     let is_contradicted = |missed: &Timed, met: &Timed| {
-        // Users that all connect at once lose more in a short trial.
+        // Many users that connect at the same time lose more in a short trial.
         if missed.loss_ratio > missed.allowed.max(LARGE_LOSS) && !missed.parts.is_empty() {
             let is_short = 2.0 * missed.duration_s < met.duration_s;
             let widths = [SURE_WIDTHS, CLEAR_WIDTHS][usize::from(missed.grows)];
@@ -166,7 +174,8 @@ fn disagreement(
     })
 }
 
-/// The longest time between two changes from missed to met or back, in seconds, among the trials at loads of at least `from`.
+/// The longest time between two changes from missed to met or back, in seconds, in the trials at loads of at least
+/// `from`.
 fn cycle_s(trials: &[Timed], from: f64) -> f64 {
     let of_load: Vec<&Timed> = trials.iter().filter(|trial| trial.load >= from).collect();
     let changes = of_load.windows(2).filter(|pair| pair[0].is_missed() != pair[1].is_missed());
@@ -174,8 +183,8 @@ fn cycle_s(trials: &[Timed], from: f64) -> f64 {
     times.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
 }
 
-/// A disturbance that began and ended within a trial, unless it recurs so often that it affects every trial alike. Near a limit, noise
-/// comes and goes as well, but less suddenly, and not where a larger load is met.
+/// Finds a disturbance that began and ended within a trial, unless it recurs so often that it affects all trials alike.
+/// Near a limit, noise also comes and goes, but less suddenly, and no larger load is met.
 fn passing(trials: &[Timed], width: f64, full_s: f64) -> Option<Unsteady> {
     let is_clear = |trial: &Timed| {
         let larger = trial.load * (1.0 + (CLEAR_WIDTHS * width).max(MIN_DISTANCE));
@@ -200,11 +209,11 @@ fn passing(trials: &[Timed], width: f64, full_s: f64) -> Option<Unsteady> {
     Some(Unsteady::Passes { load, cycle_s })
 }
 
-/// Finds trials that met the goal, but at whose end fewer requests had been answered than a load smaller by the width would have
-/// sent: the service does not work off the backlog of one pause before the next, although the backlog does not grow steadily.
+/// Finds trials that met the goal, but with fewer answers at their end than the requests of a load smaller by `width`.
+/// The service does not work off the backlog of one pause before the next, although the backlog does not grow steadily.
 fn behind(trials: &[Timed], width: f64, full_s: f64) -> Option<Unsteady> {
     let is_behind = |trial: &&Timed| {
-        // Slow answers leave requests open from the beginning, so the parts before the first answers do not count.
+        // Slow answers leave requests open from the beginning, so the parts before the first answer do not count.
         let answer_s = trial.parts.iter().filter_map(|part| part.p50_s).fold(f64::INFINITY, f64::min);
         let parts = trial.parts.iter().skip((answer_s / trial.part_s() + 0.9) as usize);
         let sum = |of: fn(&Part) -> f64| parts.clone().map(of).sum::<f64>();
@@ -218,14 +227,15 @@ fn behind(trials: &[Timed], width: f64, full_s: f64) -> Option<Unsteady> {
         .map(|load| Unsteady::Passes { load, cycle_s: None })
 }
 
-/// Finds losses that begin late in trials and last to the end, without an earlier backlog, and that leave less than the lower bound.
+/// Finds losses that begin late in trials and last to the end, without an earlier backlog, if the remaining load is
+/// below the lower bound.
 fn late_losses(trials: &[Timed], lower: Option<f64>, width: f64, full_s: f64) -> Option<Unsteady> {
     let is_long = |trial: &&Timed| trial.duration_s > LONG_SHARE * full_s && trial.is_missed();
     let late = trials.iter().filter(is_long).filter_map(|trial| {
         let from = trial.fails_late_from()?;
         let bad = trial.parts.iter().filter(|part| trial.fails(part));
         let (failed, all) = bad.fold((0.0, 0.0), |sum, part| (sum.0 + part.failed, sum.1 + part.all()));
-        // If the load that is still carried equals the lower bound, the store of tokens was small.
+        // If the remaining load equals the lower bound, few tokens were stored, and the lower bound is right.
         let is_less = trial.load * (1.0 - failed / all) < lower.unwrap_or(trial.load) * (1.0 - width);
         (is_less && failed >= MANY).then_some((trial, from))
     });
@@ -254,7 +264,8 @@ impl Timed {
         part.failed > self.allowed * part.all()
     }
 
-    /// The part in which the trial begins to lose requests, if it is late and no queue had built up.
+    /// Index of the part in which the trial begins to lose requests, if that is late in the trial and no queue had
+    /// built up.
     fn fails_late_from(&self) -> Option<usize> {
         let from = self.parts.iter().position(|part| self.fails(part))?;
         let is_late = from as f64 >= LATE_SHARE * self.parts.len() as f64;
@@ -263,8 +274,9 @@ impl Timed {
         (is_late && !piles_up && self.parts[from..].iter().all(|part| self.fails(part))).then_some(from)
     }
 
-    /// The times at which, in this trial, answers stopped or suddenly became slower, or requests were lost or late for a while; and
-    /// whether each change was too sudden for noise. The trial itself causes a disturbance of its first requests alone.
+    /// The moments at which answers stopped or suddenly became slower, or requests were lost or late for a while, in
+    /// seconds; and whether each change was too sudden for noise. A disturbance of only the first requests does not
+    /// count, because the start of the trial causes it.
     fn passages(&self) -> Vec<(f64, bool)> {
         let (mut passages, mut begun, mut quiet) = (Vec::new(), None, None);
         for (index, part) in self.parts.iter().enumerate() {

@@ -13,7 +13,7 @@ pub enum Step {
     Done(Outcome),
 }
 
-/// A trial to be run.
+/// A trial to run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NextTrial {
     /// Its load, in the unit of the plan.
@@ -22,7 +22,7 @@ pub struct NextTrial {
     pub duration_s: f64,
     /// Whether it is a warm-up: its outcome must be reported too, but does not influence the bounds.
     pub is_warm_up: bool,
-    /// Number of consecutive void trials at this step before it.
+    /// Number of consecutive void trials at this step before this one.
     pub attempt: u32,
     /// Time to wait before the trial, in seconds: up to half its length.
     pub gap_s: f64,
@@ -34,24 +34,26 @@ pub struct NextTrial {
 pub enum TrialOutcome {
     /// The trial ran as planned.
     Valid {
-        /// The share lost to each goal (0 to 1), in the order of the plan.
+        /// The share of the requests that was lost to each goal (0 to 1), in the order of the plan.
         loss_ratios: Vec<f64>,
-        /// The seconds that the trial counts for: its planned length, or more to include overhead (CSIT adds 0.5 s).
-        /// A slightly smaller value counts as the planned length, because clocks differ a little.
+        /// The seconds for which the trial counts: its planned length, or more to include overhead (CSIT adds 0.5 s). A
+        /// slightly smaller value counts as the planned length, because clocks differ a little.
         effective_duration_s: f64,
     },
-    /// The trial ran as planned, but the disturbances that were measured in it leave goals undecided.
+    /// The trial ran as planned, but the disturbances that were measured during it leave goals undecided.
     Undecided {
-        /// As for a valid trial; those of undecided goals say nothing.
+        /// As for a valid trial. The loss ratios of undecided goals have no meaning.
         loss_ratios: Vec<f64>,
         /// The undecided goals, by their indices in the plan.
         goals: Vec<usize>,
-        /// The generator was exhausted, or was too late: at a load that it has not made yet, the trial is void.
+        /// Whether the generator was exhausted or late. The trial is then void if the generator has not made its load
+        /// before.
         is_exhausted: bool,
     },
-    /// The trial says nothing about the target: the generator was late, an agent was lost, a clock was bad.
+    /// The trial says nothing about the target, for example because the generator was late, an agent was lost, or a
+    /// clock was bad.
     Void {
-        /// The generator was exhausted: a repeat will hardly be better.
+        /// Whether the generator was exhausted, so that a repeat will hardly be better.
         is_exhausted: bool,
     },
 }
@@ -60,14 +62,14 @@ pub enum TrialOutcome {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum OutcomeError {
     /// The search has not asked for a trial.
-    #[error("the search waits for no trial: call `next_step` and run the trial that it returns")]
+    #[error("the search has not asked for a trial: call `next_step` and run the trial that it returns")]
     NoTrial,
     /// The number of loss ratios differs from the number of goals.
     #[error("{reported} loss ratios for {goals} goals: report one for each goal, in the order of the plan")]
     Ratios {
-        /// How many were reported.
+        /// Number of reported ratios.
         reported: usize,
-        /// How many goals there are.
+        /// Number of goals.
         goals: usize,
     },
     /// A loss ratio is not between 0 and 1.

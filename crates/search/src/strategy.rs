@@ -62,7 +62,7 @@ impl Strategy {
         }
     }
 
-    /// Continues with other rules for the same goals; only between two trials.
+    /// Continues with other rules for the same goals. Call this only between two trials.
     pub(crate) fn use_rules(&mut self, rules: &[BoundRule]) {
         match self {
             Self::Mlrsearch(mlrsearch) => mlrsearch.use_rules(rules),
@@ -78,14 +78,14 @@ impl Strategy {
         }
     }
 
-    /// Call it after the nominated trial was run, and added to `trials` unless it was a warm-up.
+    /// Call this after the nominated trial was run, and added to `trials` unless it was a warm-up.
     pub(crate) fn on_measured(&mut self, trials: &Trials, candidate: Candidate) {
         if let Self::Mlrsearch(mlrsearch) = self {
             mlrsearch.on_measured(trials, candidate);
         }
     }
 
-    /// Call it if the generator cannot make the nominated load.
+    /// Call this if the generator cannot make the nominated load.
     pub(crate) fn on_unavailable(&mut self, trials: &Trials, candidate: Candidate) {
         if let Self::Mlrsearch(mlrsearch) = self {
             mlrsearch.on_unavailable(trials, candidate);

@@ -1,14 +1,14 @@
 //! The bounds of a goal whose trials are random samples.
 //!
-//! Near the limit of a noisy target a trial is bad with a probability that rises with the load. The estimate is that of
-//! a psychometric function: logistic curves over the logarithm of the load, one for each pair of a median and a spread,
-//! are weighted by their likelihood given the trials. The next trial is the one that is expected to bring the bounds
+//! Near the limit of a noisy target, the probability of a bad trial rises with the load. It is estimated as a
+//! psychometric function: logistic curves over the logarithm of the load, one for each pair of a median and a spread,
+//! weighted by their likelihood given the trials. The next trial is at the load that is expected to bring the bounds
 //! nearest to each other (L. L. Kontsevich, C. W. Tyler, "Bayesian adaptive estimation of psychometric slope and
 //! threshold", Vision Research 39, 1999).
 //!
-//! The lower bound is a load at which almost certainly fewer than one trial in ten is bad, the upper bound a load at
-//! which almost certainly at least half are bad. The confidence follows from the number of trials that the goal needs at
-//! a load: `n` trials that agree exclude a fair coin with the confidence 1 − 2⁻ⁿ.
+//! The lower bound is a load at which almost certainly less than one trial in ten is bad, the upper bound a load at
+//! which almost certainly at least half are bad. The confidence follows from the number of trials that the goal needs
+//! at a load: `n` trials that agree exclude a fair coin with the confidence 1 − 2⁻ⁿ.
 
 use record::GoalOutcome;
 
@@ -19,27 +19,27 @@ use crate::{
     trials::{Bounds, Trials},
 };
 
-/// Largest share of bad trials at a lower bound. At an upper bound at least half are bad.
+/// Largest share of bad trials at a lower bound. At an upper bound, at least half of the trials are bad.
 const MAX_BAD_SHARE_AT_LOWER: f64 = 0.1;
-/// Smallest spread that is weighed, relative to the goal's width.
+/// Smallest spread of the curves, relative to the goal's width.
 const MIN_SPREAD_RATIO: f64 = 1.0 / 64.0;
-/// Largest spread that is weighed, in the logarithm of the load; the goal's width if that is more.
+/// Largest spread of the curves, in the logarithm of the load; the goal's width if that is more.
 const MAX_SPREAD: f64 = 0.1;
-/// Number of spreads that are weighed.
+/// Number of spreads of the curves.
 const SPREADS: u32 = 12;
-/// Largest number of medians that are weighed.
+/// Largest number of medians of the curves.
 const MAX_MEDIANS: f64 = 400.0;
 /// Largest number of bins in which a bound is searched for.
 const MAX_BINS: f64 = 1e5;
-/// How far below the smallest full-length trial medians are weighed, in the logarithm of the load.
+/// Distance from the smallest full-length trial down to the smallest median, in the logarithm of the load.
 const MARGIN_BELOW: f64 = 0.35;
-/// How far above the largest full-length trial medians are weighed, in the logarithm of the load.
+/// Distance from the largest full-length trial up to the largest median, in the logarithm of the load.
 const MARGIN_ABOVE: f64 = 0.1;
-/// Intervals between the bounds whose ends are candidates for the next trial.
+/// Number of intervals between the bounds; their ends are candidates for the next trial.
 const CANDIDATE_INTERVALS: i64 = 8;
 /// Largest number of agreeing trials needed for the bound that the goal's exceed ratio does not concern.
 const MAX_REPEATS_OTHER_BOUND: f64 = 4.0;
-/// Distance added for a bound that is estimated but not measured, in the logarithm of the load.
+/// Distance added if a bound is estimated but not measured, in the logarithm of the load.
 const UNMEASURED_PENALTY: f64 = 0.1;
 /// Weight of the distance between the measured bounds, relative to that between the estimated ones.
 const MEASURED_WEIGHT: f64 = 0.3;
@@ -57,12 +57,12 @@ pub(crate) struct Threshold<'a> {
     bins_start: f64,
     /// Width of a bin, in the logarithm of the load.
     bin_width: f64,
-    /// Allowed probability that the lower, and the upper, bound is wrong.
+    /// Allowed probabilities that the lower bound and the upper bound are wrong.
     error_probability: (f64, f64),
 }
 
 impl<'a> Threshold<'a> {
-    /// The estimate from the full-length trials; none if there are no such trials.
+    /// The estimate from the full-length trials; `None` if there are no such trials.
     pub(crate) fn of(trials: &'a Trials, rule: &'a BoundRule) -> Option<Self> {
         let goal = &rule.goal;
         let measured: Vec<(f64, bool)> = trials
@@ -119,16 +119,16 @@ impl<'a> Threshold<'a> {
         bounds
     }
 
-    /// The position whose trial is expected to bring the bounds nearest to each other. None if they are near enough, or
-    /// if the effort is used up.
+    /// The position of the trial that is expected to bring the bounds nearest to each other. `None` if they are near
+    /// enough or the effort is used up.
     pub(crate) fn next_position(&self) -> Option<i64> {
         let grid = &self.trials.grid;
         let bounds = self.bounds();
         let width = grid.width(self.rule.goal.width);
-        // An upper bound from shorter trials beyond the generator's limit cannot come nearer.
+        // Shorter trials may give an upper bound above the generator's limit, which full-length trials cannot refine.
         let is_done = match (bounds.lower, bounds.upper.filter(|upper| self.is_available(*upper))) {
             (Some(lower), Some(upper)) => grid.is_narrow(lower, upper, width),
-            // The generator's limit takes the place of the upper bound.
+            // The generator's limit replaces the upper bound.
             (Some(lower), None) => {
                 self.unavailable_from().is_some_and(|first| grid.is_narrow(lower, first, width))
             }
@@ -159,8 +159,9 @@ impl<'a> Threshold<'a> {
         scored.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(position, _)| position)
     }
 
-    /// The middle between the largest measured load and the smallest that the generator cannot make, if all full-length
-    /// trials are good and far below the latter: the curves reach only little beyond the measured loads.
+    /// The middle between the largest measured load and the smallest load that the generator cannot make, if all
+    /// full-length trials are good and far below that load. The curves do not help there, because they reach only
+    /// little beyond the measured loads.
     fn halfway_to_unavailable(&self) -> Option<i64> {
         let grid = &self.trials.grid;
         let unavailable = self.unavailable_from()?;
@@ -186,8 +187,8 @@ impl<'a> Threshold<'a> {
         self.trials.unavailable_from(self.rule.goal.final_trial_duration_s)
     }
 
-    /// The expected distance of the bounds after one more trial at a load, in the logarithm of the load. `known`: the
-    /// loads at which all trials agree, and whether those are bad.
+    /// The expected distance of the bounds after one more trial at `load`, in the logarithm of the load. `known`: the
+    /// loads at which all trials agree, and whether those trials are bad.
     fn expected_width(&self, load: f64, known: &[(f64, bool)]) -> f64 {
         let weight_sum: f64 = self.curves.iter().map(|curve| curve.weight).sum();
         let bad = self.curves.iter().map(|curve| curve.weight * curve.bad_probability(load)).sum::<f64>()
@@ -202,13 +203,13 @@ impl<'a> Threshold<'a> {
             let bad = known().filter(|(at, is_bad)| *is_bad && *at >= upper).map(|(at, _)| at);
             let lower_at = good.fold(lower - UNMEASURED_PENALTY, f64::max);
             let upper_at = bad.fold(upper + UNMEASURED_PENALTY, f64::min);
-            // The estimated bounds count most: the next trials may confirm them.
+            // The estimated bounds count most, because the next trials may confirm them.
             MEASURED_WEIGHT * (upper_at - lower_at) + (upper - lower)
         };
         bad * width(true) + (1.0 - bad) * width(false)
     }
 
-    /// The logarithms of the estimated lower and upper bound, with these weights of the curves.
+    /// The logarithms of the estimated lower and upper bound with these weights of the curves.
     fn estimated_bounds(&self, weight: impl Fn(&Curve) -> f64) -> (f64, f64) {
         let lower_offset = (MAX_BAD_SHARE_AT_LOWER / (1.0 - MAX_BAD_SHARE_AT_LOWER)).ln();
         let mut lower: Vec<f64> = Vec::new();
@@ -243,8 +244,8 @@ impl<'a> Threshold<'a> {
     }
 }
 
-/// As [`Trials::outcome`], for trials that may be random samples: their [`Threshold`] gives the bounds, or only the
-/// missing ones if a search without expected noise ends early.
+/// Like [`Trials::outcome`], for trials that may be random samples. Their [`Threshold`] gives the bounds, or only the
+/// missing ones if a search that expects no noise ends early.
 pub(crate) fn noisy_outcome(trials: &Trials, rule: &BoundRule, complete: bool) -> GoalOutcome {
     let mut bounds = trials.relevant_bounds(rule.reading, &Requirement::from(&rule.goal));
     if let Some(threshold) = Threshold::of(trials, rule) {

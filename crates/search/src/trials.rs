@@ -15,7 +15,8 @@ use crate::{
 pub(crate) struct Trials {
     pub(crate) grid: Grid,
     by_load: BTreeMap<i64, Vec<Trial>>,
-    /// Loads that the generator cannot make: the smallest position, and the length of the failed trial in seconds.
+    /// Loads that the generator cannot make: the smallest position, and the length of the trial that showed it, in
+    /// seconds.
     unavailable: Vec<(i64, f64)>,
     /// Whether full-length trials are treated as random samples.
     pub(crate) expects_noise: bool,
@@ -30,12 +31,12 @@ pub(crate) struct Trial {
     pub(crate) loss_ratios: Vec<f64>,
     /// The goals that the trial leaves undecided: the loss to them may be anything from 0 to 1.
     pub(crate) undecided: Vec<usize>,
-    /// Undecided goals for which the trial no longer counts.
+    /// Undecided goals for which the trial no longer counts, because other trials decide its load.
     pub(crate) forgotten: Vec<usize>,
 }
 
 impl Trial {
-    /// A trial whose length counts, if that is more than planned.
+    /// A trial of length `duration_s` that counts as `effective_duration_s`, which is longer if overhead is included.
     pub(crate) fn new(
         [duration_s, effective_duration_s]: [f64; 2],
         loss_ratios: Vec<f64>,
@@ -44,12 +45,12 @@ impl Trial {
         Self { duration_s, effective_duration_s, loss_ratios, undecided, forgotten: Vec::new() }
     }
 
-    /// Whether the trial counts for a goal.
+    /// Whether the trial counts for the goal of `reading`.
     fn counts(&self, reading: Reading) -> bool {
         !self.forgotten.contains(&reading.goal_index)
     }
 
-    /// The share lost to a goal (0 to 1).
+    /// The loss ratio for a goal (0 to 1). For an undecided goal, it is the better or the worse end of the range.
     pub(crate) fn loss_ratio(&self, Reading { goal_index, is_best }: Reading) -> f64 {
         match self.undecided.contains(&goal_index) {
             true if is_best => 0.0,
@@ -59,7 +60,7 @@ impl Trial {
     }
 }
 
-/// The positions of two bounds.
+/// The grid positions of two bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Bounds {
     pub(crate) lower: Option<i64>,
@@ -76,15 +77,15 @@ impl Trials {
         self.by_load.clear();
     }
 
-    /// Adds a trial. If it met a goal of `rules`, undecided trials at smaller loads that are not longer no longer count for this goal;
-    /// if it missed the goal, those at larger loads no longer count. If it is undecided itself, it does not count for a load that
-    /// bounds already decide.
+    /// Adds a trial. If it met a goal of `rules`, undecided trials that are not longer no longer count for this goal at
+    /// smaller loads; if it missed the goal, they no longer count at larger loads. If the new trial is itself
+    /// undecided, it does not count for a goal whose bounds already decide its load.
     pub(crate) fn add(&mut self, position: i64, mut trial: Trial, rules: &[BoundRule]) {
         for BoundRule { reading, goal } in rules {
             let goal_index = reading.goal_index;
             if trial.undecided.contains(&goal_index) {
                 let bounds = self.relevant_bounds(*reading, &Requirement::from(goal));
-                // The better end surely shows a missed goal, and the worse end a met one.
+                // The better end can only prove that a goal was missed, and the worse end only that it was met.
                 let is_decided = if reading.is_best {
                     bounds.upper.is_some_and(|upper| upper < position)
                 } else {
@@ -107,15 +108,15 @@ impl Trials {
         self.by_load.entry(position).or_default().push(trial);
     }
 
-    /// The largest position that the generator has made for at least `duration_s`. A shorter trial is no proof, because the
-    /// generator's own queues fill and a late request delays later ones.
+    /// The largest position that the generator has made for at least `duration_s`. A shorter trial proves nothing,
+    /// because the generator's queues take time to fill and a late request delays later ones.
     pub(crate) fn largest_generated(&self, duration_s: f64) -> Option<i64> {
         let is_long_enough = |trial: &Trial| trial.duration_s >= min_duration_s(duration_s);
         let mut generated = self.by_load.iter().filter(|(_, trials)| trials.iter().any(is_long_enough));
         generated.next_back().map(|(position, _)| *position)
     }
 
-    /// The smallest position that the generator is known not to make for `duration_s`.
+    /// The smallest position that the generator has failed to make for `duration_s` or less.
     pub(crate) fn unavailable_from(&self, duration_s: f64) -> Option<i64> {
         let failed = self.unavailable.iter().filter(|(_, failed_s)| duration_s >= min_duration_s(*failed_s));
         failed.map(|(position, _)| *position).min()
@@ -152,7 +153,7 @@ impl Trials {
         self.by_load.iter().filter(is_one).map(|(position, _)| self.grid.load(*position)).collect()
     }
 
-    /// Every trial, smallest load first, and whether it lost more than `allowed`.
+    /// Every trial that counts, smallest load first, and whether it lost more than `allowed`.
     pub(crate) fn all(&self, reading: Reading, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
         let each =
             self.by_load.iter().flat_map(|(position, trials)| trials.iter().map(|trial| (*position, trial)));
@@ -160,7 +161,7 @@ impl Trials {
             .map(move |(position, trial)| (position, trial.loss_ratio(reading) > allowed))
     }
 
-    /// The full-length trials, smallest load first, and whether each is high-loss.
+    /// The full-length trials that count, smallest load first, and whether each is high-loss.
     pub(crate) fn full_length(&self, rule: &BoundRule) -> impl Iterator<Item = (i64, bool)> {
         let (min_s, allowed) = (full_length_s(&rule.goal), rule.goal.loss_ratio);
         self.by_load.iter().flat_map(move |(position, trials)| {
@@ -193,14 +194,14 @@ impl Trials {
         })
     }
 
-    /// The smallest upper bound, and the largest lower bound below it. If a larger load does better than a smaller one,
-    /// the search trusts the smaller one.
+    /// The smallest upper bound, and the largest lower bound below it. If a larger load gives a better result than a
+    /// smaller one, the search trusts the smaller load.
     pub(crate) fn relevant_bounds(&self, reading: Reading, requirement: &Requirement) -> Bounds {
         self.bounds_within(.., reading, requirement)
     }
 
-    /// The relevant bounds below the smallest load that the generator cannot make. Without an upper bound, that load
-    /// takes its place, so that nothing is measured there or above.
+    /// The relevant bounds below the smallest load that the generator cannot make. If there is no upper bound, that
+    /// load replaces it, so that the search measures nothing there or above.
     pub(crate) fn search_bounds(&self, reading: Reading, requirement: &Requirement) -> Bounds {
         match self.unavailable_from(requirement.trial_duration_s) {
             None => self.relevant_bounds(reading, requirement),
@@ -231,7 +232,7 @@ impl Trials {
         bounds
     }
 
-    /// The outcome for a goal. `complete`: nothing was left to measure.
+    /// The outcome for a goal. `complete`: whether nothing is left to measure.
     pub(crate) fn outcome(&self, rule: &BoundRule, complete: bool) -> GoalOutcome {
         self.outcome_with(self.relevant_bounds(rule.reading, &Requirement::from(&rule.goal)), rule, complete)
     }
@@ -246,7 +247,7 @@ impl Trials {
         let requirement = Requirement::from(&rule.goal);
         let width = self.grid.width(rule.goal.width);
         let unavailable = self.unavailable_from(rule.goal.final_trial_duration_s);
-        // Shorter trials may have given an upper bound beyond what the generator can make for the goal's duration.
+        // Shorter trials may have given an upper bound above the generator's limit for trials of the goal's duration.
         let unavailable = unavailable.filter(|first| upper.is_none_or(|upper| *first < upper));
         let kind = match (lower, upper, unavailable) {
             (Some(lower), Some(upper), _) if self.grid.is_narrow(lower, upper, width) => BoundKind::Regular,
@@ -261,7 +262,7 @@ impl Trials {
             _ if complete => BoundKind::Disputed,
             _ => BoundKind::Unfinished,
         };
-        // An upper bound beyond the generator's limit is not the target's.
+        // An upper bound above the generator's limit is not a limit of the target.
         let upper = upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
         GoalOutcome {
             goal: rule.goal.name.clone(),
@@ -271,8 +272,8 @@ impl Trials {
         }
     }
 
-    /// The lower and the upper bound of an unfinished goal, each by its own rule. A missing bound is replaced by the load on which trials
-    /// of any length agree, below the loads that the generator could not make.
+    /// The lower and the upper bound of an unfinished goal, each by its own rule. If full-length trials give no bound,
+    /// the load at which trials of any length agree replaces it, if the generator can make that load.
     pub(crate) fn so_far(&self, rules: [&BoundRule; 2]) -> [Option<Bound>; 2] {
         let [of_lower, of_upper] =
             rules.map(|rule| self.relevant_bounds(rule.reading, &Requirement::from(&rule.goal)));
@@ -292,7 +293,7 @@ impl Trials {
         [lower.map(|position| bound(position, true)), upper.map(|position| bound(position, false))]
     }
 
-    /// Loads above `load` that met a goal.
+    /// Loads above `load` that meet the goal.
     pub(crate) fn met_above(&self, load: f64, rule: &BoundRule) -> Vec<f64> {
         let (requirement, reading) = (Requirement::from(&rule.goal), Reading::worst(rule.reading.goal_index));
         let met = |(_, trials): &(&i64, &Vec<Trial>)| {
@@ -306,7 +307,7 @@ impl Trials {
         let trials = self.by_load.get(&position).map_or(&[][..], Vec::as_slice);
         let load = self.grid.load(position);
         let sums = sums(trials, reading, requirement);
-        // A bound that follows from trials at other loads has too few trials of its own for this figure.
+        // A bound that follows from trials at other loads has too few trials for a conditional throughput.
         let is_measured = lower && sums.classify(requirement) == Classification::LowerBound;
         Bound {
             load,
@@ -322,7 +323,7 @@ fn full_length_s(goal: &SearchGoal) -> f64 {
     min_duration_s(goal.final_trial_duration_s)
 }
 
-/// The smallest length that counts as `duration_s`, in seconds; the margin allows for rounding errors.
+/// The smallest length that counts as `duration_s`, in seconds. The margin allows for rounding errors.
 fn min_duration_s(duration_s: f64) -> f64 {
     duration_s * (1.0 - 1e-9)
 }

@@ -1,5 +1,5 @@
-//! Searches of 60 services whose behaviour changes with the clock, beside their truth (`common/services.rs`): by `proofload limit rate`
-//! with its defaults, and with `--p99 50ms`.
+//! Searches of 60 services whose behaviour changes with the clock, compared with their true limits
+//! (`common/services.rs`). The searches are those of `proofload limit rate`, with its defaults and with `--p99 50ms`.
 
 mod common;
 
@@ -15,12 +15,12 @@ use search::{
     steadiness::{Part, Timed},
 };
 
-/// Beside each trial.
+/// Time that each trial takes in addition to its length, in seconds.
 const OVERHEAD_S: f64 = 0.3;
 const WIDTH: f64 = 0.05;
 const SEED: u64 = 2_026;
 const ROUNDS: u64 = 5;
-/// As `proofload limit` allows.
+/// Largest lengthening of trials that `proofload limit` allows.
 const LONGER_MAX: f64 = 16.0;
 
 struct Answer {
@@ -31,7 +31,7 @@ struct Answer {
     took_s: f64,
 }
 
-/// Without a seed, trials follow each other at once, and stay as long as they are.
+/// The plan of a search. Without a seed, trials have no gaps and never become longer.
 fn plan(goal: Goal, gaps_seed: Option<u64>) -> SearchPlan {
     let plan = limit_rate(LOADS, goal.allowed());
     SearchPlan { gaps_seed, longer_max: gaps_seed.map(|_| LONGER_MAX), ..plan }
@@ -61,7 +61,7 @@ fn timed(service: &Service, start_s: f64, load: f64, duration_s: f64, measured: 
     }
 }
 
-/// Searches a service that is at this moment when the search begins. With a budget, no trial begins later.
+/// Searches a service whose clock is at `begin_s` when the search begins. No trial begins after `budget_s`.
 fn search(service: Service, plan: SearchPlan, begin_s: f64, budget_s: f64, mut draws: Option<u64>) -> Answer {
     let mut running = Running::new(service);
     let mut search = Search::new(plan).unwrap();
@@ -96,7 +96,7 @@ enum Verdict {
     Right,
     NotDecided,
     Wrong,
-    /// Wrong, of what happens more seldom than three times in the search.
+    /// Wrong, but because of a change with a period of more than a third of the search.
     TooSeldom,
 }
 
@@ -104,7 +104,7 @@ fn verdict(service: &Service, truth: (f64, f64), answer: &Answer) -> Verdict {
     if !answer.is_decided {
         return Verdict::NotDecided;
     }
-    // The width that was asked for is the error that is allowed.
+    // The requested width is the allowed error.
     let contains = answer.lower.is_none_or(|lower| lower <= truth.1 * (1.0 + WIDTH))
         && answer.upper.is_none_or(|upper| upper >= truth.0 * (1.0 - WIDTH));
     match contains {
@@ -114,7 +114,8 @@ fn verdict(service: &Service, truth: (f64, f64), answer: &Answer) -> Verdict {
     }
 }
 
-/// The verdicts on searches of these services with these seeds, by family, and the seconds that they took.
+/// The number of searches by verdict, and the searches with a wrong answer. Prints the verdicts by family of services,
+/// and the durations.
 fn verdicts(
     services: impl Iterator<Item = Service>,
     seeds: std::ops::Range<u64>,
@@ -159,20 +160,21 @@ fn halves(odd: usize) -> impl Iterator<Item = Service> {
         .map(|(_, service)| service)
 }
 
-/// Of 300 searches, 26 named a wrong load and 107 were not decided before trials became longer where the time decides. The rules were
-/// tuned on the first half, with the first seeds.
+/// Without longer trials, 26 of 300 searches named a wrong load, and 107 were not decided. The rules were tuned on the
+/// first half of the services, with the first seeds.
 #[test]
 fn of_services_that_change_by_the_clock_hardly_a_wrong_load_is_named() {
     assert_eq!(drawn(SEED).len(), 60);
     for (odd, seeds) in [(0, 0..ROUNDS), (1, ROUNDS..2 * ROUNDS)] {
         let (totals, wrong) = verdicts(halves(odd), seeds, f64::INFINITY);
         assert!(wrong.len() <= 1, "{wrong:?}");
-        // A quarter may be.
+        // A quarter of the searches may be undecided; the limit is stricter.
         assert!(totals[&Verdict::NotDecided] * 10 <= 150, "{totals:?}");
     }
 }
 
-/// No rule was tuned on these. A pause may hide between the trials of a search, or in those that were overloaded anyway.
+/// The rules were not tuned on these services. A pause may fall between the trials of a search, or into overloaded
+/// trials.
 #[test]
 fn of_services_that_nobody_looked_at_hardly_a_wrong_load_is_named() {
     let (totals, wrong) = verdicts(drawn(14).into_iter(), 0..ROUNDS, f64::INFINITY);
@@ -213,13 +215,13 @@ fn random_arrivals_and_work_are_seldom_taken_for_a_clock() {
             longer += u32::from(answer.is_longer);
         }
         println!("{goal:?}: {undecided} of 30 not decided, {longer} with longer trials");
-        // Near its limit, a queue of random work comes and goes as after a pause.
+        // Near its limit, a queue with random work fills and empties as after a pause.
         assert!(longer <= 12, "{goal:?}: {longer}");
         assert!(undecided <= 1, "{goal:?}: {undecided}");
     }
 }
 
-/// Nor is there more left undecided in a short search than what had no bounds anyway.
+/// At most 4 of 60 short searches remain undecided, including those that find no bounds.
 #[test]
 fn random_arrivals_and_work_are_seldom_taken_for_a_clock_where_a_budget_ends_the_search() {
     let mut unsteady = 0;
@@ -233,7 +235,7 @@ fn random_arrivals_and_work_are_seldom_taken_for_a_clock_where_a_budget_ends_the
     assert!(unsteady <= 4, "{unsteady} of 60");
 }
 
-/// A budget of three periods: what is known when it ends is hardly ever wrong.
+/// With a budget of three periods, the bounds at its end are seldom wrong.
 #[test]
 fn a_search_that_a_budget_ends_hardly_names_a_wrong_load() {
     let (mut wrong, mut searches) = (0, 0);
@@ -243,7 +245,7 @@ fn a_search_that_a_budget_ends_hardly_names_a_wrong_load() {
             let truth = service.truth();
             for seed in 0..10 {
                 let draw = splitmix(seed);
-                // It holds no longer trials.
+                // The budget is too short for longer trials.
                 let plan = SearchPlan { longer_max: None, ..plan(goal, Some(draw)) };
                 let answer = search(service, plan, uniform(draw) * 25.0, 75.0, None);
                 let verdict = verdict(&service, truth, &answer);

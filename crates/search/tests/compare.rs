@@ -1,7 +1,7 @@
-//! The claims of `compare` about simulated targets with a known difference.
+//! Tests the claims of `compare` about simulated targets with a known difference.
 //!
-//! The noise is that of real services: log-normal between runs (2 to 5 %), a machine that drifts during the runs, and
-//! occasional disturbed runs. All random numbers are seeded.
+//! The noise resembles that of real services: log-normal between runs (2 to 5 %), drift of the machine during the runs,
+//! and occasional disturbed runs. All random numbers are seeded.
 
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1, StandardNormal};
@@ -14,7 +14,7 @@ use search::statistics::{
 const COMPARISONS: usize = 1_000;
 /// Largest share of false claims at a confidence of 95 %.
 const MAX_FALSE_CLAIM_RATIO: f64 = 0.05;
-/// Largest number of false claims per kind: a true share of 5 % exceeds it once in a thousand times.
+/// Largest number of false claims per kind. If the true share is 5 %, the number is larger once in a thousand times.
 const MAX_FALSE_CLAIMS_PER_KIND: usize = 72;
 const MIN_FOUND: usize = 900;
 const SEED: u64 = 1;
@@ -26,12 +26,12 @@ enum Order {
     Separately,
 }
 
-/// Two targets, and the machine they run on.
+/// Two targets, and the machine on which they run.
 struct Bench {
     rng: Pcg64Mcg,
     order: Order,
     runs: usize,
-    /// Standard deviation of the logarithm, of each quantity.
+    /// Standard deviation of the logarithm, for each quantity.
     noise: Vec<f64>,
 }
 
@@ -42,7 +42,7 @@ impl Bench {
         Self { rng, order, runs, noise }
     }
 
-    /// Runs and compares both targets; B's first quantity is larger by `difference` (0.1 is 10 %).
+    /// Runs and compares both targets. B's first quantity is larger by `difference` (0.1 is 10 %).
     fn compare(&mut self, difference: f64) -> Vec<Comparison> {
         let (a, b) = match self.order {
             Order::InBlocks => {
@@ -82,7 +82,7 @@ impl Bench {
             .collect()
     }
 
-    /// A random walk of 1 % from block to block, and a trend of up to 5 % over all of them.
+    /// A random walk of 1 % from block to block, and a trend of up to 5 % over all blocks.
     fn drift_of_blocks(&mut self) -> Vec<f64> {
         let trend = self.rng.random_range(-0.05..0.05) / self.runs as f64;
         let mut level = 0.0;
@@ -112,8 +112,8 @@ impl Bench {
     }
 }
 
-/// The number of false claims, and of true differences found, of [`COMPARISONS`] each. The true difference is twice the
-/// resolvable one that a preceding comparison stated.
+/// The number of false claims and the number of true differences found, each in [`COMPARISONS`] comparisons. The true
+/// difference is twice the resolvable difference that an earlier comparison stated.
 fn simulate(order: Order, runs: usize, quantities: usize) -> (usize, usize) {
     let claims = |answers: &[Comparison]| {
         answers.iter().any(|answer| matches!(answer.verdict, Verdict::ABetter | Verdict::BBetter))

@@ -1,7 +1,8 @@
-//! `proofload limit rate URL --budget 60s` on a shared machine, on virtual time: what is known when the minute is over.
+//! What `proofload limit rate URL --budget 60s` knows after its minute on a shared machine, in virtual time.
 //!
-//! A target carries `capacity`. Beyond that, its backlog must be answered within the drain of 2 s, or requests are lost; times that
-//! grow show it before that, in short trials if they grow steeply. Above `most` the generator has no more to give. Any trial may be void by noise.
+//! A target handles `capacity`. At a larger load, it must answer the backlog within the drain time of 2 s, or requests
+//! are lost. Growing response times show an overload earlier; short trials show only steep growth. The generator cannot
+//! make more than `most`. Each trial may be void because of noise.
 
 mod common;
 
@@ -9,10 +10,10 @@ use common::{limit_rate, lost, splitmix, uniform};
 use search::{NextTrial, Search, SearchPlan, Step, TrialOutcome, VoidPolicy};
 
 const BUDGET_S: f64 = 60.0;
-/// Beside each trial: setting up, draining, settling.
+/// Time that each trial takes in addition to its length, in seconds: setup, drain, settling.
 const OVERHEAD_S: f64 = 1.2;
 const DRAIN_S: f64 = 2.0;
-/// Shorter trials show only a steep growth of times.
+/// Trials shorter than this, in seconds, show only steep growth of response times.
 const FULL_S: f64 = 5.0;
 const STEEP: f64 = 1.1;
 
@@ -29,10 +30,10 @@ impl Machine {
         uniform(self.state)
     }
 
-    /// The outcome of a trial, and the seconds for which its backlog was answered.
+    /// The outcome of a trial, and the time that the backlog takes to drain, in seconds.
     fn trial(&mut self, trial: &NextTrial) -> (TrialOutcome, f64) {
         let backlog_s = (trial.load / self.capacity - 1.0).max(0.0) * trial.duration_s;
-        // For a moment it makes a little more.
+        // For a short time, the generator makes a little more load.
         let is_exhausted = trial.load > self.most * if trial.duration_s < 2.0 { 1.2 } else { 1.0 };
         if is_exhausted || self.draw() < self.void_share {
             return (TrialOutcome::Void { is_exhausted }, backlog_s.min(DRAIN_S));
@@ -43,7 +44,7 @@ impl Machine {
     }
 }
 
-/// What a search with a look knows after a minute.
+/// The bounds after a minute, of a search that begins at an estimate from a first short trial.
 fn search(machine: &mut Machine) -> (Option<f64>, Option<f64>) {
     let carried = machine.capacity.min(machine.most) * (0.8 + 0.3 * machine.draw());
     let plan = SearchPlan {
@@ -79,7 +80,7 @@ fn a_minute_says_what_a_target_carries() {
                             && upper >= 0.75 * reference
                             && upper <= 2.0 * lower
                     }
-                    // The machine was the limit.
+                    // The generator was the limit, so there is no upper bound.
                     (Some(lower), None) => most_ratio < 1.0 && (0.6..=1.1).contains(&(lower / reference)),
                     _ => false,
                 }

@@ -1,4 +1,4 @@
-//! How often the bounds contain the true limit of a queue, and how wide they are. The searches are those of
+//! Tests how often the bounds contain the true limit of a queue, and how wide they are. The searches are those of
 //! `proofload limit rate --p99 50ms --width 2% --trial 4s --repeats 5 --budget 80s`.
 //!
 //! The service is an M/M/1 queue, simulated request by request: Poisson arrivals, exponential service, first come, first
@@ -79,7 +79,8 @@ fn grows(seconds: &mut [Vec<f64>], duration_s: f64) -> bool {
     f64::from(concordant) >= 0.8 * slopes.len() as f64 && reached_s > BOUND_S
 }
 
-/// The two goals that stand for the goal of a study: met by all trials, and missed by nine in ten of three trials.
+/// The two goals that replace the goal of a study: one that all trials must meet, and one that nine in ten of three
+/// trials must miss.
 fn plan() -> SearchPlan {
     let goal = |name: &str, exceed_ratio, repeats| SearchGoal {
         exceed_ratio,
@@ -92,7 +93,7 @@ fn plan() -> SearchPlan {
     SearchPlan { method: Preset::Mlrsearch.method(), ..SearchPlan::new(Unit::Continuous, 10.0, 1e6, goals) }
 }
 
-/// The bounds when the budget is used up, relative to the true limit.
+/// The bounds at the end of the budget, relative to the true limit.
 fn searched(capacity_per_s: f64, seed: u64) -> (Option<f64>, Option<f64>) {
     let truth_per_s = capacity_per_s - 100.0_f64.ln() / BOUND_S;
     let mut draws = Draws(splitmix(seed));
@@ -134,6 +135,6 @@ fn bounds_within_the_budget_hold_the_limit_of_a_queue() {
         widths[widths.len() * 9 / 10]
     );
     assert!(held * 100 >= RUNS * 96, "{held} of {RUNS}");
-    // Wide bounds would hold the limit without saying much.
+    // Wide bounds would contain the limit without giving useful information.
     assert!(widths[widths.len() / 2] < 20.0, "{:.1} %", widths[widths.len() / 2]);
 }

@@ -162,7 +162,7 @@ fn a_void_trial_below_a_measured_load_is_repeated() {
     let plan = whole(10.0, 1_000.0, no_errors(0.05));
     let mut left = 7;
     let (outcome, asked) = run(plan.clone(), |trial| {
-        // Six void trials at the first load that is asked for after a larger one was measured.
+        // At the first load after a larger one was measured, six trials are void.
         if trial.load > 256.0 {
             left = left.min(6);
         }
@@ -193,7 +193,7 @@ fn a_load_that_the_generator_makes_only_briefly_is_given_up() {
                 true => VOID,
                 false => lost(above(20_000.0, trial.load), 1, trial),
             });
-            // Steps down grow, so that not every load on the way is tried.
+            // The steps down grow, so that the search skips most loads on the way.
             assert!(asked.len() < 90, "{} trials", asked.len());
             let goal = &outcome.goals[0];
             let BoundKind::GeneratorBound { at } = goal.kind else { panic!("{outcome:?}") };
@@ -231,7 +231,7 @@ fn a_budget_ends_the_search_before_it_is_spent() {
 
 #[test]
 fn a_larger_load_that_does_better_is_not_believed_and_is_shown() {
-    // The first goal has larger loads measured than the second one would.
+    // The first goal causes trials at larger loads than the second goal would.
     let goals =
         vec![SearchGoal { name: "half".to_owned(), loss_ratio: 0.5, ..no_errors(0.05) }, no_errors(0.05)];
     let method = Method::Bisection { midpoint: Midpoint::Arithmetic };
@@ -386,7 +386,8 @@ fn a_budget_that_ends_early_leaves_the_bounds_that_are_known() {
     }
 }
 
-/// What a trial says about a target that a busy machine blurs: near its capacity, and sometimes elsewhere, it leaves the goal undecided.
+/// The outcome of a trial on a busy machine: it leaves the goal undecided near the target's capacity, and sometimes
+/// elsewhere.
 fn blurred(
     capacity: f64,
     blur: f64,
@@ -417,7 +418,7 @@ fn trials_that_stay_undecided_lie_between_the_bounds() {
         };
         assert!(lower <= capacity && capacity <= upper, "{capacity}: {lower} to {upper}");
         assert_eq!((outcome.ended, goal.kind), (Ending::Complete, BoundKind::Regular), "{capacity}");
-        // Each side is as narrow as an answer of decided trials.
+        // The distance from the blurred range to each bound is at most the requested width.
         let widest = 1.0 - (1.0 - 0.05f64).powi(2) * (-2.0 * blur).exp();
         assert!(1.0 - lower / upper <= widest + 1e-9 || elsewhere > 0.0, "{capacity}: {lower} to {upper}");
         assert!(blur < 0.05 || !outcome.undecided.is_empty(), "{capacity}");
@@ -439,7 +440,7 @@ fn what_an_attempt_decides_about_one_goal_counts_though_it_leaves_another_undeci
         ..Preset::Mlrsearch.goal("", 0.0)
     });
     let plan = SearchPlan::new(Unit::Continuous, 10.0, 1e5, goals.to_vec());
-    // First attempts above 500 miss the strict goal; their repeats meet both up to 2,000.
+    // First attempts above 500 miss the strict goal. Their repeats meet both goals up to 2,000.
     let (outcome, _) = run(plan, |trial| match trial.attempt {
         0 => TrialOutcome::Undecided {
             loss_ratios: vec![above(500.0, trial.load), 1.0],
@@ -459,7 +460,7 @@ fn an_undecided_trial_decides_nothing_where_a_repeat_does() {
     let capacity = 1_234.0;
     let plan = common::limit_rate((10.0, 1e5), 0.0);
     let quiet = run(plan.clone(), |trial| lost(above(capacity, trial.load), 1, trial)).0;
-    // Each first attempt is undecided.
+    // All first attempts are undecided.
     let (outcome, _) = run(plan, |trial| match trial.attempt {
         0 => TrialOutcome::Undecided { loss_ratios: vec![1.0], goals: vec![0], is_exhausted: false },
         _ => lost(above(capacity, trial.load), 1, trial),

@@ -27,7 +27,7 @@ struct Scenario {
     bad_depth: f64,
     drop_share: f64,
     drop_loss: f64,
-    /// Ranges of loads with less capacity: start, end, missing share.
+    /// Ranges of loads with less capacity: start, end, missing share of the capacity (0 to 1).
     dips: Vec<(f64, f64, f64)>,
     overhead_s: f64,
     warm_up_s: f64,
@@ -78,7 +78,7 @@ impl Scenario {
         SearchPlan { method, ..SearchPlan::new(Unit::Continuous, self.min, self.max, goals) }
     }
 
-    /// The same outcome as `Target.measure` of the script.
+    /// Must return the same outcome as `Target.measure` of the script.
     fn measure(&self, trial: &NextTrial, measured: &mut BTreeMap<u64, u64>) -> TrialOutcome {
         let load = trial.load;
         let key = (load * 1024.0).round_ties_even() as u64;

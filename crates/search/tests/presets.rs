@@ -1,4 +1,4 @@
-//! The presets.
+//! Tests of the presets.
 
 use search::{Preset, SearchPlan, Unit};
 

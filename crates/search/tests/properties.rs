@@ -1,4 +1,4 @@
-//! Properties of every plan and every sequence of outcomes.
+//! Properties that hold for every plan and every sequence of outcomes.
 
 mod common;
 
@@ -82,7 +82,7 @@ fn plan() -> impl Strategy<Value = SearchPlan> {
     )
 }
 
-/// A random outcome, independent of the load, sometimes void.
+/// A random outcome that does not depend on the load and is sometimes void.
 fn random_outcome(
     plan: &SearchPlan,
     seed: u64,
@@ -155,7 +155,7 @@ fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseEr
             prop_assert!(lower.load < upper.load);
         }
         if let Some(lower) = &goal.lower {
-            // With a threshold, the bound itself may have too few trials for a conditional throughput.
+            // With a threshold, the bound may have too few trials for a conditional throughput.
             let may_be_silent = matches!(plan.method, Method::NoiseAware { .. });
             prop_assert!(lower.conditional_throughput.map_or(may_be_silent, |through| through <= lower.load));
         }
@@ -169,7 +169,7 @@ fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseEr
             BoundKind::GeneratorBound { at } => {
                 prop_assert!(goal.upper.is_none() && goal.lower.as_ref().is_none_or(|bound| bound.load < at));
             }
-            // Both rules may have decided before the search for other goals ended.
+            // Both rules may have been decided before the search for other goals ended.
             BoundKind::Disputed => prop_assert!(
                 (outcome.ended == Ending::Complete || wanted.upper_bound_rule.is_some() || has_undecided)
                     && (goal.lower.is_none() || goal.upper.is_none()),
@@ -225,7 +225,7 @@ proptest! {
                 BoundKind::Regular => {
                     let (lower, upper) = (lower.expect("regular"), upper.expect("regular"));
                     prop_assert!(lower <= capacity && capacity < upper);
-                    // Each rule has an interval, and both contain the capacity.
+                    // Each rule has its own interval, and both intervals contain the capacity.
                     let rules = if goal.upper_bound_rule.is_some() { 2.0 } else { 1.0 };
                     let least = if plan.unit == Unit::Whole { 1.0 } else { 0.0 };
                     let most = rules * (goal.width * upper * (1.0 + 1e-9)).max(least);
@@ -262,7 +262,7 @@ proptest! {
     }
 }
 
-/// A search begins where a look said that the answer may be: it is right about any limit, above and below.
+/// The search begins at the load that a first short trial suggested. It finds limits below and above that load.
 #[test]
 fn a_load_that_is_expected_is_tried_first_and_bounds_nothing() {
     for limit in [15.0, 300.0, 4_800.0, 52_000.0] {

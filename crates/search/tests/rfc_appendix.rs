@@ -1,8 +1,8 @@
 //! The example of RFC 9971, appendix C: one load, six points in time, four goals.
 //!
-//! In two of its 24 rows (goal "20% exceed", points 5 and 6) the RFC prints "Lower Bound" under exceed ratios
-//! of 42.857 % and 27.273 %, both above the 20 % allowed. By the RFC's own rule (section 6.1, appendix A) they are upper
-//! bounds, as they are here. The other 22 verdicts and all numbers of all 24 rows are as printed.
+//! In two of the 24 rows (goal "20% exceed", points 5 and 6), the RFC prints "Lower Bound" for exceed ratios above the
+//! allowed 20 %: 42.857 % and 27.273 %. By the RFC's own rule (section 6.1, appendix A) and in this crate they are
+//! upper bounds. The other 22 verdicts and all numbers of the 24 rows agree with the RFC.
 
 use search::classification::{
     Classification::{self, LowerBound, Undecided, UpperBound},
@@ -120,7 +120,7 @@ fn every_load_is_classified_as_in_the_table() {
     }
 }
 
-/// Goal and point, from 1, of the rows in which the RFC prints a verdict that its own numbers contradict.
+/// Goal and point, from 1, of the rows in which the printed verdict contradicts the printed numbers.
 const PRINTED_LOWER_BOUND: [(usize, usize); 2] = [(4, 5), (4, 6)];
 
 #[test]

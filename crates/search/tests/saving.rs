@@ -1,12 +1,12 @@
-//! MLRsearch against bisection with three repeats, on noisy targets: trial seconds and wrong answers.
+//! Compares MLRsearch with bisection with three repeats, on noisy targets: trial seconds and wrong answers.
 //!
-//! Both search the same range of the same targets for the same goal: at most 1 % lost, a width of 5 %, 15 s of 5 s trials.
-//! MLRsearch is the default preset. Bisection runs 3 trials per load, and the first bad one fails the load; it runs with the
-//! geometric midpoint, which is better, and with the customary arithmetic one. A third bisection has the goal of MLRsearch:
-//! the majority of 3 trials decides, and the third is omitted if two agree.
+//! Both search the same range of the same targets for the same goal: at most 1 % lost, a width of 5 %, 15 s of 5 s
+//! trials. MLRsearch is the default preset. Bisection runs 3 trials per load, and the first bad trial fails the load.
+//! It runs with the geometric midpoint, which is better, and with the usual arithmetic one. A third bisection has the
+//! goal of MLRsearch: the majority of 3 trials decides, and the third is omitted if two agree.
 //!
-//! Studies use stricter rules: a load *meets* the goal if all its trials do, and does *not* if nine in ten do not. These
-//! searches are listed separately.
+//! Studies use stricter rules: a load *meets* the goal if all its trials meet it, and *misses* it if nine in ten trials
+//! miss it. These searches are listed separately.
 //!
 //! The capacities of the targets are log-uniform over the range. The capacity in a trial is the true one times noise with a
 //! standard deviation of 2 or 4 %; in 2 % of the trials it is 40 to 95 % of that. An answer is *wrong* if the true capacity
@@ -25,7 +25,7 @@ const MAX: f64 = 100_000.0;
 const NOISES: [f64; 2] = [0.02, 0.04];
 const BAD_SHARE: f64 = 0.02;
 const ALLOWED: f64 = 0.01;
-/// The capacity relative to the largest load that meets the goal, since the goal allows some loss.
+/// The capacity relative to the largest load that meets the goal. It is below 1 because the goal allows some loss.
 const TRUE_SHARE: f64 = 1.0 - ALLOWED;
 
 struct Target {

@@ -1,5 +1,6 @@
-//! Searches of services that change by the clock, and of sound ones. The searches are those of `proofload limit rate --p99 50ms` and
-//! `--errors 0` with their defaults; every request is simulated. The truth is the largest load that meets the goal over ten periods.
+//! Searches of services that change with the clock, and of sound ones. The searches are those of `proofload limit rate
+//! --p99 50ms` and `--errors 0` with their defaults; every request is simulated. The true limit is the largest load
+//! that meets the goal over ten periods.
 
 mod common;
 
@@ -15,32 +16,32 @@ const WIDTH: f64 = 0.05;
 const ROUNDS: u64 = 5;
 const LOADS: (f64, f64) = (10.0, 2_000.0);
 
-/// What a service does with the requests of a trial.
+/// How a service handles the requests of a trial.
 #[derive(Debug, Clone, Copy)]
 enum Service {
-    /// Serves this many a second, one after the other, and stands still at the beginning of each period.
+    /// Serves requests one after the other at a fixed rate, and stands still at the beginning of each period.
     Pauses { period_s: f64, pause_s: f64 },
-    /// Its capacity falls to half within each period.
+    /// The capacity falls to half within each period.
     Tires { period_s: f64 },
-    /// Takes so many in each window of the clock, and refuses the others.
+    /// Accepts a limited number of requests in each window of the clock, and refuses the others.
     Window { window_s: f64, rate: f64 },
-    /// Takes those for which it has a token, and gets tokens at a rate.
+    /// Accepts requests for which it has a token. Tokens arrive at a constant rate.
     Bucket { rate: f64, burst: f64 },
-    /// Is slow until so many seconds have passed.
+    /// Is slow until this time after its start, in seconds.
     Warms { until_s: f64 },
-    /// Is slow for so many requests.
+    /// Is slow for this number of requests after its start.
     WarmsByRequests { requests: f64 },
-    /// Sound: serves one after the other.
+    /// Sound: serves requests one after the other.
     Queue { capacity: f64 },
-    /// Sound: serves one after the other, refuses what would wait behind so many.
+    /// Sound: serves requests one after the other, and refuses a request if the queue is full.
     Room { capacity: f64, room: f64 },
-    /// Sound: refuses what comes sooner after the last than its capacity allows.
+    /// Sound: refuses a request that arrives earlier after the previous one than its capacity allows.
     Refuses { capacity: f64 },
 }
 
 const CAPACITY: f64 = 400.0;
 
-/// A service in progress.
+/// A running service.
 #[derive(Debug, Clone)]
 struct Running {
     service: Service,
@@ -50,7 +51,7 @@ struct Running {
     window: (i64, f64),
 }
 
-/// What became of a trial.
+/// The result of a trial.
 struct Trial {
     lost_ratio: f64,
     grows: bool,
@@ -116,7 +117,7 @@ impl Running {
         }
     }
 
-    /// The response time of a request; none if it is refused.
+    /// The response time of a request, in seconds; `None` if it is refused.
     fn serve(&mut self, at_s: f64, free_s: &mut f64, draws: &mut Option<u64>) -> Option<f64> {
         let begin_s = free_s.max(at_s);
         let mut queue = |capacity: f64, begin_s: f64| {
@@ -192,13 +193,13 @@ impl Service {
             Self::Window { window_s, .. } => window_s,
             Self::Bucket { rate, burst } => burst / rate,
             Self::Warms { until_s } => until_s,
-            // At the smallest load.
+            // The time at the smallest load.
             Self::WarmsByRequests { requests } => requests / LOADS.0,
             Self::Queue { .. } | Self::Room { .. } | Self::Refuses { .. } => 1.0,
         }
     }
 
-    /// The largest load that meets the goal over ten periods; 0 if none does. What warms up is warm then.
+    /// The largest load that meets the goal over ten periods, after warm-up; 0 if no load meets it.
     fn truth(self) -> f64 {
         let meets = |load: f64| {
             let length_s = (10.0 * self.period_s()).max(5.0);
@@ -237,7 +238,8 @@ fn plan(allowed: f64, gaps_seed: Option<u64>, longer_max: Option<f64>) -> Search
     SearchPlan { gaps_seed, longer_max, ..limit_rate(LOADS, allowed) }
 }
 
-/// Searches a service that is at this phase when the search begins. `draws`: arrivals and service are random.
+/// Searches a service whose clock is at `begin_s` when the search begins. With `draws`, arrivals and service times are
+/// random.
 fn search(
     service: Service,
     begin_s: f64,
@@ -290,7 +292,7 @@ fn search(
 }
 
 fn clocked() -> Vec<Service> {
-    // No load of the grid is in step with them.
+    // No load of the grid has the same period as one of these services.
     let periods = [1.03, 1.57, 2.13, 3.07, 4.31, 6.23, 9.07, 13.1, 20.3, 29.3];
     let mut services = Vec::new();
     for period_s in periods {
@@ -320,7 +322,7 @@ fn clocked() -> Vec<Service> {
     services
 }
 
-/// Of 300 searches, 44 would name a wrong load without a look at the time, and 8 do with it; 111 are not decided.
+/// Of 300 searches, 44 would name a wrong load without the rules about time, and 8 do with them; 111 are not decided.
 #[test]
 fn of_services_that_change_by_the_clock_hardly_a_wrong_load_is_named() {
     let services = clocked();
@@ -335,12 +337,12 @@ fn of_services_that_change_by_the_clock_hardly_a_wrong_load_is_named() {
                 _ => uniform(draw) * service.period_s(),
             };
             let answer = search(service, begin_s, Some(draw), Some(16.0), None);
-            // The width that was asked for is the error that is allowed.
+            // The requested width is the allowed error.
             let contains = |answer: &Answer| {
                 answer.lower.is_none_or(|lower| lower <= truth * (1.0 + WIDTH))
                     && answer.upper.is_none_or(|upper| upper >= truth * (1.0 - WIDTH))
             };
-            // Of what happens more seldom than three times in a search, it may see nothing.
+            // A search cannot notice changes whose period is longer than a third of the search.
             let is_wrong = |answer: &Answer| {
                 service.period_s() <= answer.took_s / 3.0 && answer.is_decided && !contains(answer)
             };

@@ -1,13 +1,15 @@
-//! The accuracy of the estimated time left, after a third of a search.
+//! Tests the accuracy of the estimated time left after a third of a search.
 //!
-//! The searches are those of `proofload limit`: what goal a goal, and what surely does not (`study::running_search`). A trial takes half a second beside its length, as starting workers and draining do.
+//! The searches are those of `proofload limit`, with separate rules for loads that meet the goal and loads that surely
+//! miss it (`study::running_search`). A trial takes half a second in addition to its length, for the start of workers
+//! and the drain.
 
 mod common;
 
 use common::{splitmix, uniform};
 use search::{Preset, Search, SearchPlan, Step, TrialOutcome, Unit, UpperBoundRule};
 
-/// Time that each trial takes beyond its length, in seconds.
+/// Time that each trial takes in addition to its length, in seconds.
 const OVERHEAD_S: f64 = 0.5;
 /// Largest error of the estimate, relative to the duration of the search.
 const MAX_ERROR: f64 = 0.25;
@@ -82,7 +84,7 @@ fn after_a_third_the_estimate_is_within_a_quarter() {
         ("short trials", &rate(0.05, 1.0, 3.0), 0.0, 0.95),
         ("quickstart", &quickstart, 0.0, 0.95),
         ("users", &users, 0.0, 0.6),
-        // Noise lengthens a search, and the first third may not have shown it.
+        // Noise lengthens a search, and the first third may not show the noise yet.
         ("noisy rate", &rate(0.05, 5.0, 3.0), 0.005, 0.7),
         ("noisy quickstart", &quickstart, 0.005, 0.7),
     ] {

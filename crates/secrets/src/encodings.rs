@@ -1,4 +1,4 @@
-//! The encodings in which a secret may appear, and where the authority of a URL begins.
+//! The encodings in which a secret may appear, and the position of the authority in a URL.
 
 use base64::{
     Engine as _,
@@ -7,15 +7,15 @@ use base64::{
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use record::text::written_literally;
 
-/// All characters except those that need no escape anywhere in a URL (RFC 3986, 2.3).
+/// All characters that must be escaped somewhere in a URL (RFC 3986, 2.3).
 pub(crate) const ESCAPED_CHARACTERS: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Characters that a request line cannot contain; non-ASCII characters are always encoded as well.
 const UNSENDABLE: &AsciiSet = &CONTROLS.add(b' ');
 
-/// The secret unchanged, escaped as literal text of a request, percent-encoded fully and minimally, percent-decoded, in
-/// base64, and escaped for JSON and HTML.
+/// The forms of a secret: unchanged, escaped as literal text of a request, percent-encoded fully and minimally,
+/// percent-decoded, in base64, and escaped for JSON and HTML.
 pub(crate) fn encodings(secret: &str) -> [String; 15] {
     let encoded = utf8_percent_encode(secret, ESCAPED_CHARACTERS).to_string();
     let quoted = serde_json::Value::from(secret).to_string();
@@ -33,7 +33,7 @@ pub(crate) fn encodings(secret: &str) -> [String; 15] {
         STANDARD_NO_PAD.encode(secret),
         URL_SAFE.encode(secret),
         URL_SAFE_NO_PAD.encode(secret),
-        // PHP and others escape the slash as well.
+        // PHP and other encoders escape the slash as well.
         escaped.replace('/', "\\/"),
         escaped.to_owned(),
         secret.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;"),
@@ -47,8 +47,8 @@ fn lowercase_escapes(encoded: &str) -> String {
     parts.fold(first, |all, part| all + "%" + &part[..2].to_ascii_lowercase() + &part[2..])
 }
 
-/// The offset of a URL's authority. The scheme may be missing: only the text before the first `:`, `/`, `?` or `#` can
-/// name one (RFC 3986, 3.1).
+/// The offset of the authority in a URL. The scheme may be missing: only the text before the first `:`, `/`, `?` or `#`
+/// can be a scheme (RFC 3986, 3.1).
 pub fn authority(url: &str) -> usize {
     match url.find([':', '/', '?', '#']) {
         Some(at) if url[at..].starts_with("://") => at + 3,

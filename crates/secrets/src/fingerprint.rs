@@ -1,8 +1,9 @@
-//! Fingerprints of secrets. Equal secrets have equal fingerprints within one folder; guessing is the only way from a
-//! fingerprint to its secret.
+//! Fingerprints of secrets. Within one folder, equal secrets have equal fingerprints. Guessing is the only way to find
+//! the secret of a fingerprint.
 //!
-//! PBKDF2 with HMAC-SHA-256, 100,000 iterations, salted: a guess takes about 50 ms of processor time, and results computed for
-//! another folder do not help. This protects random secrets (tokens, keys), but not a password among the most common million.
+//! PBKDF2 with HMAC-SHA-256, 100,000 iterations, salted: a guess takes about 50 ms of processor time, and guesses for
+//! one folder do not help with another. This protects random secrets (tokens, keys), but not one of the million most
+//! common passwords.
 
 use std::num::NonZeroU32;
 

@@ -1,6 +1,6 @@
 //! Masks secrets in texts.
 //!
-//! A text is masked by names (`Authorization: …`, `?api_key=…`, `http://user:password@host`) and by the values that
+//! Secrets are found by names (`Authorization: …`, `?api_key=…`, `http://user:password@host`) and by the values that
 //! this process has learned, in all their encodings. A secret is therefore masked even if a target's log repeats it.
 
 mod whole;
@@ -28,9 +28,10 @@ pub use whole::mask_record;
 /// The replacement of a secret.
 pub const MASK: &str = "***";
 
-/// Minimum length of learned values, in bytes. Shorter values occur in too many texts; they are masked only by their names.
+/// Minimum length of learned values, in bytes. Shorter values occur in too many texts, so they are masked only by their
+/// names.
 const MIN_BYTES: usize = 4;
-/// Learned values shorter than this are masked as whole words only, in bytes.
+/// Learned values shorter than this, in bytes, are masked only as whole words.
 const MIN_SUBSTRING_BYTES: usize = 8;
 /// Minimum length of a user name that may be a token (`https://TOKEN:x-oauth-basic@…`), in bytes.
 const MIN_TOKEN_BYTES: usize = 16;
@@ -41,7 +42,7 @@ const URL_ENDS: [char; 8] = ['"', '\'', '`', '<', '>', '\\', ' ', '\n'];
 #[derive(Default)]
 struct Learned {
     replacements: BTreeMap<String, String>,
-    /// Finds the texts; rebuilt after something was learned.
+    /// Finds the learned texts. Learning another text resets it, and the next search builds it again.
     finder: Option<Arc<Finder>>,
 }
 
@@ -52,20 +53,21 @@ struct Finder {
 
 static LEARNED: RwLock<Learned> = RwLock::new(Learned { replacements: BTreeMap::new(), finder: None });
 
-/// Learns a secret, which is masked from now on in all its encodings.
+/// Learns a secret. From now on, all its encodings are masked.
 pub fn learn(secret: &str) {
     if secret.len() < MIN_BYTES || secret == MASK {
         return;
     }
     if secret.contains('\n') {
-        // Logs are masked line by line. Shorter lines occur in too many texts.
+        // Logs are masked line by line, so each line of a secret counts as a secret. Shorter lines occur in too many
+        // texts.
         secret.lines().filter(|line| line.len() >= MIN_SUBSTRING_BYTES).for_each(learn);
     }
     let mut guard = LEARNED.write().unwrap_or_else(PoisonError::into_inner);
     let learned = &mut *guard;
     // A value such as `%20%20` decodes to blanks, which occur everywhere.
     for form in encodings(secret).into_iter().filter(|form| form.trim().len() >= MIN_BYTES) {
-        // A value shown as its variable keeps that replacement.
+        // A value that is already shown as the name of its variable keeps that replacement.
         if let Entry::Vacant(vacant) = learned.replacements.entry(form) {
             vacant.insert(MASK.to_owned());
             learned.finder = None;
@@ -73,8 +75,8 @@ pub fn learn(secret: &str) {
     }
 }
 
-/// Learns the path and query in a variable's value that follows the text `before` in a URL, if a host precedes them:
-/// requests, logs and reports show them without the rest of the value.
+/// Learns the path and query in a variable's value that follows the text `before` in a URL, if a host precedes them.
+/// Requests, logs and reports show path and query without the rest of the value.
 pub fn learn_place(before: &str, value: &str) {
     let url = format!("{before}{value}");
     let Some(place) = url[authority(&url)..].find(['/', '?']) else { return };
@@ -85,7 +87,7 @@ pub fn learn_place(before: &str, value: &str) {
     }
 }
 
-/// All learned texts with their replacements, to pass to another process, which calls [`learn_text`] for each.
+/// All learned texts with their replacements. Another process that receives them calls [`learn_text`] for each.
 pub fn learned() -> Vec<(String, String)> {
     let learned = LEARNED.read().unwrap_or_else(PoisonError::into_inner);
     learned.replacements.iter().map(|(text, shown)| (text.clone(), shown.clone())).collect()
@@ -115,8 +117,8 @@ pub fn learn_header(name: &str, value: &str) {
     let parts = value.split(if is_cookie { ';' } else { ',' });
     for (name, part) in parts.filter_map(|part| part.split_once('=')) {
         let part = part.trim().trim_matches('"');
-        // Short cookies are settings, such as a language.
-        // A scheme may precede the first name.
+        // A scheme may precede the first name. Short cookies are not learned, because they are settings, such as a
+        // language.
         let name = name.rsplit(' ').next().unwrap_or_default();
         if is_secret_header(name) || (is_cookie && part.len() >= MIN_SUBSTRING_BYTES) {
             learn(part);
@@ -124,8 +126,8 @@ pub fn learn_header(name: &str, value: &str) {
     }
 }
 
-/// Learns the secrets in a variable of a process's environment: the whole value if its name is a secret's, otherwise
-/// what can be recognized in it, such as the password in a URL.
+/// Learns the secrets in a variable of a process's environment: the whole value if the name indicates a secret,
+/// otherwise the secrets recognized in the value, such as the password in a URL.
 pub fn learn_variable(name: &str, value: &str) {
     if is_secret_header(name) {
         // `ALLOW_EMPTY_PASSWORD=true` is a setting, and references to variables may be shown.
@@ -138,7 +140,8 @@ pub fn learn_variable(name: &str, value: &str) {
     }
 }
 
-/// Learns `user:password`. The user's name is a secret too if there is no password, or if it is as long as a token.
+/// Learns `user:password`. The user name is also a secret if there is no password, or if the name is as long as a
+/// token.
 fn learn_pair(pair: &str) {
     let (user, password) = pair.split_once(':').unwrap_or((pair, ""));
     learn(pair);
@@ -148,7 +151,8 @@ fn learn_pair(pair: &str) {
     }
 }
 
-/// Learns the user info and the secret parameters of a URL and of those within its query, and the replacement of the whole URL.
+/// Learns the user info and the secret parameters of a URL, and of other URLs in its path and query. Also learns the
+/// replacement of the whole URL.
 pub fn learn_url(url: &str) {
     learn_text(url, &mask_url(url));
     for user_info in user_infos(url, Some(authority(url))) {
@@ -163,7 +167,7 @@ pub fn learn_url(url: &str) {
 
 /// The percent-encoded URLs within the path or the query of a URL.
 fn encoded_urls(url: &str) -> Vec<String> {
-    // A text without escapes decodes to itself, so the search would never end.
+    // Stops at a text without escapes, which decodes to itself.
     let decoded = url.split(['/', '?', '&', ';', '#', '=']).filter_map(|part| {
         let decode = |text: &str| {
             Some(percent_decode_str(text).decode_utf8_lossy().into_owned())
@@ -272,7 +276,8 @@ pub fn mask_url(url: &str) -> String {
     replace_spans(&masked, found)
 }
 
-/// Masks the value of a header field: `Bearer ${TOKEN}` for its expanded value, however short it is.
+/// Masks the value of a header field. The expanded value of `Bearer ${TOKEN}` is shown as `Bearer ${TOKEN}`, however
+/// short it is.
 pub fn mask_header(name: &str, value: &str) -> String {
     let learned = LEARNED.read().unwrap_or_else(PoisonError::into_inner).replacements.get(value).cloned();
     let shown = learned.map_or_else(|| mask(value).into_owned(), |shown| mask_learned_text(&shown));
@@ -310,7 +315,8 @@ fn user_info(text: &str, authority: usize) -> Option<Range<usize>> {
     rest[..end].rfind('@').map(|at| authority..authority + at)
 }
 
-/// The spans of the user info in the URLs of a text. `own` is the start of an authority that is already known, if any.
+/// The spans of the user info in the URLs of a text. `own` is the start of an authority that is already known, if there
+/// is one.
 fn user_infos(text: &str, own: Option<usize>) -> Vec<Range<usize>> {
     let others = text.match_indices("//").filter(|(at, _)| text[..*at].ends_with([':', '=']));
     let others = others.map(|(at, _)| at + 2).filter(|at| Some(*at) != own);
@@ -353,18 +359,18 @@ fn parameter_spans(text: &str) -> Vec<Range<usize>> {
     spans.filter(|span| !may_be_shown(&text[span.clone()])).collect()
 }
 
-/// Whether a value may be shown: it is masked, or is only a reference to a secret.
+/// Whether a value may be shown, because it is masked or only a reference to a secret.
 fn may_be_shown(value: &str) -> bool {
     let is_masked = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric());
     value.strip_prefix(MASK).is_some_and(is_masked) || is_reference_only(value)
 }
 
-/// The spans of the values of header fields such as `Authorization: …`, or curl's `X-Api-Key;…`, in a text. A value extends to
-/// the end of the line or, for a field in quotes, to the closing quote.
+/// The spans of the values of header fields in a text, such as `Authorization: …` or curl's `X-Api-Key;…`. A value ends
+/// at the end of the line or, for a field in quotes, at the closing quote.
 fn header_spans(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (colon, mark) in text.match_indices([':', ';']) {
-        // A semicolon in a sentence is followed by a blank.
+        // A semicolon before a blank belongs to a sentence, not to a header field.
         if mark == ";" && text[colon + 1..].starts_with(|c: char| c.is_whitespace()) {
             continue;
         }
@@ -375,7 +381,7 @@ fn header_spans(text: &str) -> Vec<Range<usize>> {
         let name = &text[begin..colon];
         let is_field = name.contains(['-', '_'])
             || ["authorization", "cookie", "apikey"].contains(&name.to_ascii_lowercase().as_str());
-        // An option in a message is not a header: `--auth-key: not a number`.
+        // An option in a message, such as `--auth-key: not a number`, is not a header field.
         if !is_field || name.starts_with("--") || !is_secret_header(name) {
             continue;
         }

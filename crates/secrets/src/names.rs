@@ -1,6 +1,6 @@
 //! Recognizes headers and query parameters that hold a secret by their names.
 
-/// Words that mark a secret anywhere in a name: `X-Auth-Token`, `client_secret`.
+/// Words that mark a secret at any position in a name: `X-Auth-Token`, `client_secret`.
 const WORDS: [&str; 17] = [
     "authorization",
     "cookie",
@@ -22,7 +22,7 @@ const WORDS: [&str; 17] = [
 ];
 /// Words that mark a secret only at the end of a name: `X-Auth-Key`, not `Key-Count`.
 const LAST_WORDS: [&str; 6] = ["auth", "key", "pass", "pwd", "pat", "sid"];
-/// Endings of secrets' names that are written without separators.
+/// Endings of the names of secrets without separators.
 const SUFFIXES: [&str; 14] = [
     "apikey",
     "accesskey",
@@ -39,7 +39,7 @@ const SUFFIXES: [&str; 14] = [
     "sessionid",
     "sessid",
 ];
-/// Names that look like a secret's but are not, without separators.
+/// Names without separators that look like those of secrets but are not.
 const NOT_SECRET: [&str; 16] = [
     "idempotencykey",
     "secwebsocketkey",
@@ -58,8 +58,7 @@ const NOT_SECRET: [&str; 16] = [
     "xcontinuationtoken",
     "synctoken",
 ];
-/// Minimum length, in characters, of a secret in the query parameter `key`: `?key=` is also a common name for a lookup
-/// key.
+/// Minimum length, in characters, of a secret in the query parameter `key`. Shorter values are often lookup keys.
 const MIN_KEY_CHARACTERS: usize = 16;
 
 /// Whether a header of this name holds a secret.
@@ -68,7 +67,7 @@ pub fn is_secret_header(name: &str) -> bool {
     let Some(last) = words.last() else { return false };
     let joined = words.concat();
     !NOT_SECRET.contains(&joined.as_str())
-        // The path of a secret is not a secret.
+        // The path of a secret's file is not a secret.
         && !["file", "path"].contains(&last.as_str())
         && (words.iter().any(|word| WORDS.contains(&word.as_str()))
             || LAST_WORDS.contains(&last.as_str())
@@ -84,7 +83,8 @@ pub(crate) fn is_secret_parameter(name: &str, value: &str) -> bool {
     }
 }
 
-/// The words of a name in lower case, separated by non-alphanumeric characters and by a capital after a lower-case letter.
+/// The words of a name in lower case. Non-alphanumeric characters separate words, and a capital after a lower-case
+/// letter begins a new word.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';

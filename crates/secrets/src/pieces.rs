@@ -1,6 +1,6 @@
 //! The pieces of a text that may refer to secrets: literal texts, and names of variables.
 
-/// A part of a text.
+/// A piece of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// Literal text; for `$${`, it is `${`.
@@ -9,7 +9,7 @@ pub enum Piece<'a> {
     Name(&'a str),
 }
 
-/// The parts of a text, each with its offset.
+/// The pieces of a text, each with its offset.
 ///
 /// # Errors
 /// When a reference is malformed.
@@ -38,8 +38,8 @@ pub fn pieces(text: &str) -> Result<Vec<(usize, Piece<'_>)>, String> {
     Ok(pieces)
 }
 
-/// Whether a text refers to secrets and contains none: `${TOKEN}`, `Bearer ${TOKEN}`, `session=${SESSION}`,
-/// `ann:${PASSWORD}`. Such a text may be shown and repeated as it was typed.
+/// Whether a text contains only references to secrets, and no secret: `${TOKEN}`, `Bearer ${TOKEN}`,
+/// `session=${SESSION}`, `ann:${PASSWORD}`. Such a text may be shown and repeated as typed.
 pub(crate) fn is_reference_only(text: &str) -> bool {
     const VALUE: char = '\0';
     let Ok(pieces) = pieces(text) else { return false };

@@ -1,7 +1,7 @@
 //! `${NAME}` and `@FILE`: references to secrets, on a command line or in a study file.
 //!
-//! `${NAME}` is the value of the environment variable NAME; `$${` is the text `${`. Values are secrets, which are
-//! masked once read. The caller decides where a value goes: this module never inserts it into a text.
+//! `${NAME}` is the value of the environment variable NAME; `$${` is the text `${`. Values are secrets and are masked
+//! once they have been read. The caller decides where a value is used: this module never inserts it into a text.
 
 use std::{
     collections::BTreeMap,
@@ -23,15 +23,15 @@ pub fn has_reference(text: &str) -> bool {
     pieces(text).is_ok_and(|pieces| pieces.iter().any(|(_, piece)| matches!(piece, Piece::Name(_))))
 }
 
-/// A value, percent-encoded for any place in a URL.
+/// The percent-encoded form of a value that is valid at any position of a URL.
 pub fn percent_encoded(value: &str) -> String {
     utf8_percent_encode(value, ESCAPED_CHARACTERS).to_string()
 }
 
-/// The value of a variable, without trailing line ends, as with a shell's `$(…)`.
+/// The value of a variable, without trailing line breaks, as in a shell's `$(…)`.
 ///
 /// # Errors
-/// When it is not set, empty, or not UTF-8.
+/// When the variable is not set, empty, or not UTF-8.
 pub fn variable(name: &str) -> Result<String, String> {
     let refuse = |what: &str| {
         Err(format!("the environment variable {name} {what}: set it, or write $${{ for the text ${{ itself"))
@@ -50,8 +50,8 @@ pub fn variable(name: &str) -> Result<String, String> {
 /// The lines of a file that holds secrets.
 #[derive(Debug, Clone)]
 pub struct Lines {
-    /// The lines with their numbers, from 1, without empty lines and comments (`#`). A line that cannot be read has an
-    /// error.
+    /// The lines with their numbers, from 1, without empty lines and comments (`#`). An unreadable line has an error
+    /// instead of its text.
     pub lines: Vec<(usize, Result<String, String>)>,
     /// A warning about the file's permissions.
     pub warning: Option<String>,
@@ -60,7 +60,7 @@ pub struct Lines {
 /// Reads a file with one secret per line.
 ///
 /// # Errors
-/// The file and the reason.
+/// When the file cannot be read; the message names the file and the reason.
 pub fn read_lines(path: &Path) -> Result<Lines, String> {
     let refuse = |error| format!("cannot read {}: {error}", path.display());
     let text = read_text(path)?;
@@ -78,7 +78,8 @@ pub fn read_lines(path: &Path) -> Result<Lines, String> {
     })
 }
 
-/// Reads a file of secrets once and remembers it: a study must send the same secrets until its end, and the file may be a pipe.
+/// Reads a file of secrets only once and keeps its lines, because a study must send the same secrets until its end, and
+/// the file may be a pipe.
 ///
 /// # Errors
 /// As for [`read_lines`].

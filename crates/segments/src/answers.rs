@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{Done, Failure, health::PANICKED, port::ReplyQueue};
 
-/// Collected answers by port. Dropping hands over the remaining ones.
+/// Collected answers by port. When dropped, it hands over the remaining answers.
 #[derive(Debug)]
 pub(crate) struct Answers {
     reply_queues: Vec<Arc<ReplyQueue>>,
@@ -21,7 +21,7 @@ impl Answers {
         self.waiting[port].push(done);
     }
 
-    /// Hands the answers over, with at most one wake-up for each port.
+    /// Hands the answers over, with at most one wake-up per port.
     pub(crate) fn post(&mut self) {
         for (replies, waiting) in self.reply_queues.iter().zip(&mut self.waiting) {
             replies.post(waiting);
@@ -35,7 +35,7 @@ impl Drop for Answers {
     }
 }
 
-/// The answer to a part that waits for a sync. If it is dropped without a sync, the part fails.
+/// The answer to a part that waits for a sync. If it is dropped before the sync, the part fails.
 #[derive(Debug)]
 pub(crate) struct PendingAnswer {
     port: usize,

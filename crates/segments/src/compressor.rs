@@ -22,7 +22,7 @@ use crate::{
 /// Interval between attempts after a failure, usually a full disk.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Runs until the mailbox is closed. The next start packs the remaining segments.
+/// Runs until the mailbox is closed. Segments that are not packed by then are packed after the next start.
 pub(crate) fn run(shared: &Shared) {
     let mut jobs = Vec::new();
     let mut later: Vec<(Instant, PackJob)> = Vec::new();
@@ -43,8 +43,8 @@ pub(crate) fn run(shared: &Shared) {
 }
 
 /// Packs a segment: writes the packed file under a hidden name, syncs and renames it, and then removes the plain file.
-/// After a kill at any moment, the journal and the hidden file show what is left to do: the hidden file is created
-/// before the journal records it, and removed only after the journal records that packing has failed.
+/// After a kill at any time, the journal and the hidden file show the remaining work: the hidden file is created before
+/// the journal records it, and removed only after the journal records that packing has failed.
 fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
     let PackJob { id, path, inode, renamed } = job;
     let gone = || shared.journal.append(&[Entry::Gone { id: *id }], false);
@@ -66,8 +66,8 @@ fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
     let begun = shared.journal.append(&[Entry::Packing { id: *id, packed: recorded }], true);
     let whole = begun.and_then(|()| write(shared, &folder, plain, *inode, &into));
     if let Err(cause) = whole.and_then(|()| rename(&folder, &hidden, &packed)) {
-        // Frees the disk space. The hidden file stays until the journal has the record: without it, recovery would take
-        // a foreign file with the packed name for the packed segment, and remove the plain file.
+        // Frees the disk space. The hidden file must stay until the journal has the record. Without the hidden file,
+        // recovery would take a foreign file with the packed name for the packed segment, and remove the plain file.
         let _ = into.set_len(0);
         shared.journal.append(&[Entry::Ended { id: *id }], true)?;
         let _ = folder.remove(&hidden);
@@ -94,15 +94,15 @@ fn rename(folder: &Folder, hidden: &str, packed: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Renames with a hard link, which never replaces an existing file either.
+/// Renames with a hard link, which does not replace an existing file either.
 fn link(folder: &Folder, hidden: &str, packed: &OsStr) -> io::Result<()> {
     linkat(folder, hidden, folder, packed, AtFlags::empty())?;
-    // On failure, both names lead to the same file, and recovery removes one.
+    // If this fails, both names lead to the same file, and recovery removes one of them.
     let _ = folder.remove(hidden);
     Ok(())
 }
 
-/// Whether `packed` is the renamed hidden file: the hidden name is gone, or leads to the same file.
+/// Whether `packed` is the renamed hidden file: the hidden name no longer exists, or leads to the same file.
 pub(crate) fn is_renamed(folder: &Folder, packed: &OsStr) -> io::Result<bool> {
     let found =
         |name: &OsStr| Ok::<_, io::Error>(about(folder, name)?.map(|found| (found.dev(), found.ino())));
@@ -233,7 +233,7 @@ mod tests {
     fn the_journal_records_failed_packing() {
         let folder = tempfile::tempdir().unwrap();
         let (shared, mut job) = ended(folder.path());
-        // A stop interrupts packing.
+        // A stop of the store interrupts packing.
         shared.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
         pack(&shared, &mut job).unwrap_err();
         assert_eq!(shared.journal.unfinished()[0].1.phase, Phase::Ended);

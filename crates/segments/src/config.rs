@@ -12,7 +12,7 @@ pub struct Config {
     /// End of every file name, after the index, such as `.log`. May be empty; at most 32 bytes, without a slash, and
     /// not the suffix of a packed file.
     pub suffix: String,
-    /// Whether a start appends to existing files. Otherwise every start creates its own files: `x_0.log`, `x_1.log`, as
+    /// Whether a start appends to existing files. Otherwise each start creates new files, `x_0.log`, `x_1.log`, as
     /// Fluentd does.
     pub append: bool,
     /// Maximum size of a segment. A part that does not fit goes to a segment with the next index. A part is never split.
@@ -21,13 +21,13 @@ pub struct Config {
     pub symlink: Option<Template>,
     /// How segments that have ended are packed.
     pub compress: Compression,
-    /// Maximum number of open segments, at least 1. The least recently used one is closed first. The same number of closed segments
-    /// may also hold a descriptor while they wait for their last sync.
+    /// Maximum number of open segments, at least 1. The least recently used segment is closed first. The same number of
+    /// closed segments may also hold a descriptor while they wait for their last sync.
     pub max_open: usize,
     /// Folder of the journal and of the lock, created if missing.
     pub state: PathBuf,
-    /// Maximum delay to collect parts before a sync. Zero collects only what arrives during the previous sync.
-    /// [`Store::skip_sync_delay`](crate::Store::skip_sync_delay) ends the delays.
+    /// Maximum delay before a sync to collect parts. With zero, a sync only collects the parts that arrive during the
+    /// previous sync. [`Store::skip_sync_delay`](crate::Store::skip_sync_delay) ends the delays.
     pub sync_delay: Duration,
     /// Whether time slices are in UTC instead of the local time zone.
     pub utc: bool,
@@ -37,7 +37,7 @@ pub struct Config {
     pub idle: Duration,
     /// Maximum time that [`Store::close`](crate::Store::close) waits for the disk.
     pub close_wait: Duration,
-    /// Maximum time that lines wait for a descriptor: other files must be closed before theirs can be opened.
+    /// Maximum time that lines wait until other files are closed, if no descriptor is free for their file.
     #[doc(hidden)]
     pub descriptor_wait: Duration,
 }
@@ -64,7 +64,7 @@ impl Config {
         }
     }
 
-    /// Checks what can be checked without opening a store.
+    /// Checks everything that does not require opening a store.
     ///
     /// # Errors
     /// [`Error::Config`] with the mistake.
@@ -72,7 +72,7 @@ impl Config {
         let suffix = &self.suffix;
         if suffix.len() > 32 || suffix.chars().any(|c| c == '/' || c.is_control()) {
             return Err(Error::Config(format!(
-                "{suffix:?} cannot end a file's name: at most 32 bytes without a slash, such as .log"
+                "a file's name cannot end in {suffix:?}: use at most 32 bytes without a slash, such as .log"
             )));
         }
         if Compression::ends(suffix.as_bytes()) {
@@ -85,7 +85,7 @@ impl Config {
         let finer = |link: &&Template| link.unit().is_some_and(|fine| unit.is_none_or(|unit| fine < unit));
         match self.symlink.as_ref().filter(finer) {
             Some(link) => Err(Error::Config(format!(
-                "the link {link} changes more often than the files {}",
+                "the link {link} changes more often than the files {}; use a coarser time in its name",
                 self.template
             ))),
             None => Ok(()),

@@ -29,7 +29,7 @@ pub enum Error {
     /// Threads cannot be started.
     #[error("cannot start a thread for writing: {0}; check the limit of processes (ulimit -u)")]
     Thread(io::Error),
-    /// Some lines were not stored during closing, or may not be on the disk.
+    /// Some lines were not stored while the store was closing, or may not be on the disk.
     #[error("some lines may not be on the disk: {}", incomplete(.failed_parts, .unsynced, .panicked))]
     Incomplete {
         /// Parts that failed since closing began.
@@ -49,15 +49,15 @@ impl Error {
         Self::File { what, path: path.into(), cause: cause.into() }
     }
 
-    /// An error of the journal's folder. A refusal by `files` has no error number of the kernel.
+    /// An error of the journal's folder. Errors of the crate `files` have no error number of the kernel.
     pub(crate) fn state(what: &'static str, path: impl Into<PathBuf>, cause: io::Error) -> Self {
         let path = path.into();
         if cause.raw_os_error().is_some() || cause.kind() != io::ErrorKind::PermissionDenied {
             return Self::file(what, path, cause);
         }
         Self::Config(format!(
-            "{} {cause}: what a journal says is done to files, so its folder must be this user's alone. Look at what is there, \
-             and move it away, or name another folder with --state",
+            "{} {cause}: recovery changes the files that the journal names, so the journal's folder must belong to this user \
+             alone. Check its content and move it away, or name another folder with --state",
             path.display()
         ))
     }

@@ -1,4 +1,4 @@
-//! State of a segment's file that the threads share.
+//! The state of a segment's file, shared by the threads.
 
 use std::{
     fs::File,
@@ -30,7 +30,7 @@ pub(crate) struct SegmentFile {
     pub linked: bool,
     /// Whether the file was found to be removed.
     pub removed: AtomicBool,
-    /// Declared after `file`, so that the descriptor is closed before its count drops.
+    /// Must be declared after `file`, so that the descriptor is closed before the count decreases.
     pub _descriptor: DescriptorGuard,
 }
 
@@ -39,7 +39,7 @@ impl SegmentFile {
         self.sync_state.is_poisoned()
     }
 
-    /// Checks and records whether the file's last name was removed, so that its lines are lost when it is closed.
+    /// Checks and records whether the file has no name left. Its lines are then lost when it is closed.
     pub(crate) fn detect_removal(&self) -> bool {
         if self.linked && fstat(&self.file).is_ok_and(|now| now.st_nlink == 0) {
             self.removed.store(true, Ordering::Relaxed);
@@ -64,7 +64,7 @@ pub(crate) struct Progress {
     pub truncations: u64,
 }
 
-/// The known durability of a file that this store may continue, open or not.
+/// The known durability of a file that this store may continue, whether the file is open or not.
 #[derive(Debug, Default)]
 pub(crate) struct SyncState {
     poisoned: AtomicBool,
@@ -83,7 +83,7 @@ impl SyncState {
         Self { prefix: Mutex::new(SyncedPrefix { bytes: good_bytes, truncations: 0 }), ..Self::default() }
     }
 
-    /// Records that a sync failed, so that it is unknown which pages the disk has.
+    /// Records that a sync failed, so that it is unknown which pages are on the disk.
     pub(crate) fn poison(&self) {
         self.poisoned.store(true, Ordering::Release);
     }
@@ -117,8 +117,8 @@ impl SyncState {
         (prefix.bytes, prefix.truncations) = (prefix.bytes.min(length), prefix.truncations + 1);
     }
 
-    /// Records that everything up to `progress` is on the disk, unless other processes truncated the file since. `note` gets
-    /// the number of bytes that need no recovery while the state is locked.
+    /// Records that all bytes up to `progress` are on the disk, unless other processes truncated the file since. Calls
+    /// `note` with the number of bytes that need no recovery, while the state is locked.
     pub(crate) fn record_sync(&self, progress: &Progress, note: impl FnOnce(u64)) {
         let mut prefix = self.prefix();
         if prefix.truncations == progress.truncations {
@@ -132,7 +132,7 @@ impl SyncState {
     }
 }
 
-/// Count of segments' descriptors: those in use and those that wait for their last sync.
+/// The number of descriptors that segments hold, in use or waiting for the last sync.
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors {
     open: Mutex<usize>,
@@ -149,7 +149,8 @@ impl Descriptors {
         DescriptorGuard(self.clone())
     }
 
-    /// Waits until fewer than `max` descriptors are open, at most until `until`. Returns whether fewer are open.
+    /// Waits until fewer than `max` descriptors are open, but not longer than until `until`. Returns whether fewer are
+    /// open.
     pub(crate) fn wait_below(&self, max: usize, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         let waited = self.closed.wait_timeout_while(self.lock(), left, |open| *open >= max);
@@ -193,7 +194,7 @@ mod tests {
         let soon = || Instant::now() + Duration::from_millis(10);
         assert!(descriptors.wait_below(3, soon()) && !descriptors.wait_below(2, soon()));
         let later = thread::spawn(move || {
-            // Gives the main thread time to start waiting.
+            // Lets the main thread start waiting.
             thread::sleep(Duration::from_millis(10));
             drop(one);
         });

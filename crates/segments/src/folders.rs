@@ -20,8 +20,9 @@ use crate::Template;
 /// Name of the journal's folder beside the files.
 pub(crate) const STATE_NAME: &str = ".proofload";
 
-/// The fixed beginning of a template. The user named it, so links in it are followed. It is looked up for each use, so that a moved or
-/// removed folder is noticed. Folders beneath it may belong to other users, so no link is followed there.
+/// The fixed beginning of a template. The user named it, so symbolic links in it are followed. Each use looks it up
+/// again, so that the store notices when the folder was moved or removed. Folders beneath it may belong to other users,
+/// so links there are not followed.
 #[derive(Debug, Clone)]
 pub(crate) struct Base {
     /// The absolute path of the folder.
@@ -33,14 +34,14 @@ impl Base {
         Self { path: absolute(template.folder()) }
     }
 
-    /// The part of a path below this folder; None if the path's text does not lead there.
+    /// The part of a path below this folder; `None` if the text of the path does not begin with this folder.
     pub(crate) fn beneath<'a>(&self, path: &'a Path) -> Option<&'a Path> {
         let below = path.strip_prefix(&self.path).ok()?;
         let is_name = |component| matches!(component, Component::Normal(_));
         (below.file_name().is_some() && below.components().all(is_name)).then_some(below)
     }
 
-    /// The folder that contains a file, and the file's name in it. None if a component of the path is missing, a link
+    /// The folder that contains a file, and the file's name in it. `None` if a component of the path is missing, a link
     /// or not a folder.
     pub(crate) fn holder<'a>(&self, path: &'a Path) -> io::Result<Option<(Folder, &'a OsStr)>> {
         let Some(below) = self.beneath(path) else { return Ok(None) };
@@ -53,7 +54,8 @@ impl Base {
         }
     }
 
-    /// Like `holder`, but creates missing folders on the path, and adds those in which names were created to `made_in`.
+    /// Like `holder`, but creates missing folders on the path. Adds the folders in which names were created to
+    /// `made_in`.
     pub(crate) fn make_holder<'a>(
         &self,
         path: &'a Path,
@@ -69,7 +71,7 @@ impl Base {
             }
             folder = match (folder.below(component, Trust::Anybody), made) {
                 (Ok(folder), _) => folder,
-                // ELOOP concerns only the files below the link, not the disk.
+                // A link affects only the files below it. ELOOP does not count as an error of the disk.
                 (Err(cause), _)
                     if cause.raw_os_error().is_none() || is_link(&folder, component.as_os_str())? =>
                 {
@@ -92,18 +94,18 @@ impl Base {
     }
 }
 
-/// The absolute path, so that a file has the same path everywhere, including the journal. Without a current folder, no
-/// relative path can be opened anyway.
+/// The absolute path, so that a file has the same path everywhere, including the journal. Without a current folder, the
+/// path stays relative; it could not be opened anyway.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Whether the error means that a folder is missing, is no folder, or may not be entered.
+/// Whether the error means that a folder is missing, is not a folder, or must not be entered.
 pub(crate) fn is_gone(cause: &io::Error) -> bool {
     matches!(Errno::from_io_error(cause), None | Some(Errno::NOENT | Errno::NOTDIR))
 }
 
-/// Whether the entry of this name in a folder is a link.
+/// Whether the entry with this name in a folder is a link.
 pub(crate) fn is_link(folder: &Folder, name: &OsStr) -> io::Result<bool> {
     Ok(about(folder, name)?.is_some_and(|found| found.is_symlink()))
 }
@@ -135,8 +137,8 @@ pub(crate) fn make_state(path: &Path) -> io::Result<()> {
 pub(crate) fn open_state(path: &Path) -> io::Result<Folder> {
     let mut path = path.to_owned();
     if !path.ends_with(STATE_NAME) {
-        // The user named this folder, so a link there is the user's own. Any user may have created the default name
-        // beside the files.
+        // The user named this folder, so a link there is the user's own and is followed. A link at the default name
+        // beside the files is not, because another user may have created it.
         path.push(".");
     } else if path.is_symlink() {
         return Err(io::Error::new(ErrorKind::PermissionDenied, "is a link"));
@@ -145,7 +147,8 @@ pub(crate) fn open_state(path: &Path) -> io::Result<Folder> {
     Folder::open(&path, Trust::OwnersOnly)
 }
 
-/// Revokes the group's write permission, which earlier versions gave with a umask of 002. Files in the folder are checked one by one.
+/// Revokes the group's write permission, which earlier versions gave under a umask of 002. Files in the folder are
+/// checked separately.
 fn narrow(path: &Path) -> io::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let folder = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -218,7 +221,7 @@ mod tests {
         fs::create_dir(root.join("secret")).unwrap();
         symlink("real", root.join("base")).unwrap();
         symlink("../secret", root.join("real/out")).unwrap();
-        // A link that the user named is followed.
+        // A link in the path that the user named is followed.
         let base = Base::new(&root.join("base/${tag}").to_str().unwrap().parse().unwrap());
         let below = |name: &str| root.join("base").join(name);
         assert!(base.holder(&below("x.log")).unwrap().is_some());

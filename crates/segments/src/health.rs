@@ -15,12 +15,12 @@ pub enum StorageState {
     Full,
     /// The filesystem is read-only.
     ReadOnly,
-    /// Another error number of the kernel. EOWNERDEAD: a thread of the store has panicked; nothing is stored until the store
-    /// is opened again.
+    /// Another error number of the kernel. EOWNERDEAD means that a thread of the store has panicked; nothing is stored
+    /// until the store is opened again.
     Failing(i32),
 }
 
-/// The error of parts that a panicked thread has not answered.
+/// The error of parts that a thread had not answered when it panicked.
 pub(crate) const PANICKED: Errno = Errno::OWNERDEAD;
 
 /// The state, shared by all threads. Errors of writing and of syncing are separate, because writing may succeed while
@@ -80,13 +80,14 @@ impl Health {
 }
 
 fn clear(number: &AtomicI32) {
-    // Usually 0 already. A load keeps the cache line shared between the processors.
+    // The number is usually 0 already. An atomic load without a store keeps the cache line shared between the
+    // processors.
     if number.load(Ordering::Relaxed) != 0 {
         number.store(0, Ordering::Relaxed);
     }
 }
 
-/// Whether any other file would fail too: the disk is full, read-only, damaged or gone.
+/// Whether every other file would fail too, because the disk is full, read-only, damaged or gone.
 fn is_of_the_disk(cause: Errno) -> bool {
     matches!(
         cause,

@@ -9,12 +9,12 @@ use std::{
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-/// A file of a filesystem. An inode number is soon reused; the birth time tells the files apart.
+/// Identifies a file of a filesystem. An inode number is soon reused, so the birth time distinguishes the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Inode {
     #[serde(rename = "inode")]
     pub number: u64,
-    /// In nanoseconds since 1970; none if the filesystem does not record it, and in journals of earlier versions.
+    /// In nanoseconds since 1970; `None` if the filesystem does not record it, and in journals of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub born_ns: Option<u64>,
 }
@@ -27,8 +27,8 @@ impl Inode {
         Self { number: about.ino(), born_ns }
     }
 
-    /// Whether `about` describes this file. Without a birth time, the file must belong to this user and have one name,
-    /// as files of this program do.
+    /// Whether `about` describes this file. Without a birth time, the file must belong to this user and have only one
+    /// name, as files of this program do.
     pub(crate) fn is(self, about: &Metadata) -> bool {
         let found = Self::of(about);
         let is_born_with = match (self.born_ns, found.born_ns) {

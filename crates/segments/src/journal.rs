@@ -1,7 +1,7 @@
-//! The journal: records the open segments of a process for the next start.
+//! The journal records the open segments of a process for the next start.
 //!
-//! Each line is a record: a hexadecimal CRC-32, a space, JSON. The checksum identifies incomplete records, which are
-//! skipped.
+//! Each line is a record: a hexadecimal CRC-32, a space, JSON. The checksum identifies incomplete records, which the
+//! reader skips.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ pub(crate) enum Entry {
     Opened { id: u64, segment: Segment },
     /// The first `good_bytes` are synced, so recovery need not check them.
     Good { id: u64, good_bytes: u64 },
-    /// The segment contains NUL bytes that belong to lines and do not result from a power cut.
+    /// The segment's lines contain NUL bytes, so recovery must not take them for damage by a power cut.
     Binary { id: u64 },
     /// The segment is synced and closed, and may be opened again.
     Closed { id: u64, good_bytes: u64 },
@@ -49,7 +49,7 @@ pub(crate) struct Segment {
     pub inode: Inode,
     pub good_bytes: u64,
     pub binary: bool,
-    /// Path of its key; with `index`, used to continue the segment.
+    /// The path of the segment's key. With `index`, it allows the next start to continue the segment.
     pub key: String,
     pub index: Option<u32>,
     /// The first second after its time slice.
@@ -75,7 +75,7 @@ pub(crate) struct Unfinished {
 /// The journal of the process that holds the lock.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// The journal's folder, which is checked each time it is opened.
+    /// The journal's folder. Its permissions are checked each time it is opened.
     folder: PathBuf,
     /// Recorded paths are relative to this folder.
     root: PathBuf,
@@ -95,14 +95,14 @@ struct State {
 }
 
 const NAME: &str = "journal";
-/// Name of the rewritten journal until it is complete.
+/// Name of the new journal until it replaces the old one.
 const FRESH: &str = "journal.new";
 /// Minimum length at which the file is rewritten, in bytes.
 const REWRITE_BYTES: u64 = 1 << 20;
 
 impl Journal {
-    /// Reads the journal in `folder` and rewrites it; on a full disk, rewrites it later. Also returns the number of damaged
-    /// lines.
+    /// Reads the journal in `folder` and rewrites it. If the disk is full, rewrites it later. Also returns the number
+    /// of damaged lines.
     pub(crate) fn open(folder: &Path) -> Result<(Self, u64), Error> {
         let path = folder.join(NAME);
         let held = folders::open_state(folder).map_err(|cause| Error::state("open", folder, cause))?;
@@ -153,7 +153,7 @@ impl Journal {
         self.lock().unfinished.iter().map(|(&id, unfinished)| (id, unfinished.clone())).collect()
     }
 
-    /// Appends records. With `durable`, they are on the disk afterwards.
+    /// Appends records. With `durable`, waits until they are on the disk.
     ///
     /// # Errors
     /// When the records cannot be written. None of them is valid then.
@@ -164,8 +164,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends records of facts, which remain valid if writing fails. After a failure, the journal is rewritten with them
-    /// before it takes further records.
+    /// Appends records of facts, which remain true even if writing them fails. After such a failure, the journal is
+    /// rewritten with them before it accepts further records.
     ///
     /// # Errors
     /// Those of [`append`](Self::append), except for a full disk.
@@ -183,7 +183,7 @@ impl Journal {
         self.lock().needs_rewrite = true;
     }
 
-    /// Whether the journal must be rewritten because a write failed or the disk was full.
+    /// Whether the journal must be rewritten, because a write failed or the disk was full.
     pub(crate) fn needs_rewrite(&self) -> bool {
         self.lock().needs_rewrite
     }
@@ -201,8 +201,8 @@ impl Journal {
         let appended = state.file.write_all_at(&text, state.tail);
         let appended = appended.and_then(|()| if durable { state.file.sync_data() } else { Ok(()) });
         if let Err(cause) = appended {
-            // The file may hold parts of the records, which must never be read, so it is rewritten before the next
-            // record.
+            // The file may contain parts of the records, which must never be read. The journal is therefore rewritten
+            // before the next record.
             state.needs_rewrite = true;
             let _ = state.file.set_len(state.tail);
             return Err(cause);
@@ -258,7 +258,7 @@ fn apply(unfinished: &mut BTreeMap<u64, Unfinished>, entry: Entry) {
         }
         _ => {}
     }
-    // A segment without its record of opening is ignored.
+    // Ignores records of a segment without a record of its opening.
     let Some(found) = unfinished.get_mut(&id) else { return };
     match entry {
         Entry::Good { good_bytes, .. } => found.segment.good_bytes = good_bytes,
@@ -284,7 +284,7 @@ fn parse_line(line: &[u8]) -> Option<Entry> {
     (crc32fast::hash(json) == checksum).then(|| serde_json::from_slice(json).ok())?
 }
 
-/// Replaces the journal in `folder` by one with only the unfinished segments.
+/// Replaces the journal in `folder` with one that has only the unfinished segments.
 fn rewrite(folder: &Folder, unfinished: &BTreeMap<u64, Unfinished>) -> io::Result<(File, u64)> {
     let mut text = Vec::new();
     for (&id, Unfinished { segment, phase }) in unfinished {
@@ -296,7 +296,7 @@ fn rewrite(folder: &Folder, unfinished: &BTreeMap<u64, Unfinished>) -> io::Resul
             Phase::Packing(packed) => push_line(&mut text, &Entry::Packing { id, packed: packed.clone() }),
         }
     }
-    // A leftover of a killed process, or a planted file.
+    // Removes the file of a killed process, or a file that another user created.
     let _ = folder.remove(FRESH);
     let file = folder.create(FRESH, 0o600).and_then(|file| {
         file.write_all_at(&text, 0)?;

@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 
 use crate::{Config, Template, folders::absolute, slice::zoned};
 
-/// The name of a segment without its index and suffix. Two keys are equal when their paths are.
+/// The name of a segment without its index and suffix. Keys with equal paths are equal.
 #[derive(Debug, Clone)]
 pub struct Key {
     pub(crate) path: Box<str>,
@@ -32,7 +32,8 @@ impl Key {
         &self.path
     }
 
-    /// The event times, in seconds since the epoch, for which the same tag gives the same key; all times if none.
+    /// The range of event times, in seconds since the epoch, for which the same tag gives the same key; `None` means
+    /// all times.
     pub fn slice(&self) -> Option<Range<i64>> {
         self.slice.clone()
     }
@@ -71,7 +72,8 @@ pub(crate) struct Keys {
     template: Template,
     symlink: Option<Template>,
     zone: TimeZone,
-    /// First component of the journal's folder if that is below the folder of the files. No key may begin with it.
+    /// First component of the journal's folder, if that folder is below the folder of the files. No key may begin with
+    /// this component.
     reserved: Option<String>,
 }
 

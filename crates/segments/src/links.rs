@@ -28,7 +28,8 @@ impl Links {
         Self { base: config.symlink.as_ref().map(Base::new), newest: HashMap::new() }
     }
 
-    /// Points the link of `key`, if any, to the segment at `path`, unless the link leads to a newer slice.
+    /// Points the link of `key`, if there is one, to the segment at `path`, unless the link already leads to a newer
+    /// slice.
     pub(crate) fn update(&mut self, key: &Key, path: &Path) -> io::Result<()> {
         let (Some(link), Some(base)) = (&key.symlink, &self.base) else { return Ok(()) };
         if self.newest.get(link).is_some_and(|&newest| newest > key.start()) {
@@ -43,7 +44,7 @@ impl Links {
     }
 }
 
-/// Points a symbolic link to a segment. Fails if the name is not a symbolic link.
+/// Points a symbolic link to a segment. Fails if another kind of file has the name of the link.
 fn relink(base: &Base, link: &Path, to: &Path) -> io::Result<()> {
     let link = absolute(link);
     let (folder, name) = base.make_holder(&link, &mut Vec::new())?;

@@ -12,12 +12,12 @@ use rustix::fs::Dir;
 
 use crate::Compression;
 
-/// Number after a name: none, or `_N`.
+/// Number after a name: `None`, or N for `_N`.
 pub(crate) type Index = Option<u32>;
 
-/// Maximum age of a listing, so that many new keys in one folder do not each read the folder.
+/// Maximum age of a listing. Until then it is reused, so that many new keys in one folder do not each read the folder.
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// Maximum digits of an index; longer numbers are not indices of segments.
+/// Maximum number of digits of an index. Longer numbers are not indices of segments.
 const MAX_INDEX_DIGITS: usize = 9;
 
 /// The listing of the folder that was read last.
@@ -36,7 +36,7 @@ impl Listing {
         Self { suffix: suffix.to_owned(), read: None, folder: PathBuf::new(), newest: HashMap::new() }
     }
 
-    /// The highest index of the files with this name. None if no such file exists or the folder cannot be read.
+    /// The highest index of the files with this name. `None` if no such file exists or the folder cannot be read.
     pub(crate) fn newest(&mut self, folder: &Folder, name: &OsStr) -> Index {
         let name = name.to_str()?;
         if folder.path() != self.folder || self.read.is_none_or(|read| read.elapsed() > MAX_AGE) {

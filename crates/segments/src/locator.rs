@@ -20,7 +20,7 @@ use crate::{
     listing::{Index, Listing, next_index},
 };
 
-/// The file for a key's lines.
+/// The file that a key's lines go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     /// The key is new: the configuration decides.
@@ -51,9 +51,9 @@ pub(crate) struct OpenedFile {
     pub index: Index,
     pub inode: Inode,
     pub length: u64,
-    /// Whether the last byte is not a newline: another process wrote a torn line.
+    /// Whether the last byte is not a newline, because another process wrote a torn line.
     pub torn: bool,
-    /// Folders in which names were created, or may have been created lately.
+    /// Folders in which names were created, or may have been created recently.
     pub folders: Vec<PathBuf>,
     /// Whether the filesystem counts links.
     pub linked: bool,
@@ -78,7 +78,7 @@ impl Locator {
         }
     }
 
-    /// Opens a file of `key`, created if necessary. Skips names that something else uses.
+    /// Opens a file for `key`, and creates it if necessary. Skips names that are used for something else.
     ///
     /// # Errors
     /// The kernel's errors.
@@ -133,8 +133,8 @@ impl Locator {
         if self.rotate_bytes.is_none() {
             return (None, false);
         }
-        // Continues with the newest existing file, so that lines do not fill gaps between older ones. The listing may
-        // be slightly old.
+        // Continues with the newest existing file, so that lines do not fill gaps between older files. The listing may
+        // be slightly out of date, so newer files are checked as well.
         let mut newest = self.listing.newest(folder, file_name(Path::new(key)));
         let exists = |index| {
             let path = self.path(key, index);
@@ -148,7 +148,7 @@ impl Locator {
     }
 }
 
-/// Opens a file. None if something else uses the name.
+/// Opens a file. `None` if the name is used for something else.
 fn try_open(
     folder: &Folder,
     name: String,
@@ -156,7 +156,8 @@ fn try_open(
     index: Index,
     fresh: bool,
 ) -> io::Result<Option<OpenedFile>> {
-    // A symbolic link could lead to another segment, and a pipe would block.
+    // Does not follow a symbolic link, which could lead to another segment. Does not wait for a pipe, which would
+    // block.
     let mut flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE;
     flags |= OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     flags.set(OFlags::EXCL, fresh);
@@ -166,7 +167,7 @@ fn try_open(
         Err(cause) => return Err(cause.into()),
     };
     let metadata = file.metadata()?;
-    // A file that this process reads, such as a file of tokens, takes no lines either, whatever tags clients send.
+    // Never writes to a file that this process reads, such as a file of tokens, whatever tags clients send.
     if !metadata.is_file() || files::is_read(&path) {
         return Ok(None);
     }
@@ -175,7 +176,7 @@ fn try_open(
     if length > 0 {
         file.read_exact_at(&mut last, length - 1)?;
     }
-    // Also for an existing file, because its creator may not have synced the name.
+    // Syncs the folder for an existing file too, because its creator may not have synced the name.
     let folders = path.parent().map(Path::to_owned).into_iter().collect();
     let (inode, linked, torn) = (Inode::of(&metadata), metadata.nlink() > 0, last != *b"\n");
     Ok(Some(OpenedFile { file, path, name, index, inode, length, torn, folders, linked }))
@@ -186,7 +187,7 @@ fn file_name(path: &Path) -> &OsStr {
 }
 
 /// Whether a path has the suffix of a packed file. No segment may have such a path, whatever the client's tag, because
-/// readers of packed files would miss its plain lines.
+/// readers of packed files could not read its plain lines.
 fn is_packed(path: &Path) -> bool {
     Compression::ends(path.as_os_str().as_encoded_bytes())
 }
@@ -316,7 +317,7 @@ mod tests {
             assert_eq!(Errno::from_io_error(&refused), Some(Errno::LOOP));
         }
         assert_eq!(fs::read_dir(secret.path()).unwrap().count(), 0);
-        // Other files are stored, and a link that the user named is followed.
+        // Other files are accepted, and a link in the path that the user named is followed.
         assert_eq!(append.open("shop/x", Start::Find, &NoFilesInUse).unwrap().name, "shop/x.log");
         let mut named = locator(&folder.path().join("web"), true, None);
         assert_eq!(named.open("a/x", Start::Find, &NoFilesInUse).unwrap().name, "a/x.log");

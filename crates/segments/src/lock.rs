@@ -32,14 +32,13 @@ impl Lock {
             }
             Err(cause) => return Err(fails(cause.into())),
         }
-        // The number is only for the message to a second process, so a full disk does not prevent the start.
+        // The process ID is only for the message of a second process, so a full disk does not prevent the start.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
     }
 }
 
-/// Opens the lock file. Its contents have no effect, so it may keep the mode that the umask gave it in earlier
-/// versions.
+/// Opens the lock file. Its content has no effect, so a file of an earlier version may keep the mode from the umask.
 fn open(folder: &Folder) -> io::Result<File> {
     match folder.create("lock", 0o600) {
         Err(cause) if cause.kind() != ErrorKind::AlreadyExists => return Err(cause),
@@ -48,6 +47,6 @@ fn open(folder: &Folder) -> io::Result<File> {
     let file = folder.file("lock", OFlags::RDWR)?;
     match file.metadata()?.nlink() {
         0 | 1 => Ok(file),
-        _ => Err(io::Error::new(ErrorKind::PermissionDenied, "has a second name")),
+        _ => Err(io::Error::new(ErrorKind::PermissionDenied, "has a second hard link")),
     }
 }

@@ -66,13 +66,13 @@ impl<T> Mailbox<T> {
         self.arrived.notify_one();
     }
 
-    /// Makes the reader wait for `time` so that more items collect. New items do not end the pause.
+    /// Makes the reader wait for `time`, so that more items collect. New items do not end the pause.
     pub(crate) fn pause(&self, time: Duration) {
         drop(self.arrived.wait_timeout_while(self.lock(), time, |inner| !inner.no_pauses && !inner.closed));
     }
 
-    /// Waits for an item, [`wake`](Self::wake), [`close`](Self::close) or the end of `wait`, and moves all items to `items`.
-    /// False when the mailbox is closed.
+    /// Waits for an item, for [`wake`](Self::wake), for [`close`](Self::close) or until `wait` is over, and moves all
+    /// items to `items`. Returns false if the mailbox is closed.
     pub(crate) fn take(&self, items: &mut Vec<T>, wait: Duration) -> bool {
         let has_nothing = |inner: &mut Inner<T>| inner.items.is_empty() && !inner.woken && !inner.closed;
         let waited = self.arrived.wait_timeout_while(self.lock(), wait, has_nothing);

@@ -2,11 +2,11 @@
 
 /// Maximum bytes of a placeholder's value.
 const MAX_PLACEHOLDER_BYTES: usize = 100;
-/// Maximum bytes of a component of a path. The kernel allows 255, of which an index, two suffixes and the affixes of a
-/// temporary file's name need a part.
+/// Maximum bytes of a component of a path. The kernel allows 255; an index, two suffixes and the affixes of a temporary
+/// file's name need some of them.
 const MAX_COMPONENT_BYTES: usize = 180;
 
-/// Appends a placeholder's value. `first` means the beginning of a component.
+/// Appends a placeholder's value. `first` means that the value is at the beginning of a component.
 pub(crate) fn push_value(path: &mut String, first: bool, text: Option<&str>) {
     let begin = path.len();
     match text {
@@ -36,7 +36,7 @@ fn push_sanitized(path: &mut String, text: &str) {
     path.extend(text.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }));
 }
 
-/// Shortens a name. The checksum of the whole name keeps names with the same beginning different.
+/// Shortens a name. A checksum of the whole name keeps long names with the same beginning different.
 fn shorten(path: &mut String, begin: usize, max_bytes: usize, whole: &str) {
     if path.len() - begin <= max_bytes {
         return;

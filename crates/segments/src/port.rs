@@ -17,15 +17,15 @@ use crate::{Key, gauge::Gauge, mailbox::Mailbox};
 /// When a part is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// The caller answers when it submits the part; the [`Done`] only frees the part's bytes.
+    /// On submission, by the caller. The later [`Done`] only frees the part's bytes.
     Accepted,
-    /// When the kernel has the part: it survives the end of this process, not that of the machine.
+    /// When the kernel has the part: it survives the end of this process, but not a crash of the machine.
     Written,
     /// When the disk has the part.
     Synced,
 }
 
-/// Lines that a port submits at once.
+/// Lines that a port submits together.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The lines.
@@ -41,7 +41,8 @@ pub struct Part {
     pub token: u64,
     /// Key of the segment.
     pub key: Arc<Key>,
-    /// Range of the lines in the batch. They must end with a newline; otherwise [`Failure::Io`] with EINVAL.
+    /// Range of the lines in the batch. They must end with a newline; otherwise the part fails with [`Failure::Io`] and
+    /// EINVAL.
     pub range: Range<usize>,
     /// When the part is answered.
     pub level: Level,
@@ -52,15 +53,15 @@ pub struct Part {
 pub struct Done {
     /// Token of the part.
     pub token: u64,
-    /// The position of the stored part, or why it is not stored.
+    /// The position of the stored part, or the reason why it is not stored.
     pub result: Result<Receipt, Failure>,
 }
 
 /// The position of a stored part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
-    /// Path of the file, relative to [`Template::folder`](crate::Template::folder). An ended segment may later get the suffix
-    /// of its compression; offsets are those of the plain bytes.
+    /// Path of the file, relative to [`Template::folder`](crate::Template::folder). An ended segment may later get the
+    /// suffix of its compression; offsets still refer to the plain bytes.
     pub segment: Arc<str>,
     /// Offset of the part, in bytes.
     pub offset: u64,
@@ -68,7 +69,7 @@ pub struct Receipt {
     pub bytes: u64,
 }
 
-/// Why a part is not stored. A part with [`Level::Synced`] may be in the file nevertheless.
+/// Why a part is not stored. A part with [`Level::Synced`] may be in the file despite the failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// The disk or the quota is full.
@@ -77,7 +78,8 @@ pub enum Failure {
     ReadOnly,
     /// Another error number of the kernel.
     Io(i32),
-    /// This error number, and some of the part's lines may be in the file, because the file could not be truncated.
+    /// Another error number of the kernel. Some of the part's lines may be in the file, because the file could not be
+    /// truncated.
     Partial(i32),
     /// The store is closed.
     Closed,
@@ -92,7 +94,7 @@ impl Failure {
         }
     }
 
-    /// The failure without the information that lines may be in the file.
+    /// The same failure without the information that lines may be in the file.
     #[must_use]
     pub fn cause(self) -> Self {
         match self {
@@ -254,7 +256,8 @@ impl Port {
 
     /// Appends the answers since the last call to `done`.
     pub fn drain(&mut self, done: &mut Vec<Done>) {
-        // Reset before the answers are taken, so that an answer in between makes the descriptor readable again.
+        // Resets the counter before taking the answers, so that an answer in between makes the descriptor readable
+        // again.
         let _ = rustix::io::read(&self.replies.event, &mut [0; 8]);
         done.append(&mut self.replies.lock().done);
     }

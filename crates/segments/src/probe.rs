@@ -1,4 +1,4 @@
-//! Probes a failed disk: without lines to write, nothing else would show that it works again.
+//! Probes a failed disk. If no lines arrive, nothing else shows that the disk works again.
 
 use std::{
     fs::{self, OpenOptions},
@@ -11,12 +11,12 @@ use std::{
 use crate::{StorageState, shared::Shared};
 
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Size of the probe file. Space for a few bytes would not be enough for lines.
+/// Size of the probe file, in bytes. If a few bytes fit on the disk, lines may still not fit.
 const PROBE_BYTES: usize = 64 << 10;
-/// Name of the hidden probe file in the folder of the files. The journal may be on another disk.
+/// Name of the hidden probe file. It is in the folder of the files, because the journal may be on another disk.
 const PROBE_NAME: &str = ".probe.proofload";
 
-/// The time of the next probe. The syncer runs the probe, because it may wait for the disk.
+/// The time of the next probe. The syncer runs the probe, because the probe may wait for the disk.
 #[derive(Debug)]
 pub(crate) struct Probe {
     due: Instant,
@@ -44,7 +44,7 @@ impl Probe {
 
 fn try_write(folder: &Path) -> io::Result<()> {
     let path = folder.join(PROBE_NAME);
-    // Removes the file of a killed process. A link is removed too, not followed.
+    // Removes the file of a killed process. Removes a link too, instead of following it.
     let _ = fs::remove_file(&path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
     let synced = file.write_all(&vec![b'\n'; PROBE_BYTES]).and_then(|()| file.sync_data());

@@ -24,8 +24,7 @@ pub struct Recovery {
     pub segments: u64,
     /// Segments that were removed or replaced by another file. Recovery ignores them.
     pub replaced: u64,
-    /// Segments whose recorded path is outside the folder of the files. Recovery changes neither them nor their
-    /// records.
+    /// Segments whose recorded path is outside the folder of the files. Recovery does not change them or their records.
     pub elsewhere: Vec<PathBuf>,
     /// Bytes read for the recovery.
     pub scanned_bytes: u64,
@@ -62,8 +61,8 @@ pub(crate) struct Recovered {
 /// Recovers all unfinished segments in the journal.
 ///
 /// # Errors
-/// When a segment cannot be read or truncated, because nothing may be appended to it then. A full disk is no error: the
-/// journal records the results when there is space.
+/// When a segment cannot be read or truncated, because nothing may be appended to it then. A full disk is not an error:
+/// the journal records the results when there is space.
 pub(crate) fn recover(journal: &Journal, base: &Base) -> Result<(Recovery, Vec<Recovered>), Error> {
     let mut recovery = Recovery::default();
     let mut recovered = Vec::new();
@@ -79,7 +78,7 @@ pub(crate) fn recover(journal: &Journal, base: &Base) -> Result<(Recovery, Vec<R
         let mut length = None;
         if let Some((folder, name)) = base.holder(&path).map_err(fails)? {
             if let Phase::Packing(packed) = &phase {
-                // The packed file is always beside the plain file; a recorded folder is ignored.
+                // The packed file is always beside the plain file, so a folder in the record is ignored.
                 let suffix = Compression::ALL_SUFFIXES.iter().find(|suffix| packed.ends_with(**suffix));
                 let packed = suffix.map(|suffix| packed_name(name, suffix));
                 if finish_packing(&folder, name, packed.as_deref(), segment.inode).map_err(fails)? {
@@ -89,7 +88,8 @@ pub(crate) fn recover(journal: &Journal, base: &Base) -> Result<(Recovery, Vec<R
                 }
                 recovery.compressions_undone += 1;
                 journal.append_eventually(&[Entry::Ended { id }], true).map_err(fails)?;
-                // Until the journal is rewritten, the hidden file shows that the packed file is a foreign one.
+                // Until the journal is rewritten, the hidden file must stay: it shows that the packed file is a foreign
+                // one.
                 if let Some(packed) = packed.filter(|_| !journal.needs_rewrite()) {
                     let _ = folder.remove(hidden_name(&packed));
                 }
@@ -117,8 +117,8 @@ pub(crate) fn recover(journal: &Journal, base: &Base) -> Result<(Recovery, Vec<R
 
 /// Finishes packing if the packed file is complete. Returns whether it is.
 fn finish_packing(folder: &Folder, plain: &OsStr, packed: Option<&OsStr>, inode: Inode) -> io::Result<bool> {
-    // Packing renames the file only when it is complete. If the hidden file still exists, a file with the packed name
-    // is foreign.
+    // Packing renames the file only when it is complete. While the hidden file exists, a file with the packed name is
+    // foreign.
     let Some(packed) = packed else { return Ok(false) };
     let is_complete = is_renamed(folder, packed)?;
     if is_complete {
@@ -128,8 +128,8 @@ fn finish_packing(folder: &Folder, plain: &OsStr, packed: Option<&OsStr>, inode:
     Ok(is_complete)
 }
 
-/// Truncates the torn end of a segment that was open, syncs the segment and returns its length, and the length before if it was
-/// truncated. None if the file was removed or replaced by another one.
+/// Truncates the torn end of a segment that was open, and syncs the segment. Returns its length, and its previous
+/// length if it was truncated. `None` if the file was removed or replaced.
 fn truncate_torn_end(
     folder: &Folder,
     name: &OsStr,
@@ -152,12 +152,12 @@ fn truncate_torn_end(
     if end < length {
         file.set_len(end)?;
     }
-    // Recovery counts all bytes of the file as synced from now on.
+    // From now on, recovery treats all bytes of the file as synced.
     file.sync_all()?;
     Ok(Some((end, (end < length).then_some(length))))
 }
 
-/// Offset of the end of the last whole line before any damage. The first `good` bytes are not checked.
+/// Offset of the end of the last whole line before any damage. Does not check the first `good` bytes.
 fn end_of_lines(file: &File, good: u64, length: u64, binary: bool) -> io::Result<u64> {
     let mut buffer = vec![0; 256 << 10];
     let mut end = good;
@@ -166,7 +166,7 @@ fn end_of_lines(file: &File, good: u64, length: u64, binary: bool) -> io::Result
         let chunk_bytes = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
         let chunk = &mut buffer[..chunk_bytes];
         file.read_exact_at(chunk, at)?;
-        // A filesystem that extends a file before it writes the blocks leaves zeros.
+        // A filesystem that extends a file before it writes the blocks leaves zeros after a power cut.
         let zero = if binary { None } else { memchr(0, chunk) };
         let sound = &chunk[..zero.unwrap_or(chunk_bytes)];
         if let Some(newline) = memrchr(b'\n', sound) {
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// A file of two lines, of which the second is torn, and its segment.
+    /// A file of two lines, the second of which is torn, and its segment.
     fn torn(root: &Path, name: &str, recorded: &str) -> Segment {
         let path = root.join(name);
         fs::write(&path, "one\ntorn").unwrap();
@@ -355,7 +355,7 @@ mod tests {
             .zip(0..)
             .map(|(recorded, id)| Entry::Opened { id, segment: secret(recorded) })
             .collect();
-        // Earlier versions recorded paths in these forms: relative, or absolute.
+        // Earlier versions recorded paths in two forms: relative and absolute.
         entries.push(Entry::Opened { id: 5, segment: torn(root, "logs/x.log", "x.log") });
         entries.push(Entry::Opened { id: 6, segment: torn(root, "logs/in/y.log", &inside) });
         // A packed file in another folder does not cause the removal of the plain one.

@@ -11,7 +11,7 @@ use crate::{
 /// A request of the writer.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Sync a file, then answer parts. Without parts, the sync limits what recovery must read.
+    /// Sync a file, then answer the parts. If no parts wait, the sync still limits the bytes that recovery must read.
     Sync { file: Arc<SegmentFile>, progress: Progress, waiting: Vec<PendingAnswer> },
     /// Sync a closed segment. `ended` means that it will not be opened again.
     Close { file: Arc<SegmentFile>, progress: Progress, ended: bool },
@@ -25,6 +25,6 @@ pub(crate) struct PackJob {
     pub id: u64,
     pub path: PathBuf,
     pub inode: Inode,
-    /// Whether the packed file has its final name, so that only the plain file must be removed.
+    /// Whether the packed file already has its final name, so that only the plain file must be removed.
     pub renamed: bool,
 }

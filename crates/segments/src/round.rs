@@ -7,11 +7,11 @@ use crate::{
     shared::Shared,
 };
 
-/// Index of a part: index of its batch, index in the batch.
+/// Index of a part: index of its batch, and index in the batch.
 pub(crate) type Piece = (usize, usize);
 
-/// The batches of one round, with the parts that have been answered. If the writer panics, dropping the round fails the
-/// other parts.
+/// The batches of one round, and which of their parts have been answered. If the writer panics, dropping the round
+/// fails the unanswered parts.
 #[derive(Debug)]
 pub(crate) struct Round {
     shared: Arc<Shared>,
@@ -68,7 +68,7 @@ impl Round {
         self.mark_answered(piece);
     }
 
-    /// Marks a part as answered, or as left to the syncer to answer.
+    /// Marks a part as answered, or as passed to the syncer, which answers it.
     pub(crate) fn mark_answered(&self, (batch, part): Piece) {
         self.answered[self.first_parts[batch] + part].set(true);
     }

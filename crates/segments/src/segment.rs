@@ -22,8 +22,8 @@ use crate::{
     locator::OpenedFile,
 };
 
-/// Maximum bytes of one write, so that answers do not wait for all queued parts. A part up to this size is one write, so
-/// lines of other processes never appear within it.
+/// Maximum bytes of one write, so that answers do not wait for all queued parts. A part up to this size is a single
+/// write, so lines of other processes never appear within it.
 pub const MAX_WRITE_BYTES: usize = 1 << 20;
 /// Interval between checks that a segment's path still leads to its file, while lines arrive.
 const PATH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,16 +42,16 @@ pub(crate) struct Segment {
     pub binary: bool,
     /// Bytes written since the last requested sync.
     pub unsynced_bytes: u64,
-    /// Whether another process truncated the file and the journal does not record that yet.
+    /// Whether another process truncated the file and the journal does not record it yet.
     pub shortened: bool,
     /// Time of the last check of its path.
     path_checked: Instant,
     /// Time of the last check of its link count.
     links_checked: Instant,
     changed_bytes: u64,
-    /// Whether the last line is torn and must not be truncated by this process.
+    /// Whether the last line is torn and belongs to another process, so that this process must not truncate it.
     torn: bool,
-    /// Range of bytes that a failed write has left.
+    /// Range of bytes that a failed write left in the file.
     remainder: Option<(u64, u64)>,
 }
 
@@ -115,11 +115,11 @@ impl Segment {
         Progress { changed_bytes: self.changed_bytes, tail: self.tail, truncations }
     }
 
-    /// Appends pieces of whole lines and pushes the offset of each stored piece. After a failure, the file is truncated
-    /// behind the last stored piece.
+    /// Appends pieces of whole lines and pushes the offset of each stored piece. After a failure, truncates the file
+    /// after the last stored piece.
     ///
-    /// The file is open in append mode, and each write is followed by a query of its position. Lines of other processes are
-    /// therefore never overwritten, and a truncation by other processes leaves no hole.
+    /// The file is open in append mode, and each write is followed by a query of its position. This process therefore
+    /// never overwrites lines of other processes, and leaves no hole after other processes truncate the file.
     ///
     /// Calls `between` after each mebibyte of a longer piece.
     pub(crate) fn append(
@@ -152,18 +152,18 @@ impl Segment {
         self.changed_bytes += written.bytes;
         if written.bytes > kept {
             self.remainder = Some((self.tail, written.begin + written.bytes));
-            // If truncation fails, the next write and every sweep try it again.
+            // If truncation fails, the next write and every sweep try again.
             partial |= self.truncate_remainder() != Ok(true);
         }
         Appended { writes: written.calls, failure: written.failure, partial }
     }
 
-    /// Checks whether the file was renamed or removed, at intervals because the checks are system calls.
+    /// Checks whether the file was renamed or removed. Checks only at intervals, because they are system calls.
     pub(crate) fn detect_removal(&mut self) -> bool {
         let now = Instant::now();
         if now - self.path_checked >= PATH_CHECK_INTERVAL {
             (self.path_checked, self.links_checked) = (now, now);
-            // Whether the path no longer leads to this file.
+            // The path may lead to another file, or to none.
             let now = self.shared.path.symlink_metadata();
             return !now.is_ok_and(|now| now.ino() == self.shared.inode.number);
         }
@@ -197,8 +197,8 @@ impl Segment {
             let expected = written.begin + written.bytes;
             if landed != expected {
                 if landed < expected {
-                    // Another process truncated the file, like logrotate with copytruncate. The synced bytes are gone,
-                    // and the new ones are not synced.
+                    // Another process truncated the file, for example logrotate with copytruncate. The synced bytes are
+                    // gone, and the new ones are not synced.
                     self.shared.sync_state.record_truncation(landed);
                     self.shortened = true;
                 }
@@ -214,17 +214,17 @@ impl Segment {
         written
     }
 
-    /// Truncates the remainder of a failed write, unless another process has written behind it. Returns whether nothing of it
-    /// is left.
+    /// Truncates the remainder of a failed write, unless another process has written after it. Returns whether the file
+    /// contains nothing of it.
     ///
     /// # Errors
-    /// When the file cannot be truncated; the caller should try again later.
+    /// When the file cannot be truncated. The caller should try again later.
     pub(crate) fn truncate_remainder(&mut self) -> Result<bool, Errno> {
         let Some((from, to)) = self.remainder else { return Ok(true) };
         let length = self.shared.file.metadata().map_err(|cause| errno(&cause))?.len();
         if length == to {
             ftruncate(&self.shared.file, from)?;
-            // The remainder may be on the disk: until the next sync, a power cut can restore it.
+            // The remainder may be on the disk. Until the next sync, a power cut can restore it.
             self.changed_bytes += to - from;
         } else {
             self.torn = true;
@@ -236,7 +236,7 @@ impl Segment {
 
 /// The first buffers, up to the maximum size of one write.
 fn limited<'s>(slices: &'s [IoSlice<'_>]) -> Vec<IoSlice<'s>> {
-    // One byte more, for the newline after a torn line.
+    // One extra byte for the newline after a torn line.
     let mut partial = MAX_WRITE_BYTES + 1;
     let mut limited = Vec::with_capacity(slices.len());
     for slice in slices {
@@ -250,7 +250,7 @@ fn limited<'s>(slices: &'s [IoSlice<'_>]) -> Vec<IoSlice<'s>> {
     limited
 }
 
-/// Merges pieces that are adjacent in one buffer.
+/// Merges pieces that are adjacent in a buffer, so that a write needs fewer buffers.
 fn merge_adjacent<'a>(pieces: &[Lines<'a>]) -> Vec<IoSlice<'a>> {
     let mut merge_adjacent = Vec::new();
     let mut pieces = pieces.iter().peekable();
@@ -271,7 +271,7 @@ struct Written {
     begin: u64,
     bytes: u64,
     calls: u64,
-    /// Whether bytes of another process are among ours.
+    /// Whether bytes of another process are between the bytes of this process.
     interleaved: bool,
     failure: Option<Errno>,
 }
@@ -282,7 +282,7 @@ impl Written {
     }
 }
 
-/// The error number of an I/O error; EIO if it has none.
+/// The error number of an I/O error; EIO if the error has no number.
 pub(crate) fn errno(cause: &std::io::Error) -> Errno {
     Errno::from_io_error(cause).unwrap_or(Errno::IO)
 }
@@ -344,7 +344,7 @@ mod tests {
         fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"stranger\n").unwrap();
         assert_eq!(append(&mut segment, &["two\n"]), (vec![13], None));
         assert_eq!(segment.tail, 17);
-        // As logrotate's copytruncate does.
+        // Truncates the file as logrotate's copytruncate does.
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
         let before = segment.progress();
         assert!(!segment.shortened);

@@ -38,9 +38,9 @@ pub(crate) struct Shared {
     pub descriptors: Arc<Descriptors>,
     /// Whether all segments must be opened again.
     pub reopen: AtomicBool,
-    /// Whether the store is being closed, so that long work is left to the next start.
+    /// Whether the store is closing. Long work is then left to the next start.
     pub stopping: AtomicBool,
-    /// Ended files, which must not be written to.
+    /// Ended files. Nothing may be written to them any more.
     retired: Mutex<HashSet<PathBuf>>,
     /// Segments that could not be synced while the store was being closed.
     unsynced: Mutex<BTreeSet<PathBuf>>,
@@ -93,7 +93,7 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Records a segment that could not be synced while the store is being closed, when no later attempt follows.
+    /// Records a segment whose sync failed for the last time, if the store is closing.
     pub(crate) fn record_unsynced(&self, path: &Path) {
         if self.is_stopping() {
             self.unsynced().insert(path.to_owned());

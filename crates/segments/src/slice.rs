@@ -22,7 +22,7 @@ pub(crate) fn zoned(seconds: i64, zone: &TimeZone) -> Option<Zoned> {
 }
 
 impl Unit {
-    /// The time slice around `at`, in seconds since the epoch, in which the civil time down to this unit is the same.
+    /// The time slice around `at`, in seconds since the epoch: the range with the same civil time down to this unit.
     pub(crate) fn slice(self, at: &Zoned) -> Range<i64> {
         let second = at.timestamp().as_second();
         let only_this = second..second + 1;
@@ -36,7 +36,7 @@ impl Unit {
                 None => return only_this,
             },
         };
-        // A time zone may shift by anything from seconds to a day, so the ends of the slice are checked.
+        // A time zone may shift by anything from seconds to a day, so the calculated ends of the slice are checked.
         let same = |second| {
             zoned(second, at.time_zone())
                 .is_some_and(|other| self.floor(other.datetime()) == self.floor(at.datetime()))
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_slice_has_one_name() {
-        // Lord Howe Island moves its clocks by half an hour: 2026-10-04 02:00 is 02:30.
+        // Lord Howe Island moves its clocks by half an hour: on 2026-10-04, 02:00 becomes 02:30.
         let change = 1_791_041_400;
         for second in (change - 7200..change + 7200).step_by(60) {
             let range = slice(Unit::Hour, LORD_HOWE, second);

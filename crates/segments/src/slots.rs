@@ -21,7 +21,7 @@ use crate::{
 pub(crate) struct Slot {
     pub key: Arc<Key>,
     pub state: State,
-    /// Parts of this round: index of the batch, index of the part in it.
+    /// Parts of this round: index of the batch, and index of the part in the batch.
     pub pieces: Vec<(usize, usize)>,
     pub used: Instant,
 }
@@ -31,7 +31,7 @@ pub(crate) enum State {
     Open(Segment),
     Closed {
         start: Start,
-        /// The segment to continue, unless it has ended meanwhile.
+        /// The segment to continue, unless it has ended since.
         parked: Option<Parked>,
     },
 }
@@ -44,7 +44,7 @@ pub(crate) struct Parked {
     pub inode: Inode,
     /// Whether the journal records that the segment contains NUL bytes.
     pub binary: bool,
-    /// Shared with the syncer, whose last sync may still change it.
+    /// Shared with the syncer, which may still change it in its last sync.
     pub sync_state: Arc<SyncState>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Number of the slot of `key`, created if necessary.
+    /// Number of the slot of `key`. Creates the slot if necessary.
     pub(crate) fn number(&mut self, key: &Arc<Key>) -> usize {
         if let Some(&number) = self.numbers.get(key) {
             return number;
@@ -98,7 +98,7 @@ impl Slots {
         }
     }
 
-    /// Takes the open segment of a slot, which counts as closed until the segment is put back.
+    /// Takes the open segment of a slot. The segment counts as closed until it is put back.
     pub(crate) fn take_segment(&mut self, number: usize) -> Option<Segment> {
         let state = &mut self.slot(number).state;
         match std::mem::replace(state, State::Closed { start: Start::Find, parked: None }) {
@@ -142,7 +142,7 @@ impl Slots {
         self.by_use(|slot| matches!(slot.state, State::Closed { .. }))
     }
 
-    /// The slots whose segments have ended: idle, or of a past time slice.
+    /// The slots whose segments have ended, because they are idle or their time slice is over.
     pub(crate) fn ended(&self, idle: Duration, grace: Duration, now_s: i64) -> Vec<usize> {
         let ended = |slot: &Slot| {
             let unused = slot.used.elapsed();

@@ -29,26 +29,26 @@ use crate::{
     writer::Writer,
 };
 
-/// Writes lines to segments in three threads: one writes, one syncs, one packs ended segments.
+/// Writes lines to segments with three threads: one writes, one syncs, one packs ended segments.
 ///
-/// If the store is dropped without [`close`](Self::close), the threads finish what was submitted and then end.
+/// If the store is dropped without [`close`](Self::close), the threads finish the submitted work and then end.
 #[derive(Debug)]
 pub struct Store {
     keys: Keys,
     shared: Arc<Shared>,
-    /// Disconnected when all threads have ended.
+    /// Its sender is dropped when all threads have ended.
     ended: Mutex<Receiver<()>>,
     /// Number of failed parts when closing began.
     failed_before: OnceLock<u64>,
 }
 
 impl Store {
-    /// Opens a store with a number of ports: creates the folders, recovers the segments of a killed process and starts the
-    /// threads.
+    /// Opens a store with a number of ports: creates the folders, recovers the segments of a killed process and starts
+    /// the threads.
     ///
     /// # Errors
-    /// When the configuration is wrong, another process uses the journal, the folder or the journal cannot be written, or a
-    /// segment cannot be recovered.
+    /// When the configuration is wrong, another process uses the journal, the folder or the journal cannot be written,
+    /// or a segment cannot be recovered.
     pub fn open(config: Config, ports: usize) -> Result<(Self, Vec<Port>, Recovery), Error> {
         config.check()?;
         let fails = |folder, cause| Error::file("make the folder", folder, cause);
@@ -91,12 +91,13 @@ impl Store {
         self.keys.key(tag, seconds, fields).map(Arc::new)
     }
 
-    /// The result of the last attempts to write and to sync. While they fail, the store also probes the disk once a second.
+    /// The result of the last attempts to write and to sync. While the last attempt has failed, the store also probes
+    /// the disk once a second.
     pub fn state(&self) -> StorageState {
         self.shared.health.state()
     }
 
-    /// Whether a thread of the store has panicked. Nothing is stored then until the store is opened again.
+    /// Whether a thread of the store has panicked. Nothing is stored after that until the store is opened again.
     pub fn has_panicked(&self) -> bool {
         self.shared.health.has_panicked()
     }
@@ -111,25 +112,26 @@ impl Store {
         self.shared.queued.value()
     }
 
-    /// Makes the store open all segments again by their names, after their files were renamed (logrotate, SIGHUP). Returns
-    /// immediately. Without this call, the store notices renamed and removed files within a second.
+    /// Makes the store open all segments again by their names, after their files were renamed (logrotate, SIGHUP).
+    /// Returns immediately. Without this call, the store notices renamed and removed files within a second.
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Ordering::Relaxed);
         self.shared.queue.wake();
     }
 
-    /// Ends [`Config::sync_delay`] for good, so that pending parts are answered soon. For a store that will be closed soon.
+    /// Ends [`Config::sync_delay`] permanently, so that pending parts are answered soon. Call it when the store will be
+    /// closed soon.
     pub fn skip_sync_delay(&self) {
         self.shared.syncs.end_pauses();
     }
 
-    /// Writes and syncs all submitted parts, closes all segments and ends the threads. All submitted parts are answered by
-    /// then; later ones get [`Failure::Closed`]. Ended segments that are not packed yet stay plain until the next start. A
-    /// second call returns the same result.
+    /// Writes and syncs all submitted parts, closes all segments and ends the threads. All submitted parts have been
+    /// answered when it returns; later ones get [`Failure::Closed`]. Ended segments that are not packed yet stay plain
+    /// until the next start. A second call returns the same result.
     ///
     /// # Errors
-    /// When the disk has not stored everything within [`Config::close_wait`]; the threads then keep the journal locked as
-    /// long as they hang. When a part has failed since closing began, a segment could not be synced, or a thread has
+    /// When the disk has not stored everything within [`Config::close_wait`]; the threads then keep the journal locked
+    /// as long as they hang. When a part has failed since closing began, a segment could not be synced, or a thread has
     /// panicked. Earlier failed syncs are only counted in [`Statistics::sync_failures`].
     pub fn close(&self) -> Result<(), Error> {
         let failed_parts = || self.shared.counters.failed_parts.value();
@@ -174,7 +176,7 @@ fn adopt(table: &mut Table, shared: &Shared, recovered: Vec<Recovered>) -> Resul
     shared.journal.append_eventually(&gone, true).map_err(|cause| Error::file("write", journal, cause))
 }
 
-/// Starts the threads. A thread ends only after the one that gives it work.
+/// Starts the threads. Each thread ends only after the thread that gives it work.
 fn start_threads(shared: &Arc<Shared>, lock: Lock, writer: Writer) -> Result<Receiver<()>, Error> {
     let (alive, ended) = channel();
     let alive = ThreadGuard { _lock: Arc::new(lock), _sender: alive };
@@ -192,8 +194,8 @@ fn start_threads(shared: &Arc<Shared>, lock: Lock, writer: Writer) -> Result<Rec
     Ok(ended)
 }
 
-/// Held by every thread: keeps the journal locked until the last thread has ended, and then disconnects the channel on which
-/// [`Store::close`] waits.
+/// Held by every thread. It keeps the journal locked until the last thread has ended, and then disconnects the channel
+/// on which [`Store::close`] waits.
 #[derive(Clone)]
 struct ThreadGuard {
     _lock: Arc<Lock>,
@@ -212,7 +214,7 @@ fn spawn(
         drop(alive);
     });
     spawned.map(drop).map_err(|cause| {
-        // Ends the threads started before.
+        // Ends the threads that have already been started.
         shared.syncs.close();
         shared.packs.close();
         Error::Thread(cause)
@@ -235,7 +237,8 @@ impl Drop for PanicGuard<'_> {
         self.shared.queue.close();
         self.shared.syncs.close();
         if self.is_syncer {
-            // Dropping the waiting requests answers their parts. The thread itself has already dropped its own requests.
+            // Dropping the waiting requests answers their parts. The panicked thread has already dropped its own
+            // requests.
             self.shared.syncs.take(&mut Vec::new(), Duration::ZERO);
             self.shared.packs.close();
         }

@@ -1,4 +1,4 @@
-//! Group commit: one sync for all parts written before.
+//! Group commit: one sync for all parts that were written before it.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,8 @@ use crate::{
     shared::Shared,
 };
 
-/// Bytes after which a segment is synced, even if no part waits, and the journal records the synced bytes.
+/// Number of unsynced bytes after which a segment is synced even if no part waits, and the journal records the synced
+/// bytes.
 pub(crate) const CHECKPOINT_BYTES: u64 = 64 << 20;
 
 /// The requests of one round for one segment.
@@ -101,7 +102,7 @@ fn commit(shared: &Shared, group: Group, checkpoints: &mut HashMap<u64, u64>, an
     let Group { file, progress, waiting, close } = group;
     let result = sync(shared, &file, &progress);
     let answer = match result {
-        // The lines are on the disk, but the file has no name any more, so closing it deletes them.
+        // The lines are on the disk, but the file has no name left, so closing it deletes them.
         Ok(()) if !waiting.is_empty() && file.detect_removal() => {
             Err(Failure::Io(Errno::NOENT.raw_os_error()))
         }
@@ -113,7 +114,7 @@ fn commit(shared: &Shared, group: Group, checkpoints: &mut HashMap<u64, u64>, an
     }
     let id = file.id;
     if result.is_err() {
-        // The segment stays open in the journal, so that the next start checks what the disk has.
+        // The segment stays open in the journal, so that the next start checks which bytes are on the disk.
         checkpoints.remove(&id);
         shared.record_unsynced(&file.path);
         return;
@@ -135,14 +136,14 @@ fn commit(shared: &Shared, group: Group, checkpoints: &mut HashMap<u64, u64>, an
             Compression::None => Entry::Gone { id },
             _ => Entry::Closed { id, good_bytes: file.sync_state.good_bytes() },
         };
-        // On failure, recovery reads the segment once more than necessary.
+        // If this fails, recovery only reads the segment once more than necessary.
         let _ = shared.journal.append(&[entry], false);
     }
 }
 
 fn end_segment(shared: &Shared, pack: PackJob) {
     let _ = shared.journal.append(&[Entry::Ended { id: pack.id }], false);
-    // If the mailbox is closed, the next start packs the segment.
+    // If the mailbox is closed, the segment is packed after the next start.
     let _ = shared.packs.put(pack);
 }
 
@@ -165,7 +166,7 @@ fn sync(shared: &Shared, file: &SegmentFile, progress: &Progress) -> Result<(), 
             Ok(())
         }
         Err(cause) => {
-            // The kernel may have dropped the pages, and a second sync would succeed without them.
+            // After a failed sync, the kernel may have dropped the pages, and a second sync would succeed without them.
             file.sync_state.poison();
             shared.counters.sync_failures.add(1);
             shared.health.sync_failed(cause);
@@ -176,7 +177,8 @@ fn sync(shared: &Shared, file: &SegmentFile, progress: &Progress) -> Result<(), 
 
 fn sync_folders(shared: &Shared, file: &SegmentFile, folders: Vec<PathBuf>) -> Result<(), Errno> {
     folders.iter().try_for_each(|folder| match shared.base.sync(folder) {
-        // Another process moved or removed the folder. The file's name is still on the same filesystem.
+        // Another process moved or removed the folder. The name is on the same filesystem as the file, so syncing the
+        // filesystem covers it.
         Err(cause) if is_gone(&cause) => syncfs(&file.file),
         synced => synced.map_err(|cause| errno(&cause)),
     })

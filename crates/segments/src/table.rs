@@ -24,15 +24,15 @@ use crate::{
 /// Why a segment is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// To save descriptors; it will be opened again.
+    /// To save descriptors. The segment will be opened again.
     Parked,
     /// The segment is full; its key continues in the next file.
     Full,
     Ended,
 }
 
-/// A closed segment with the remainder of a failed write at its end. Until the remainder is truncated, the segment gets no
-/// lines and the journal records it as open.
+/// A closed segment with the remainder of a failed write at its end. Until the remainder is truncated, the segment gets
+/// no lines, and the journal records it as open.
 #[derive(Debug)]
 struct PendingTruncation {
     segment: Segment,
@@ -48,13 +48,13 @@ pub(crate) struct Table {
     pub slots: Slots,
     pending_truncations: VecDeque<PendingTruncation>,
     links: Links,
-    /// Maximum time in a round to wait for the syncer to close files.
+    /// Maximum time that a round waits for the syncer to close files.
     pub descriptor_wait: Duration,
 }
 
 /// Maximum number of remembered keys without an open segment, as a multiple of [`Config::max_open`](crate::Config::max_open).
 const MAX_CLOSED_FACTOR: usize = 16;
-/// Maximum number of segments that wait for truncation, each with a descriptor. Further ones are left to the next start.
+/// Maximum number of segments that wait for truncation, each with a descriptor. The next start truncates any others.
 const MAX_PENDING_TRUNCATIONS: usize = 64;
 
 impl Table {
@@ -66,14 +66,15 @@ impl Table {
         Self { shared, locator, slots, pending_truncations, links, descriptor_wait }
     }
 
-    /// Opens the closed segments of `group` with one sync of the journal. Returns the slots that could not be opened.
+    /// Opens the closed segments of `group` with a single sync of the journal. Returns the slots that could not be
+    /// opened.
     pub(crate) fn open(&mut self, group: &[usize]) -> Vec<(usize, Errno)> {
         let is_closed = |number: &usize| self.slots.segment(*number).is_none();
         let missing: Vec<usize> = group.iter().copied().filter(is_closed).collect();
         if missing.is_empty() {
             return Vec::new();
         }
-        // Without this, the name of a file that can be truncated by now would be skipped.
+        // Otherwise, the name of a file that can now be truncated would still count as in use.
         self.truncate_closed();
         self.make_room(missing.len(), group);
         let mut refused = Vec::new();
@@ -97,7 +98,8 @@ impl Table {
                 Err(cause) => {
                     self.slots.release(&segment.shared.path, segment.shared.inode.number);
                     if let State::Closed { start, .. } = &mut self.slots.slot(number).state {
-                        // Without this, every attempt would create another empty file.
+                        // The next attempt continues this file. Otherwise, every attempt would create another empty
+                        // file.
                         *start = Start::Continue(segment.index);
                     }
                     refused.push((number, errno(cause)));
@@ -157,7 +159,7 @@ impl Table {
     fn finish_close(&mut self, segment: &Segment, ended: bool) {
         let file = &segment.shared;
         self.slots.release(&file.path, file.inode.number);
-        // A poisoned segment stays open in the journal, so that the next start checks what the disk has.
+        // A poisoned segment stays open in the journal, so that the next start checks which bytes are on the disk.
         let sound = !file.is_poisoned();
         if ended || !sound {
             self.shared.retire(&file.path);
@@ -200,8 +202,7 @@ impl Table {
     pub(crate) fn sweep(&mut self) {
         self.truncate_closed();
         for segment in self.slots.segments() {
-            // If truncation fails, it is tried again before the next line, by the next sweep and when the segment is
-            // closed.
+            // If truncation fails, the next line, the next sweep and the closing of the segment try again.
             let _ = segment.truncate_remainder();
         }
         let config = &self.shared.config;
@@ -225,7 +226,7 @@ impl Table {
         }
     }
 
-    /// Closes all open segments for the end of the store.
+    /// Closes all open segments when the store ends.
     pub(crate) fn finish(&mut self) {
         self.park_all();
         for PendingTruncation { segment, .. } in
@@ -235,7 +236,7 @@ impl Table {
         }
     }
 
-    /// Adopts a segment of the last process, or ends it if its key has a newer one.
+    /// Adopts a segment of the last process, or ends it if its key has a newer segment.
     pub(crate) fn adopt(&mut self, segment: &journal::Segment, parked: Parked) {
         let named = self.shared.base.path.join(self.locator.name(&segment.key, segment.index));
         let key = Arc::new(Key::from_journal(&segment.key, segment.end));
@@ -256,7 +257,7 @@ impl Table {
         }
     }
 
-    /// Has a closed segment packed, if configured.
+    /// Requests the packing of a closed segment, if the configuration asks for compression.
     pub(crate) fn end(&mut self, parked: Option<Parked>) {
         let Some(Parked { id, path, inode, sync_state, .. }) = parked else { return };
         if !sync_state.is_poisoned() && self.shared.config.compress != Compression::None {
@@ -276,7 +277,8 @@ impl Table {
         self.shared.descriptors.wait_below(max, Instant::now())
     }
 
-    /// Maximum number of descriptors. The syncer never closes segments that wait for truncation, so they are added.
+    /// Maximum number of descriptors. The syncer never closes segments that wait for truncation, so their number is
+    /// added.
     fn max_descriptors(&self) -> usize {
         self.shared.config.max_open.max(1).saturating_mul(2).saturating_add(self.pending_truncations.len())
     }
@@ -305,7 +307,8 @@ impl Table {
             && before.sync_state.is_poisoned()
         {
             self.shared.retire(&before.path);
-            // The new start is stored even if opening fails; otherwise every failed attempt would create another empty file.
+            // Stores the new start even if opening fails. Otherwise, every failed attempt would create another empty
+            // file.
             (*start, *parked) = (Start::Fresh(next_index(index)), None);
         }
         let (start, parked, key) = (*start, parked.clone(), slot.key.clone());
@@ -336,13 +339,13 @@ impl Table {
         let before = std::mem::replace(&mut slot.state, State::Open(segment));
         if let State::Closed { parked: Some(parked), .. } = before {
             if parked.path == path {
-                // The new record replaces this one.
+                // The record of the newly opened segment replaces the old one.
                 let _ = self.shared.journal.append(&[journal::Entry::Gone { id: parked.id }], false);
             } else {
                 self.end(Some(parked));
             }
         }
-        // A failure is ignored, because the file has the lines even without its link.
+        // Ignores a failure, because the file has the lines even without its link.
         let _ = self.links.update(&key, &path);
     }
 }

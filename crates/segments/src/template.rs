@@ -17,9 +17,9 @@ use crate::{name, slice::Unit};
 /// * `${key}`: the member `key` of the event;
 /// * `%Y %y %m %d %F %j %H %M %S`: the event's time as in strftime; `%%`: a percent sign.
 ///
-/// A value never leaves its component of the path: `_` replaces slashes, control characters and a dot at the beginning of
-/// a component. A missing value becomes `_missing`, an empty one `_empty`. A value longer than 100 bytes is shortened and
-/// ends in `~` and a checksum of the whole value.
+/// A value never leaves its component of the path: `_` replaces slashes, control characters and a dot at the beginning
+/// of a component. A missing value becomes `_missing`, an empty one `_empty`. A value longer than 100 bytes is
+/// shortened and ends in `~` and a checksum of the whole value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     text: String,
@@ -65,9 +65,9 @@ pub enum TemplateError {
     #[error("`{0}` is not a placeholder such as ${{tag}}, ${{tag[N]}} or ${{member}}")]
     Placeholder(String),
     /// A character that is not allowed in a path, or that Fluentd reads as a placeholder.
-    #[error("`{0:?}` is not allowed in a path template")]
+    #[error("the character {0:?} is not allowed in a path template; leave it out")]
     Character(char),
-    /// More than 16 components from the first placeholder on.
+    /// More than 16 components, counted from the first placeholder.
     #[error("`{0}` has more than 16 folders after its first placeholder")]
     Deep(String),
 }
@@ -78,7 +78,7 @@ impl Template {
         &self.folder
     }
 
-    /// The event members in the template. If there are any, a key is valid for one event only.
+    /// The event members in the template. If there are any, a key is valid for only one event.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.pieces().filter_map(|piece| match piece {
             Piece::Field(key) => Some(key.as_str()),
@@ -269,7 +269,7 @@ fn placeholder(inner: &str) -> Result<Piece, TemplateError> {
     if let Some(index) = inner.strip_prefix("tag[").and_then(|rest| rest.strip_suffix(']')) {
         return index.parse().map(Piece::TagPart).map_err(|_| wrong());
     }
-    // In Fluentd, `$.` begins a path of nested members; as a name it would always be missing.
+    // In Fluentd, `$.` begins a path of nested members. As the name of a member, it would always be missing.
     if inner.is_empty() || inner.starts_with("$.") || inner.starts_with("$[") {
         return Err(wrong());
     }

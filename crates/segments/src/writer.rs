@@ -22,9 +22,11 @@ use crate::{
     table::{CloseReason, Table},
 };
 
-/// Maximum files opened before other segments are served. Opening a file may wait for the last sync of another.
+/// Maximum number of files opened before other segments are served, because opening a file may wait for the last sync
+/// of another file.
 const MAX_OPENED_AT_ONCE: usize = 16;
-/// Maximum parts of one write. The kernel takes 1,024 buffers, one of which may be the newline after a torn line.
+/// Maximum number of parts in one write. The kernel accepts 1,024 buffers, and one of them may be the newline after a
+/// torn line.
 const MAX_WRITE_PARTS: usize = 1000;
 
 #[derive(Debug)]
@@ -56,7 +58,7 @@ impl Writer {
         }
     }
 
-    /// Runs until the queue is closed and empty. Then all parts are written and all segments are handed to the syncer.
+    /// Runs until the queue is closed and empty. All parts are then written, and all segments are passed to the syncer.
     pub(crate) fn run(mut self) {
         let config = &self.shared.config;
         let sweep_every =
@@ -96,16 +98,16 @@ impl Writer {
         more || !self.deferred.is_empty()
     }
 
-    /// Writes the parts of a round that need not wait, and defers the others.
+    /// Writes the parts of a round that need not wait for deferred ones, and defers the others.
     fn write_unheld(&mut self, round: Round) {
         let (deferred, pieces) = self.split_held(&round);
         let index = self.deferred.len();
         self.write_all(&round, pieces.into_iter());
-        // They go before the parts deferred meanwhile, because parts of one segment keep their order.
+        // Inserts them before the parts that were deferred meanwhile, because the parts of a segment keep their order.
         self.defer(round, deferred, index);
     }
 
-    /// During slow work: writes the quick parts that have arrived for other segments.
+    /// Writes the quick parts that have arrived for other segments. Called during slow work.
     fn serve_others(&mut self, wait: Duration) {
         let mut round = Round::new(self.shared.clone());
         round.take(wait);
@@ -119,7 +121,7 @@ impl Writer {
         self.defer(round, deferred, self.deferred.len());
     }
 
-    /// Splits the parts of a round into those that must wait behind others of their segments, and the rest.
+    /// Splits the parts of a round into those that must wait for earlier parts of their segments, and the rest.
     fn split_held(&mut self, round: &Round) -> (Vec<Piece>, Vec<Piece>) {
         round.pieces().partition(|&piece| {
             let number = self.table.slots.number(&round.part(piece).1.key);
@@ -127,7 +129,7 @@ impl Writer {
         })
     }
 
-    /// Inserts parts for the next run into the deferred ones at `index`.
+    /// Defers parts to the next run: inserts them into the deferred parts at `index`.
     fn defer(&mut self, mut round: Round, pieces: Vec<Piece>, index: usize) {
         if pieces.is_empty() {
             return round.finish();
@@ -152,7 +154,7 @@ impl Writer {
         while !slow.is_empty() {
             let group = slow.split_off(slow.len().saturating_sub(MAX_OPENED_AT_ONCE));
             let numbers: Vec<_> = group.iter().map(|(number, _)| *number).collect();
-            // Serves other segments while the files closed for this group wait for their last sync.
+            // Serves other segments while files that were closed to make room for this group wait for their last sync.
             let until = Instant::now() + self.table.descriptor_wait;
             while !self.table.try_make_room(&numbers) && Instant::now() < until {
                 self.serve_others(Duration::from_millis(1));
@@ -207,7 +209,8 @@ impl Writer {
             last = Some((key, number));
             let slot = self.table.slots.slot(number);
             if slot.pieces.is_empty() {
-                // An equal key of a later event may add a symbolic link or the end of the slice.
+                // The equal key of a later event may have a symbolic link or the end of the slice, which the stored key
+                // lacks.
                 slot.key = key.clone();
                 touched.push(number);
             }
@@ -251,7 +254,7 @@ impl Writer {
             left = &left[stored..];
             match appended.failure {
                 None => {}
-                // The file has reached the maximum size of the filesystem or the process.
+                // The file has reached the maximum size that the filesystem or the process limit allows.
                 Some(Errno::FBIG) if self.table.slots.segment(number).is_some_and(|open| open.tail > 0) => {
                     self.table.close(number, CloseReason::Full);
                 }
@@ -280,7 +283,7 @@ impl Writer {
         }
     }
 
-    /// Number of parts for the next write to the open segment; 0 if the segment is full.
+    /// Number of parts that fit into the next write to the open segment; 0 if the segment is full.
     fn count_fitting(&mut self, number: usize, round: &Round, pieces: &[Piece]) -> usize {
         let rotate_bytes = self.shared.config.rotate_bytes.unwrap_or(u64::MAX);
         let tail = self.table.slots.segment(number).map_or(0, |segment| segment.tail);
@@ -302,7 +305,7 @@ impl Writer {
         let segment = self.table.slots.segment(number).expect("opened a moment ago");
         if !segment.binary && lines.iter().any(|lines| memchr(0, &lines.data[lines.range.clone()]).is_some())
         {
-            // Recovery takes NUL bytes for the result of a power cut unless the journal says otherwise.
+            // Recovery takes NUL bytes for damage by a power cut unless the journal says otherwise.
             let entry = Entry::Binary { id: segment.shared.id };
             if let Err(cause) = self.shared.journal.append(&[entry], true) {
                 return (0, Appended { writes: 0, failure: Some(errno(&cause)), partial: false });
@@ -319,13 +322,13 @@ impl Writer {
             // Without this record, recovery would take a torn line for a synced one.
             let file = &segment.shared;
             let entry = Entry::Good { id: file.id, good_bytes: file.sync_state.good_bytes() };
-            // If this fails, the journal writes nothing else before this record.
+            // If this fails, the journal writes no other record before this one.
             let _ = self.shared.journal.append_eventually(&[entry], true);
         }
         let counters = &self.shared.counters;
         counters.writes.add(appended.writes);
         if appended.failure.is_none() {
-            // The state is updated before the answers are sent.
+            // Updates the state before the answers are sent, so that a caller with an answer sees the new state.
             self.shared.health.write_succeeded();
         }
         let mut waiting = Vec::new();
@@ -347,13 +350,13 @@ impl Writer {
             segment.unsynced_bytes = 0;
             let request =
                 Request::Sync { file: segment.shared.clone(), progress: segment.progress(), waiting };
-            // Fails only if the syncer has panicked; dropping the request then fails its parts.
+            // Fails only if the syncer has panicked. Dropping the request then fails its parts.
             let _ = self.shared.syncs.put(request);
         }
         (self.offsets.len(), appended)
     }
 
-    /// Writes one long part, and serves other segments in between.
+    /// Writes one long part, and serves other segments during the write.
     fn append_long(&mut self, number: usize, lines: &[Lines<'_>]) -> Appended {
         let mut segment = self.table.slots.take_segment(number).expect("opened a moment ago");
         let mut offsets = Vec::new();

@@ -1,4 +1,4 @@
-//! Answers, each built once for every kind of answer and of client.
+//! The answers of the target, built once for every kind of answer and every shape.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use crate::{
     wire::{BodyParts, Wire},
 };
 
-/// Sent after an answer with stray bytes; not the start of an HTTP message.
+/// Sent after an answer with misbehaviour `unsolicited`; cannot be the start of an HTTP message.
 const STRAY: &[u8] = b"stray bytes that answer no request\r\n";
 
-/// The kind of an answer.
+/// What an answer contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The configured answer.
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Malformed,
     /// A chunk size that is not a number.
     BadFraming,
-    /// The configured answer with a head above 64 KiB.
+    /// The configured answer with a head of more than 64 KiB.
     HugeHead,
     /// The configured answer, followed by stray bytes.
     Unsolicited,
@@ -47,12 +47,12 @@ impl Kind {
     ];
 }
 
-/// How the answer treats the connection.
+/// Properties of the connection that change the bytes of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// The client speaks HTTP/1.0: no chunks, and a kept connection needs `Connection: keep-alive`.
+    /// Whether the client uses HTTP/1.0, so that chunks are not allowed and keep-alive needs `Connection: keep-alive`.
     pub http10: bool,
-    /// The connection is closed after the answer.
+    /// Whether the connection is closed after the answer.
     pub close: bool,
 }
 
@@ -77,14 +77,13 @@ impl Shape {
     }
 }
 
-/// All answers that the target may send.
+/// The bytes of all answers that the target may send.
 #[derive(Debug)]
 pub(crate) struct Answers {
     wires: Vec<Wire>,
 }
 
 impl Answers {
-    /// Builds all answers.
     pub(crate) fn new(config: &Config) -> Self {
         let body = BodyParts::new(config);
         let wires =
@@ -92,7 +91,7 @@ impl Answers {
         Self { wires: wires.collect() }
     }
 
-    /// The bytes of an answer.
+    /// The bytes of an answer for a kind and a shape.
     #[inline]
     pub(crate) fn wire(&self, kind: Kind, shape: Shape) -> &Wire {
         &self.wires[kind as usize * Shape::ALL.len() + shape.index()]
@@ -116,7 +115,7 @@ fn wire(config: &Config, body: &BodyParts, kind: Kind, shape: Shape) -> Wire {
     }
 }
 
-/// The configured answer.
+/// Builds the configured answer.
 fn with_body(config: &Config, body: &BodyParts, shape: Shape, extra: &str, after: &[u8]) -> Wire {
     let mut framing = String::new();
     let mut parts = Vec::new();
@@ -136,7 +135,7 @@ fn with_body(config: &Config, body: &BodyParts, shape: Shape, extra: &str, after
     Wire::new(head(config.status, &framing, shape, extra).as_bytes(), &parts)
 }
 
-/// An answer whose body is its reason.
+/// Builds an answer whose body is the status and its reason phrase.
 fn short(status: u16, shape: Shape) -> Wire {
     let body = if has_body(status) { format!("{status} {}\n", reason(status)) } else { String::new() };
     let framing =
@@ -144,7 +143,7 @@ fn short(status: u16, shape: Shape) -> Wire {
     Wire::new(head(status, &framing, shape, "").as_bytes(), &[(body.into_bytes().into(), 1)])
 }
 
-/// An answer of a page, with its header lines.
+/// Builds the answer of a page from its header lines and body.
 pub(crate) fn page(status: u16, headers: &str, body: Vec<u8>, shape: Shape) -> Wire {
     let (framing, body) = if has_body(status) {
         (format!("Content-Length: {}\r\n", body.len()), body)
@@ -157,7 +156,7 @@ pub(crate) fn page(status: u16, headers: &str, body: Vec<u8>, shape: Shape) -> W
     Wire::new(head.as_bytes(), &[(body.into(), 1)])
 }
 
-/// Whether an answer with this status may have a body and a Content-Length (RFC 9112, 6.3).
+/// Whether an answer with this status may have a body and Content-Length (RFC 9112, 6.3).
 fn has_body(status: u16) -> bool {
     !matches!(status, 204 | 304)
 }
@@ -170,7 +169,7 @@ fn head(status: u16, framing: &str, shape: Shape, extra: &str) -> String {
     )
 }
 
-/// Headers of more than 64 KiB together, each of a size that most servers send.
+/// Headers with more than 64 KiB in total. Each has a size that is common among servers.
 fn padding() -> String {
     let value = "p".repeat(1_000);
     (0..66).fold(String::new(), |mut headers, i| {
@@ -179,7 +178,7 @@ fn padding() -> String {
     })
 }
 
-/// The reason phrases of common statuses (RFC 9110, 15); the phrase may be empty.
+/// The reason phrase of a common status (RFC 9110, 15); otherwise empty, which is allowed.
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

@@ -1,4 +1,4 @@
-//! The content of a request: its head, and as much of its body as is needed.
+//! The content of a request: its head, and as much of its body as pages or the record need.
 
 use std::borrow::Cow;
 
@@ -6,15 +6,15 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use http1::{RequestHead, RequestSink};
 use serde_json::{Map, Value};
 
-/// The content of a request.
+/// The content of a request for pages and the record.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub method: String,
-    /// The target as sent.
+    /// The request target as sent.
     pub target: String,
-    /// Names and values in order; bytes that are not UTF-8 are replaced.
+    /// Names and values in order. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub headers: Vec<(String, String)>,
-    /// The first bytes of the body, at most `limit`.
+    /// The beginning of the body: at most `limit` bytes.
     pub body: Vec<u8>,
     /// Size of the whole body in bytes.
     pub body_bytes: u64,
@@ -23,13 +23,13 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The values of a header, in their order.
+    /// The values of a header in order.
     pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let headers = self.headers.iter().filter(move |(header, _)| header.eq_ignore_ascii_case(name));
         headers.map(|(_, value)| value.as_str())
     }
 
-    /// Path and query of the target, which may have a scheme and a host before them.
+    /// Path and query of the target, without its scheme and host if it has them.
     pub(crate) fn path_and_query(&self) -> (&str, &str) {
         let target = match self.target.split_once("://") {
             Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => {
@@ -40,7 +40,7 @@ impl Asked {
         target.split_once('?').unwrap_or((target, ""))
     }
 
-    /// Whether bytes of the body are missing.
+    /// Whether `body` is only the beginning of the body.
     pub(crate) fn is_cut(&self) -> bool {
         self.body_bytes > self.body.len() as u64
     }
@@ -51,7 +51,7 @@ impl Asked {
         self.headers.clear();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         self.headers.extend(head.headers.iter().map(|header| (header.name.to_owned(), text(header.value))));
-        // The buffer of a large body is not kept for the next request.
+        // A large buffer is freed instead of being kept for the next request.
         self.body.clear();
         self.body.shrink_to(4096);
         self.body_bytes = 0;
@@ -64,21 +64,21 @@ impl Asked {
     }
 }
 
-/// Facts from the head of the current request.
+/// Facts from the head of the current request that the engine needs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RequestInfo {
-    /// The request is HEAD: the answer has no body.
+    /// Whether the method is HEAD, so that the answer has no body.
     pub is_head: bool,
-    /// The client speaks HTTP/1.0.
+    /// Whether the client uses HTTP/1.0.
     pub http10: bool,
-    /// The client waits for `100 Continue` before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// HTTP/1.1 without exactly one Host, which must be refused (RFC 9112, 3.2).
+    /// Whether an HTTP/1.1 request lacks a Host header or has several, so that it must be refused (RFC 9112, 3.2).
     pub wrong_host: bool,
 }
 
 impl RequestInfo {
-    /// Takes the facts from a head.
+    /// Extracts the facts from a head.
     #[inline]
     pub(crate) fn head(&mut self, head: &RequestHead<'_>) {
         let hosts = head.headers.iter().filter(|h| h.name.len() == 4 && h.name.eq_ignore_ascii_case("host"));
@@ -92,11 +92,11 @@ impl RequestInfo {
     }
 }
 
-/// Receives a request from the parser.
+/// Handles the parser's callbacks: the head and the body of a request.
 pub(crate) struct Intake<'i, L> {
     pub info: &'i mut RequestInfo,
     pub asked: Option<&'i mut Asked>,
-    /// Computes from the request's head how many bytes of the body to keep.
+    /// Returns how many bytes of the body to keep, given the request's head.
     pub limit: L,
 }
 
@@ -118,7 +118,7 @@ impl<L: Fn(&Asked) -> usize> RequestSink for Intake<'_, L> {
     }
 }
 
-/// Puts a body into JSON: as text in `body`, or as base64 in `body_base64` if it is not UTF-8.
+/// Adds a body to a JSON object: as `body` if it is UTF-8, otherwise in base64 as `body_base64`.
 pub(crate) fn put_body(map: &mut Map<String, Value>, body: &[u8]) {
     match String::from_utf8_lossy(body) {
         Cow::Borrowed(text) => map.insert("body".to_owned(), text.into()),

@@ -167,7 +167,7 @@ impl Default for Config {
 }
 
 impl Body {
-    /// Its size in bytes.
+    /// Size of the body in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Size(bytes) => *bytes,
@@ -175,7 +175,7 @@ impl Body {
         }
     }
 
-    /// Whether it has no bytes.
+    /// Whether the body is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! The state of a connection. An idle connection holds no buffers.
+//! The state of a connection. Idle connections hold no buffers.
 
 use std::os::fd::OwnedFd;
 
@@ -19,87 +19,87 @@ use crate::{
     wire::Wire,
 };
 
-/// The phase of a connection.
+/// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Waiting for a request, or reading one.
+    /// Waits for a request or reads one.
     Reading,
-    /// A request was read; its answer is not due yet.
+    /// Waits until the answer to a request is due.
     Waiting,
-    /// Sending the head of an answer in small pieces.
+    /// Sends the head of an answer in small pieces.
     Dribbling,
-    /// Sending an answer as fast as the client takes it.
+    /// Sends an answer as fast as the client accepts it.
     Writing,
-    /// The request is never answered.
+    /// Never answers the request.
     Silent,
-    /// Closed by the target; received bytes are discarded, because a reset would destroy the answer.
+    /// The target has closed its side. Received bytes are discarded, because a reset could destroy the answer.
     Lingering,
 }
 
 /// The target's reaction to the current request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Answer it.
+    /// Sends the configured answer or a page.
     Answer,
-    /// Misbehave.
+    /// Misbehaves deliberately.
     Misbehave(Misbehaviour),
-    /// Refuse it: the queue is full.
+    /// Refuses the request, because the queue is full.
     Reject(WhenFull),
-    /// Answer 400.
+    /// Answers with 400.
     BadRequest,
-    /// Ask for its body with `100 Continue`.
+    /// Sends `100 Continue` to get the body.
     Continue,
 }
 
-/// One connection.
+/// The state of a client's connection.
 #[derive(Debug)]
 pub(crate) struct Connection<'a> {
-    /// Counts the connection in the limit of all threads until it is dropped.
+    /// The connection's share of the limit for all threads, which is released when it is dropped.
     pub _permit: ConnectionPermit<'a>,
     pub socket: OwnedFd,
     pub token: Token,
     pub reader: RequestReader,
     pub request_info: RequestInfo,
     pub phase: Phase,
-    /// The socket may have bytes, or an end of stream, to read.
+    /// Whether the socket may have bytes, or the end of the stream, to read.
     pub readable: bool,
-    /// The client has closed its sending side or the whole connection: the two look alike.
+    /// Whether the client has closed its sending side. It may have closed the whole connection, which looks the same.
     pub peer_closed: bool,
-    /// Received bytes after the current request.
+    /// Received bytes that follow the current request.
     pub unparsed: Option<Box<Remainder>>,
-    /// Number of requests read.
+    /// Number of requests read so far.
     pub requests: u64,
     pub action: Action,
     pub kind: Kind,
     pub shape: Shape,
-    /// Bytes of the answer that the kernel has taken.
+    /// Number of bytes of the answer that the kernel has accepted.
     pub sent: u64,
-    /// Bytes of the answer to send in total.
+    /// Number of bytes of the answer to send in total.
     pub end: u64,
-    /// When the current request was complete, in nanoseconds since the start.
+    /// When the current request was completely read, in nanoseconds since the start.
     pub read_ns: u64,
-    /// When its answer is due.
+    /// When the answer is due, in nanoseconds since the start.
     pub due_ns: u64,
-    /// When the last byte arrived, or the last answer ended.
+    /// When the last bytes arrived or the last answer ended, in nanoseconds since the start.
     pub active_ns: u64,
-    /// State that only TLS, pages and records need.
+    /// State for TLS, pages and records; `None` if none of them is enabled.
     pub extra: Option<Box<Extra>>,
 }
 
-/// State of a connection that only TLS, pages and records need.
+/// State of a connection that is needed only for TLS, pages and records.
 #[derive(Debug, Default)]
 pub(crate) struct Extra {
-    /// Its number in the record; 0 without a record.
+    /// The connection's number in the record; 0 without a record.
     pub number: u64,
-    /// The TLS session; None if the connection is not encrypted.
+    /// The TLS session; `None` without TLS.
     pub session: Option<Session>,
-    /// The session's handshake was counted.
+    /// Whether the session's handshake has been counted.
     pub is_counted: bool,
-    /// The failure that ended the session.
+    /// The error that ended the session.
     pub failure: Option<Failure>,
-    /// The content of the current request; None if it is not logged.
+    /// The content of the current request; `None` if neither pages nor a record need it.
     pub asked: Option<Asked>,
-    /// The page that answers the current request; None if the configured answer does.
+    /// The page that answers the current request; `None` for the configured answer.
     pub page: Option<Page>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Reads what the client sent, decrypted.
+    /// Reads bytes from the client, decrypted if the connection uses TLS.
     #[inline]
     pub(crate) fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         if let Some(extra) = &mut self.extra
@@ -153,7 +153,7 @@ impl<'a> Connection<'a> {
         recv(&self.socket, buffer, RecvFlags::empty()).map(|(_, received)| received)
     }
 
-    /// Whether the socket may have more bytes after a read of `received` bytes into a buffer of `room` bytes.
+    /// Whether more bytes may be available after `received` bytes were read into a buffer of `room` bytes.
     #[inline]
     pub(crate) fn may_have_more(&mut self, received: usize, room: usize) -> bool {
         match self.session() {
@@ -162,7 +162,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Sends the handshake bytes that the TLS session holds. The next read reports a failure.
+    /// Sends handshake bytes that the TLS session has buffered. Ignores errors, because the next read reports them.
     #[cold]
     pub(crate) fn flush(&mut self) {
         if let Some(extra) = &mut self.extra
@@ -172,13 +172,13 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The TLS session.
+    /// The TLS session, if any.
     #[inline]
     pub(crate) fn session(&mut self) -> Option<&mut Session> {
         self.extra.as_mut()?.session.as_mut()
     }
 
-    /// The bytes of the current answer.
+    /// The bytes of the current answer, from its page or from `answers`.
     #[inline]
     pub(crate) fn wire<'w>(&'w self, answers: &'w Answers) -> &'w Wire {
         match self.page() {
@@ -187,13 +187,13 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The page that replaces the configured answer, if any.
+    /// The page that replaces the configured answer; `None` for other answers.
     #[inline]
     pub(crate) fn page(&self) -> Option<&Page> {
         self.extra.as_ref()?.page.as_ref().filter(|_| self.kind == Kind::Plain)
     }
 
-    /// Whether a complete request is not answered yet.
+    /// Whether a request has been read completely but not answered.
     pub(crate) fn is_unanswered(&self) -> bool {
         match self.phase {
             Phase::Waiting | Phase::Dribbling | Phase::Writing => self.action != Action::Continue,

@@ -4,25 +4,25 @@ use std::{io, path::PathBuf};
 
 use sockets::StartError;
 
-/// Why the target cannot start.
+/// Why a target cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// All mistakes of the configuration.
     #[error("the target's configuration is wrong:\n  {}", .0.join("\n  "))]
     Config(Vec<String>),
-    /// The certificate, its key or another file of TLS cannot be used.
+    /// The certificate, the key or another TLS file is unusable.
     #[error(transparent)]
     Tls(#[from] tls::ConfigError),
-    /// The file of the record cannot be written.
+    /// The record's file cannot be written.
     #[error("{}: cannot be written: {cause}", path.display())]
     Record {
-        /// The file.
+        /// Path of the record.
         path: PathBuf,
-        /// The error.
+        /// Why it cannot be written.
         cause: io::Error,
     },
-    /// A socket, processor or event loop is not available.
+    /// A socket, a processor or an event loop is unavailable.
     #[error(transparent)]
     Start(#[from] StartError),
 }

@@ -1,10 +1,10 @@
-//! A programmable HTTP/1.1 target: body sizes, delay distributions, a bounded server queue, stalls and faults. At its
-//! end it reports what it did.
+//! A programmable HTTP/1.1 target: body sizes, delay distributions, a bounded server queue, stalls and faults. When it
+//! ends, it reports what it did.
 //!
 //! Options add TLS, correct or with a chosen fault ([`Tls`]), pages for tests of API clients ([`Pages`]), and a record
 //! of every request ([`Record`]).
 //!
-//! A load generator's figures are checked against this report: every complete request is in it exactly once
+//! The report serves to check a load generator's figures: it counts every complete request exactly once
 //! ([`Report::unaccounted`] is always 0).
 //!
 //! ```

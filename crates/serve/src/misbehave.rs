@@ -1,4 +1,4 @@
-//! Deliberately wrong answers to a share of the requests.
+//! Deliberately wrong reactions to a share of the requests.
 
 use std::{fmt, str::FromStr};
 
@@ -42,7 +42,7 @@ misbehaviours! {
 }
 
 impl Misbehaviour {
-    /// Whether the request still gets a whole, correct answer.
+    /// Whether the request still gets a complete, correct answer.
     pub(crate) fn answers(self) -> bool {
         matches!(self, Self::Error | Self::Unsolicited)
     }
@@ -65,15 +65,15 @@ impl FromStr for Misbehaviour {
     }
 }
 
-/// Picks the misbehaviour of each request with one uniform draw, so that a request gets at most one kind.
+/// Selects the misbehaviour for each request with a single uniform draw, so that a request gets at most one kind.
 #[derive(Debug, Clone)]
 pub(crate) struct MisbehaviourPicker {
-    /// Upper ends of the kinds' shares of [0, 1), ascending.
+    /// The kinds, each with the upper end of its interval in [0, 1), ascending.
     shares: Vec<(f64, Misbehaviour)>,
 }
 
 impl MisbehaviourPicker {
-    /// `ratios` must be valid: each 0 to 1, with a sum of at most 1.
+    /// Creates the picker. `ratios` must be valid: each from 0 to 1, with a sum of at most 1.
     pub(crate) fn new(ratios: &[(Misbehaviour, f64)]) -> Self {
         let mut end = 0.0;
         let shares = ratios.iter().filter(|(_, ratio)| *ratio > 0.0).map(|&(kind, ratio)| {
@@ -81,7 +81,7 @@ impl MisbehaviourPicker {
             (end, kind)
         });
         let mut shares: Vec<_> = shares.collect();
-        // With shares that sum to 1, rounding must leave no gap at the top.
+        // If the shares sum to 1, rounding must not leave a gap below 1.
         if let Some(last) = shares.last_mut()
             && last.0 > 1.0 - 1e-9
         {
@@ -122,7 +122,7 @@ mod tests {
     fn each_kind_gets_its_share() {
         let ratios = [(Misbehaviour::Error, 0.1), (Misbehaviour::Reset, 0.02), (Misbehaviour::Silent, 0.5)];
         for ((kind, count), (_, ratio)) in counts(&ratios, 100_000).into_iter().zip(ratios) {
-            // Four standard deviations of a binomial count.
+            // Allows four standard deviations of a binomial count.
             let bound = 4.0 * (100_000.0 * ratio * (1.0 - ratio)).sqrt();
             assert!((f64::from(count) - 100_000.0 * ratio).abs() < bound, "{kind}: {count}");
         }

@@ -1,4 +1,4 @@
-//! Pages at known paths, which answer what they are asked.
+//! Pages at known paths, whose answers depend on the request.
 
 mod fields;
 
@@ -14,42 +14,42 @@ use crate::{
     wire::Wire,
 };
 
-/// Maximum size of a body that a page reads, in bytes.
+/// Maximum number of body bytes that a page reads.
 const MAX_BODY_BYTES: usize = 1 << 20;
 /// Maximum number of redirects in a row.
 const MAX_REDIRECTS: u32 = 1_000;
-/// The only password that a login refuses.
+/// The only password with which a login fails.
 const WRONG_PASSWORD: &str = "wrong";
 
-/// The pages of a target.
+/// The pages of a target and the tokens of its logins.
 #[derive(Debug)]
 pub(crate) struct Pages {
     tokens: Tokens,
 }
 
-/// The answer of a page.
+/// A page's answer, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub status: u16,
     pub wire: Wire,
 }
 
-/// The content of a page, before an answer is built from it.
+/// The content from which a page's answer is built.
 #[derive(Debug)]
 struct Content {
     status: u16,
-    /// Header lines, each with its end.
+    /// Header lines, each with its line end.
     headers: String,
     json: Value,
 }
 
 impl Pages {
-    /// The pages, with tokens of this lifetime.
+    /// Creates the pages. Login tokens expire after `token_lifetime_ns`.
     pub(crate) fn new(token_lifetime_ns: u64) -> Self {
         Self { tokens: Tokens::new(token_lifetime_ns) }
     }
 
-    /// Number of bytes of a request's body that its page needs.
+    /// Number of body bytes that the requested page needs.
     pub(crate) fn body_limit(asked: &Asked) -> usize {
         match asked.path_and_query().0 {
             "/echo" | "/login" => MAX_BODY_BYTES,
@@ -57,7 +57,7 @@ impl Pages {
         }
     }
 
-    /// The page that a request asks for; None if it asks for the configured answer.
+    /// The page for a request; `None` if the request gets the configured answer.
     pub(crate) fn answer(&self, asked: &Asked, shape: Shape, now_ns: u64) -> Option<Page> {
         let content = self.content(asked, now_ns)?;
         let mut body = content.json.to_string().into_bytes();
@@ -88,10 +88,10 @@ impl Pages {
         Some(known)
     }
 
-    /// Logs in any user with any password except `WRONG_PASSWORD`, given as JSON or as a form.
+    /// Logs in any user whose password is not `WRONG_PASSWORD`. The credentials are JSON or a form.
     fn log_in(&self, asked: &Asked, now_ns: u64) -> Content {
         if asked.method != "POST" {
-            return Content { headers: "Allow: POST\r\n".to_owned(), ..refused(405, "a login is a POST") };
+            return Content { headers: "Allow: POST\r\n".to_owned(), ..refused(405, "log in with a POST") };
         }
         if asked.is_cut() {
             return too_large();
@@ -113,7 +113,7 @@ impl Pages {
         Content { headers, ..said(json) }
     }
 
-    /// The page that only logged-in users may see.
+    /// A page that requires a valid login token.
     fn private(&self, asked: &Asked, path: &str, now_ns: u64) -> Content {
         let token = asked.values("authorization").find_map(fields::bearer);
         let (why, error) = match token.map(|token| self.tokens.check(token, now_ns)) {
@@ -174,7 +174,7 @@ fn item(asked: &Asked, id: &str, query: &str) -> Content {
 fn chosen_status(status: &str) -> Content {
     match status.parse() {
         Ok(status @ 200..=599) => Content { status, ..said(json!({"status": status})) },
-        _ => refused(400, "no status of a final answer: ask for 200 to 599"),
+        _ => refused(400, "not the status of a final answer: ask for 200 to 599"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The queue of a server with limited capacity, in virtual time: no clock, no thread, no randomness.
+//! The queue of a server with limited capacity, simulated in virtual time without clock, threads or random numbers.
 
 use std::{
     cmp::Reverse,
@@ -7,18 +7,19 @@ use std::{
 
 /// A first-come, first-served queue with several equal servers (G/G/c/K in Kendall's notation).
 ///
-/// In FIFO order, the start of a request is known when it arrives: it takes the server that becomes free first, so `start =
-/// max(arrival, earliest free)` and `done = start + service`. The starts are in the order of arrival, so the number waiting at
-/// any time is found by a scan from the front. Source: Kiefer and Wolfowitz, On the theory of queues with many servers, 1955.
+/// With FIFO order, a request's start is known when it arrives, because it takes the server that becomes free first:
+/// `start = max(arrival, earliest free)` and `done = start + service`. Starts are in the order of arrival, so a scan
+/// from the front counts the requests waiting at any time. Source: Kiefer and Wolfowitz, On the theory of queues with
+/// many servers, 1955.
 #[derive(Debug, Clone)]
 pub struct Queue {
     /// When each server becomes free, in nanoseconds.
     free_ns: BinaryHeap<Reverse<u64>>,
     /// Start times of the waiting requests, ascending.
     starts_ns: VecDeque<u64>,
-    /// Maximum number of waiting requests.
+    /// Maximum number of waiting requests; `None` means unlimited.
     limit: Option<u64>,
-    /// The latest arrival.
+    /// Time of the latest arrival, in nanoseconds.
     now_ns: u64,
     peak: u64,
 }
@@ -26,30 +27,31 @@ pub struct Queue {
 /// The result of an arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It is served.
+    /// The request is admitted.
     Served {
-        /// The start of its wait, in nanoseconds: its arrival, or the previous request's arrival if that was later.
+        /// When the request starts to wait, in nanoseconds: its arrival, or the previous request's arrival if that was
+        /// later.
         arrived_ns: u64,
         /// When its service starts, in nanoseconds.
         start_ns: u64,
         /// When its service ends, in nanoseconds.
         done_ns: u64,
     },
-    /// All servers are busy and the queue is full.
+    /// The request is refused, because all servers are busy and the queue is full.
     Full,
 }
 
 impl Queue {
-    /// A queue for `servers` idle servers (at least 1), in which at most `limit` requests wait.
+    /// A queue with `servers` idle servers (at least 1) and at most `limit` waiting requests.
     pub fn new(servers: u32, limit: Option<u64>) -> Self {
         let free_ns = (0..servers.max(1)).map(|_| Reverse(0)).collect();
         Self { free_ns, starts_ns: VecDeque::new(), limit, now_ns: 0, peak: 0 }
     }
 
-    /// Adds a request that arrives at `now_ns`; calls `service_ns` for its service time if it is admitted.
+    /// Adds a request that arrives at `now_ns`. Calls `service_ns` for its service time if it is admitted.
     ///
-    /// Arrivals should be in order of time; an earlier arrival counts as simultaneous with the last one. Threads read
-    /// the clock before they call this, and may overtake each other by some nanoseconds.
+    /// Arrivals should be in order of time; an earlier arrival counts as simultaneous with the previous one. Threads
+    /// read the clock before they call this, so they may overtake each other by some nanoseconds.
     pub fn arrive(&mut self, now_ns: u64, service_ns: impl FnOnce() -> u64) -> Admission {
         let arrived_ns = self.now_ns.max(now_ns);
         self.now_ns = arrived_ns;
@@ -74,7 +76,7 @@ impl Queue {
         Admission::Served { arrived_ns, start_ns, done_ns }
     }
 
-    /// Peak number of waiting requests.
+    /// Highest number of requests that waited at the same time.
     pub fn peak(&self) -> u64 {
         self.peak
     }
@@ -109,7 +111,8 @@ mod tests {
             assert_eq!(queue.arrive(0, || 10), served(0, expected_start, expected_start + 10));
         }
         assert_eq!(queue.peak(), 4);
-        // At 15, three requests are in service and one waits: it takes one of the three servers that become free at 20.
+        // At 15, three requests are in service and one waits. The new one gets one of the three servers that are free at
+        // 20.
         assert_eq!(queue.arrive(15, || 10), served(15, 20, 30));
     }
 
@@ -120,7 +123,7 @@ mod tests {
         queue.arrive(0, || 100);
         queue.arrive(0, || 100);
         assert_eq!(queue.arrive(50, || panic!("not admitted")), Admission::Full);
-        // At 100, the first waiting request is in service, so one place in the queue is free again.
+        // At 100, the first waiting request enters service, which frees a place in the queue.
         assert_eq!(queue.arrive(100, || 100), served(100, 300, 400));
         assert_eq!(queue.arrive(100, || 100), Admission::Full);
         assert_eq!(queue.peak(), 2);
@@ -143,7 +146,8 @@ mod tests {
         assert_eq!(queue.arrive(900, || 7), served(1_000, 1_000, 1_007));
     }
 
-    /// Poisson arrivals and exponential service in virtual time; mean wait in units of the service time, and the share refused.
+    /// Simulates Poisson arrivals and exponential service. Returns the mean wait in units of the mean service time, and
+    /// the share of refused requests.
     fn simulate(servers: u32, limit: Option<u64>, load: f64, arrivals: u32) -> (f64, f64) {
         let service = Distribution::Exponential { mean_ns: 1_000_000 };
         let between = Distribution::Exponential { mean_ns: (1e6 / load / f64::from(servers)) as u64 };

@@ -1,4 +1,4 @@
-//! Writes every complete request to a file, as a line of JSON.
+//! Writes every complete request to a file as a line of JSON.
 
 use std::{
     fs::File,
@@ -17,23 +17,23 @@ use crate::{
     asked::{Asked, put_body},
 };
 
-/// The waiting lines of a thread are written when they reach this size in bytes.
+/// A thread writes its lines when they reach this size in bytes.
 const WRITE_BYTES: usize = 256 * 1024;
-/// Maximum time for which lines wait, in nanoseconds.
+/// Maximum nanoseconds for which a line waits in memory.
 const WRITE_AFTER_NS: u64 = 100_000_000;
 
-/// The file that the threads of a target share.
+/// The record's file, which the threads of a target share.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     file: Mutex<Watched<File>>,
-    /// Maximum number of bytes of a body in a line.
+    /// Maximum number of body bytes in a line.
     pub body_bytes: usize,
     connections: AtomicU64,
     failed: Mutex<Option<String>>,
 }
 
 impl Recorder {
-    /// Opens the file. Only its owner may read it, because it contains secrets unmasked.
+    /// Opens the file. Only its owner may read it, because requests contain unmasked secrets.
     pub(crate) fn open(record: &Record) -> Result<Self, Error> {
         let file = files::written("--record", &record.file, false, 0o600);
         let file = file.map_err(|cause| Error::Record { path: record.file.clone(), cause })?;
@@ -46,20 +46,20 @@ impl Recorder {
         })
     }
 
-    /// The number of the next connection, from 1.
+    /// The number of the next connection, starting at 1.
     pub(crate) fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Why lines are missing; None if none are.
+    /// The error that caused missing lines; `None` if none are missing.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn write(&self, lines: &[u8]) {
-        // Whole lines are written under the lock, so that lines of several threads do not mix.
+        // Writes complete lines under the lock, so that the lines of several threads do not mix.
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a failure, the file may end in part of a line, which would damage the next line.
+        // After an error, the file may end in an incomplete line, which would corrupt the next one.
         if self.failure().is_some() {
             return;
         }
@@ -69,24 +69,24 @@ impl Recorder {
     }
 }
 
-/// The lines of one thread that are not written yet.
+/// Lines of one thread that are not in the file yet.
 #[derive(Debug)]
 pub(crate) struct Lines<'a> {
-    /// The file.
+    /// The file that the lines go to.
     pub recorder: &'a Recorder,
     bytes: Vec<u8>,
-    /// When the first of these lines was added.
+    /// When the first of these lines was added, in nanoseconds of CLOCK_MONOTONIC.
     since_ns: u64,
 }
 
-/// The facts about a request in a line, besides its content.
+/// Facts about a request that its line contains in addition to the content.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances {
-    /// When its last byte was read, in nanoseconds of CLOCK_MONOTONIC.
+    /// When the request's last byte was read, in nanoseconds of CLOCK_MONOTONIC.
     pub received_ns: u64,
-    /// The number of its connection.
+    /// The number of the request's connection.
     pub connection: u64,
-    /// Whether its TLS session was resumed; None without TLS.
+    /// Whether the TLS session was resumed; `None` without TLS.
     pub resumed: Option<bool>,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Lines<'a> {
         Self { recorder, bytes: Vec::new(), since_ns: 0 }
     }
 
-    /// Adds the line of a request.
+    /// Adds a line for a request.
     pub(crate) fn add(&mut self, asked: &Asked, circumstances: &Circumstances) {
         if self.bytes.is_empty() {
             self.since_ns = circumstances.received_ns;
@@ -108,14 +108,14 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Writes the lines that have waited long enough.
+    /// Writes the lines if the oldest has waited long enough.
     pub(crate) fn write_if_due(&mut self) {
         if !self.bytes.is_empty() && clock::monotonic_ns() >= self.since_ns + WRITE_AFTER_NS {
             self.write();
         }
     }
 
-    /// Writes all lines.
+    /// Writes all waiting lines to the file.
     pub(crate) fn write(&mut self) {
         self.recorder.write(&self.bytes);
         self.bytes.clear();

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::misbehave::Misbehaviour;
 
-/// The format of the reports of this version.
+/// The schema of the reports that this version writes.
 pub const SCHEMA: &str = "proofload/serve/1";
 
 /// What the target did, counted when it was done. Every complete request is in exactly one of `answers`, the
@@ -105,7 +105,7 @@ impl Report {
         Self { schema: SCHEMA.to_owned(), ..Self::default() }
     }
 
-    /// Adds the report of another thread or process that ran at the same time.
+    /// Adds the report of another thread or process that ran during the same time.
     pub fn merge(&mut self, other: &Self) {
         self.schema.clone_from(&other.schema);
         self.elapsed_s = self.elapsed_s.max(other.elapsed_s);
@@ -149,7 +149,7 @@ impl Report {
         self.late_by.merge(&other.late_by);
     }
 
-    /// Number of requests in no class, or (negative) in more than one class. If not 0, the report is wrong.
+    /// Number of requests in no class or, if negative, in more than one. The report is wrong unless this is 0.
     pub fn unaccounted(&self) -> i64 {
         let unanswering = self.misbehaved.iter().filter(|(kind, _)| !kind.answers()).map(|(_, n)| n);
         let ends = self.answers
@@ -176,7 +176,7 @@ fn add<K: Ord + Clone>(mine: &mut BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) {
     }
 }
 
-/// Renders the report as text. Lines about things that did not happen are left out.
+/// Renders the report as text. Leaves out lines about things that did not happen.
 pub fn render(report: &Report) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {

@@ -1,4 +1,4 @@
-//! TLS of a target: its certificate, and handshakes with a chosen fault.
+//! TLS of the target: its certificate, and deliberate faults in the handshake.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tls::{Authority, ConfigError, Identity, Offer, Session, Validity};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Fatal alerts as TLS records, whose form is the same in all versions: protocol_version, and handshake_failure.
+/// Fatal alerts as TLS records, in a form that all versions share: protocol_version and handshake_failure.
 const ALERT_PROTOCOL_VERSION: &[u8] = &[21, 3, 1, 0, 2, 2, 70];
 const ALERT_HANDSHAKE_FAILURE: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
 
@@ -88,7 +88,7 @@ record::named_enum! {
 }
 
 impl TlsFault {
-    /// Whether the fault is in the certificate, so that the target must create the certificate itself.
+    /// Whether the fault is in the certificate. If so, the target must create the certificate itself.
     pub(crate) fn is_of_certificate(self) -> bool {
         matches!(self, Self::Expired | Self::NotYetValid | Self::WrongName | Self::UnknownCa)
     }
@@ -105,24 +105,24 @@ impl FromStr for TlsFault {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|fault| fault.name() == text).ok_or_else(|| {
-            format!("'{text}' is not a fault of TLS; use one of {}", Self::ALL.map(Self::name).join(", "))
+            format!("'{text}' is not a TLS fault; use one of {}", Self::ALL.map(Self::name).join(", "))
         })
     }
 }
 
-/// How a connection is secured.
+/// What happens to the TLS handshake of a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Security {
-    /// By a TLS session.
+    /// The handshake starts a TLS session.
     Session(Arc<ServerConfig>),
-    /// The client's first bytes are answered with these bytes, and the connection is closed.
+    /// After the client's first bytes, the target sends these bytes and closes the connection.
     Refuse(&'static [u8]),
-    /// The client's first bytes are answered with a reset.
+    /// After the client's first bytes, the target resets the connection.
     Reset,
 }
 
 impl Security {
-    /// Reads or creates the certificate; None if the target does not speak TLS.
+    /// Reads or creates the certificate; `None` if the target does not use TLS.
     pub(crate) fn new(tls: &Tls, listen: &[SocketAddr]) -> Result<Option<Self>, ConfigError> {
         let authority = Authority::new("proofload serve")?;
         let identity = match &tls.files {
@@ -154,7 +154,7 @@ impl Security {
         })
     }
 
-    /// The session of a new connection; None if the handshake fails without a session.
+    /// A session for a new connection; `None` if the target refuses the handshake without one.
     pub(crate) fn session(&self) -> Option<Session> {
         match self {
             Self::Session(config) => {
@@ -165,7 +165,7 @@ impl Security {
     }
 }
 
-/// A certificate issued by the authority, with the fault if it is one of certificates.
+/// Creates a certificate issued by `authority`, with `fault` if it is a fault of certificates.
 fn made(
     authority: &Authority,
     fault: Option<TlsFault>,

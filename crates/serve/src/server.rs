@@ -1,4 +1,4 @@
-//! The target: bound first, then run.
+//! The target server. Binding and running are separate steps.
 
 use std::{
     net::SocketAddr,
@@ -14,7 +14,7 @@ use crate::{
     security::Security, worker::Worker,
 };
 
-/// A target with listening sockets. Connections wait in the kernel until [`Server::run`].
+/// A target whose listening sockets are open. Connections wait in the kernel until [`Server::run`].
 #[derive(Debug)]
 pub struct Server {
     config: Config,
@@ -27,8 +27,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Fails if another program listens on one of the addresses. Call this before several processes listen there with
-    /// [`Config::reuse_port`], which would silently share connections with the other program.
+    /// Fails if another program listens on one of the addresses. Call this before several processes use
+    /// [`Config::reuse_port`], with which they would silently share connections with the other program.
     ///
     /// # Errors
     /// [`StartError::Listen`](crate::StartError::Listen), with the address.
@@ -39,7 +39,7 @@ impl Server {
     /// Listens on all addresses.
     ///
     /// # Errors
-    /// See [`Error`]. After an error, no address is listened on.
+    /// See [`Error`]. After an error, nothing listens.
     pub fn bind(config: Config) -> Result<Self, Error> {
         config.validate().map_err(Error::Config)?;
         check_processors(&config.cpus)?;
@@ -58,13 +58,13 @@ impl Server {
         Ok(Self { answers: Answers::new(&config), security, recorder, config, addresses, threads })
     }
 
-    /// The addresses in configured order, with their actual ports.
+    /// The addresses in the configured order, with their actual ports.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Serves until `stop` is set (noticed within 50 ms) or the configured duration is over; then closes all
-    /// connections and returns the report.
+    /// Serves until `stop` is set (noticed within 50 ms) or the configured duration is over. Then closes all connections
+    /// and returns the report.
     pub fn run(self, stop: Arc<AtomicBool>) -> Report {
         let config = &self.config;
         let queue = config.capacity.as_ref().map(|c| Mutex::new(Queue::new(c.servers, c.queue)));
@@ -90,7 +90,7 @@ impl Server {
                     .spawn_scoped(scope, work)
                     .expect("the kernel starts a thread")
             });
-            // All threads must be started before the first is joined.
+            // Collects first, because the iterator is lazy: all threads must start before the first is joined.
             let threads: Vec<_> = threads.collect();
             let reports = threads.into_iter().map(|thread| thread.join().expect("a worker does not panic"));
             reports.collect::<Vec<Report>>()

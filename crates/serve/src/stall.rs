@@ -1,16 +1,16 @@
-//! When the target stalls.
+//! Schedule of the target's stalls.
 
 use crate::Stall;
 
 impl Stall {
-    /// The end of the stall at `now_ns` (nanoseconds since the start); None between stalls.
+    /// When the stall in progress at `now_ns` ends, in nanoseconds since the start; `None` between stalls.
     #[inline]
     pub(crate) fn end_ns_at(&self, now_ns: u64) -> Option<u64> {
         let into = now_ns % self.every_ns;
         (into >= self.every_ns - self.for_ns).then(|| now_ns - into + self.every_ns)
     }
 
-    /// Number of stalls begun until `now_ns`.
+    /// Number of stalls that have started until `now_ns`.
     pub(crate) fn count_until(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(self.for_ns) / self.every_ns
     }

@@ -1,41 +1,40 @@
-//! Timers of one thread.
+//! The timers of a thread.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use sockets::Token;
 
-/// The purpose of a timer.
+/// What a timer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TimerKind {
     /// The answer, or the next piece of its head, is due.
     Answer,
-    /// The connection may have been idle for too long.
+    /// The idle timeout may have passed.
     Idle,
-    /// The linger time of a closed connection is over.
+    /// The linger timeout of a closed connection has passed.
     Linger,
 }
 
-/// Pending timers. A timer is never cancelled: its handler checks whether it still applies, and the token of a closed
-/// connection finds none.
+/// Pending timers. They are never cancelled, so a handler must check whether its timer still applies. The token of a
+/// closed connection finds no connection.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(u64, Token, TimerKind)>>,
 }
 
 impl Timers {
-    /// Sets a timer of connection `token` at `due_ns`.
+    /// Sets a timer for connection `token` at `due_ns`.
     #[inline]
     pub(crate) fn set(&mut self, due_ns: u64, token: Token, timer: TimerKind) {
         self.heap.push(Reverse((due_ns, token, timer)));
     }
 
-    /// When the next timer is due.
     #[inline]
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((due_ns, ..))| *due_ns)
     }
 
-    /// Takes the earliest timer that is due at `now_ns`.
+    /// Removes the earliest timer that is due at `now_ns`.
     #[inline]
     pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(Token, TimerKind)> {
         if self.next_due_ns()? > now_ns {

@@ -1,4 +1,4 @@
-//! Login tokens: each identifies its login, and no client can forge or change one.
+//! Login tokens. Each identifies its login, and clients can neither forge nor change one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use ring::{hmac, rand::SystemRandom};
 
 /// Issues and checks tokens. A token is `LOGIN.EXPIRY.USER.SEAL`: the number of its login, its expiry (nanoseconds of
-/// CLOCK_MONOTONIC), the user's name and the seal in base64url.
+/// CLOCK_MONOTONIC), the user's name and the HMAC in base64url.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     key: hmac::Key,
@@ -14,13 +14,13 @@ pub(crate) struct Tokens {
     logins: AtomicU64,
 }
 
-/// A login.
+/// A successful login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Login {
-    /// Its number, from 1, unique for the target.
+    /// The login's number, starting at 1, unique within the target.
     pub number: u64,
     pub user: String,
-    /// When its token expires, in nanoseconds.
+    /// When the token expires, in nanoseconds of CLOCK_MONOTONIC.
     pub expires_ns: u64,
 }
 
@@ -34,13 +34,13 @@ pub(crate) enum TokenError {
 }
 
 impl Tokens {
-    /// A new key: tokens of other targets are not valid.
+    /// Creates a random key, so tokens of other targets are invalid here.
     pub(crate) fn new(lifetime_ns: u64) -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Self { key: key.expect("the kernel gives random bytes"), lifetime_ns, logins: AtomicU64::new(0) }
     }
 
-    /// Logs a user in; returns the login and its token.
+    /// Logs in a user. Returns the login and its token.
     pub(crate) fn log_in(&self, user: &str, now_ns: u64) -> (Login, String) {
         let number = self.logins.fetch_add(1, Ordering::Relaxed) + 1;
         let login =
@@ -50,7 +50,7 @@ impl Tokens {
         (login, format!("{told}.{seal}"))
     }
 
-    /// The login of a token.
+    /// Verifies a token and returns its login.
     pub(crate) fn check(&self, token: &str, now_ns: u64) -> Result<Login, TokenError> {
         let login = self.read(token).ok_or(TokenError::Invalid)?;
         if login.expires_ns <= now_ns { Err(TokenError::Expired) } else { Ok(login) }

@@ -1,20 +1,20 @@
-//! Checks of a configuration.
+//! Validates a configuration.
 
 use record::Distribution;
 use rustix::thread::CpuSet;
 
 use crate::{Config, Misbehaviour, Stall, TlsFault};
 
-/// Maximum size of a body: 1 TiB.
+/// Maximum size of a body in bytes: 1 TiB.
 const MAX_BODY_BYTES: u64 = 1 << 40;
 /// Maximum number of threads.
 const MAX_THREADS: u32 = 1_024;
 
 impl Config {
-    /// Checks everything that does not depend on this machine.
+    /// Checks everything that does not depend on the machine.
     ///
     /// # Errors
-    /// All mistakes, each with what is allowed.
+    /// All mistakes, each with the allowed values.
     pub fn validate(&self) -> Result<(), Vec<String>> {
         let mut mistakes = Vec::new();
         let mut refuse_if = |wrong: bool, mistake: String| {
@@ -77,14 +77,14 @@ impl Config {
                     mistakes.push(mistake.to_owned());
                 }
             };
-            refuse(!ordered, "the earliest TLS version is later than the latest; exchange them");
+            refuse(!ordered, "the earliest TLS version is later than the latest; swap them");
             refuse(
                 !is_made && tls.ca_out.is_some(),
-                "a certificate of your own has its own authority; leave the file for the authority out",
+                "no authority is made for your own certificate; leave out --tls-ca-out",
             );
             refuse(
                 !is_made && tls.fault.is_some_and(TlsFault::is_of_certificate),
-                "this TLS fault is in a certificate that the target makes; leave your own certificate out",
+                "this TLS fault needs a certificate that the target makes; leave out your own certificate",
             );
             refuse(
                 is_made && self.reuse_port,
@@ -92,7 +92,7 @@ impl Config {
             );
             refuse(
                 tls.client_ca.is_some() && tls.fault == Some(TlsFault::ClientCert),
-                "the TLS fault of client certificates has its own authority; leave that of clients out",
+                "the TLS fault client-cert uses its own authority; leave out --client-ca",
             );
         }
         if self.reuse_port && self.pages.is_some() {
@@ -114,8 +114,8 @@ impl Config {
     }
 }
 
-/// The mistake in a distribution, if any. A parsed one is valid, but another may not be, and
-/// drawing from it would panic.
+/// The mistake in a distribution, if any. Parsed distributions are valid, but others may not be, and drawing from an
+/// invalid one would panic.
 fn distribution_mistake(what: &str, distribution: &Distribution) -> Option<String> {
     match distribution {
         Distribution::Uniform { min_ns, max_ns } if min_ns > max_ns => {
@@ -157,7 +157,7 @@ fn misbehave_mistakes(ratios: &[(Misbehaviour, f64)]) -> Vec<String> {
         }
     }
     let sum: f64 = ratios.iter().map(|(_, ratio)| ratio).sum();
-    // Rounding may raise a sum of shares, such as nine ninths, slightly above 1.
+    // Allows for rounding: shares such as nine ninths may sum to slightly more than 1.
     if sum > 1.0 + 1e-9 {
         mistakes.push(format!("the shares of misbehaviour sum to {sum}; lower them to a sum of at most 1"));
     }

@@ -1,25 +1,26 @@
-//! The bytes of answers, with repeated parts stored once: a body of 1 TiB takes 64 KiB of memory.
+//! The bytes of answers. Repeated parts are stored once, so a body of 1 TiB takes 64 KiB of memory.
 
 use std::{io::IoSlice, sync::Arc};
 
 use crate::{Body, Config};
 
-/// Answers up to this size are stored in one piece, so that one `send` takes them without a gather list.
+/// Maximum size in bytes of an answer that is stored in one piece, so that a single `send` without a gather list
+/// suffices.
 const ONE_PIECE_BYTES: u64 = 32 * 1024;
-/// Size of the block that generated bodies repeat; a multiple of the pattern.
+/// Size in bytes of the block that generated bodies repeat; a multiple of the pattern's length.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// Chunks of generated bodies up to this size are stored whole and repeated. Larger chunks consist of blocks; a body
+/// Maximum size in bytes of a generated chunk that is stored whole and repeated. Larger chunks consist of blocks; a body
 /// has at most 65,536 of them.
 const REPEATED_CHUNK_BYTES: u64 = 16 * 1024 * 1024;
-/// The pattern of generated bodies.
+/// The pattern that generated bodies repeat.
 const PATTERN: &[u8; 16] = b"proofload-serve\n";
-/// Maximum number of pieces in one system call. The kernel's send buffer limits how many bytes it takes at once.
+/// Maximum number of pieces in one system call. More would not help, because the kernel's send buffer limits the bytes.
 pub(crate) const MAX_PIECES: usize = 4;
 
-/// Byte strings, and how often each is repeated.
+/// Byte strings, each with its number of repetitions.
 pub(crate) type Parts = Vec<(Arc<[u8]>, u64)>;
 
-/// The bytes of one answer, with repeated parts stored once.
+/// The bytes of an answer. Repeated parts are stored once.
 #[derive(Debug)]
 pub(crate) struct Wire {
     parts: Vec<Part>,
@@ -27,7 +28,7 @@ pub(crate) struct Wire {
     total_bytes: u64,
 }
 
-/// A repeated byte string.
+/// A byte string and its repetitions in an answer.
 #[derive(Debug, Clone)]
 struct Part {
     bytes: Arc<[u8]>,
@@ -47,7 +48,7 @@ impl Wire {
         self.total_bytes
     }
 
-    /// The bytes from `from` to before `to`, if the answer is stored in one piece.
+    /// The bytes in `from..to`, if the answer is stored in one piece.
     #[inline]
     pub(crate) fn piece(&self, from: u64, to: u64) -> Option<&[u8]> {
         match self.parts.as_slice() {
@@ -56,7 +57,7 @@ impl Wire {
         }
     }
 
-    /// The first pieces of the bytes from `from` to before `to`; at least one if there are any bytes.
+    /// The first pieces of the bytes in `from..to`; at least one unless the range is empty.
     pub(crate) fn pieces(&self, from: u64, to: u64) -> ([IoSlice<'_>; MAX_PIECES], usize) {
         let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
         let (mut at, mut count) = (from, 0);
@@ -74,7 +75,7 @@ impl Wire {
         (pieces, count)
     }
 
-    /// An answer of a head and the parts that follow it.
+    /// An answer that consists of a head and the parts after it.
     pub(crate) fn new(head: &[u8], body: &[(Arc<[u8]>, u64)]) -> Self {
         let mut parts = Vec::with_capacity(body.len() + 1);
         let mut start = 0;
@@ -95,18 +96,18 @@ impl Wire {
     }
 }
 
-/// The configured body in both framings.
+/// The configured body, with Content-Length and in chunks.
 pub(crate) struct BodyParts {
     /// The body with a Content-Length.
     pub plain: Parts,
-    /// The body in chunks, if configured.
+    /// The body in chunks; `None` if not configured.
     pub chunked: Option<Parts>,
-    /// Its size in bytes.
+    /// Size of the body in bytes.
     pub bytes: u64,
 }
 
 impl BodyParts {
-    /// Builds both framings.
+    /// Builds the body in both framings.
     pub(crate) fn new(config: &Config) -> Self {
         let bytes = config.body.len();
         let part = |bytes: Vec<u8>| (Arc::<[u8]>::from(bytes), 1);
@@ -135,13 +136,13 @@ impl BodyParts {
     }
 }
 
-/// `size` bytes of the pattern.
+/// A generated body of `size` bytes.
 fn generated(block: &Arc<[u8]>, size: u64) -> Parts {
     let rest = (size % BLOCK_BYTES as u64) as usize;
     vec![(block.clone(), size / BLOCK_BYTES as u64), (block[..rest].into(), 1)]
 }
 
-/// `times` chunks of `size` bytes of the pattern, which restarts in each chunk.
+/// A generated body of `times` chunks, each of `size` bytes. The pattern starts again in each chunk.
 fn generated_chunks(block: &Arc<[u8]>, size: u64, times: u64) -> Parts {
     if size == 0 {
         return Vec::new();
@@ -149,7 +150,7 @@ fn generated_chunks(block: &Arc<[u8]>, size: u64, times: u64) -> Parts {
     if size <= REPEATED_CHUNK_BYTES {
         let data: Vec<u8> = PATTERN.iter().copied().cycle().take(size as usize).collect();
         let one = chunk(&data);
-        // Several small chunks are stored as one part, so that a system call takes many of them.
+        // A part contains several small chunks, so that one system call sends many of them.
         let together = (BLOCK_BYTES / one.len()).max(1) as u64;
         let rest = one.repeat((times % together) as usize);
         return vec![(one.repeat(together as usize).into(), times / together), (rest.into(), 1)];
@@ -160,7 +161,7 @@ fn generated_chunks(block: &Arc<[u8]>, size: u64, times: u64) -> Parts {
     (0..times).flat_map(|_| one.clone()).collect()
 }
 
-/// One chunk (RFC 9112, 7.1).
+/// Encodes one chunk (RFC 9112, 7.1).
 fn chunk(data: &[u8]) -> Vec<u8> {
     let mut encoded = format!("{:x}\r\n", data.len()).into_bytes();
     encoded.extend_from_slice(data);
@@ -172,7 +173,7 @@ fn chunk(data: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// All bytes, gathered as by a socket that takes `step` bytes at a time.
+    /// All bytes of an answer, as sent through a socket that accepts `step` bytes at a time.
     fn gathered(wire: &Wire, step: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < wire.total_bytes() {
@@ -222,7 +223,7 @@ mod tests {
                     let line = rest.iter().position(|&b| b == b'\r').unwrap();
                     let length = usize::from_str_radix(str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
                     let data = &rest[line + 2..line + 2 + length];
-                    // Each generated chunk restarts the pattern; chunks of given bytes continue it.
+                    // The pattern starts again in each generated chunk, but continues across chunks of given bytes.
                     let start = if generated { 0 } else { data_bytes };
                     assert!(data.iter().zip(PATTERN.iter().cycle().skip(start % 16)).all(|(a, b)| a == b));
                     data_bytes += length;

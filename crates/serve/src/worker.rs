@@ -1,4 +1,4 @@
-//! One thread: an epoll loop with its own listeners, connections and timers.
+//! A thread of the target: an epoll loop with listeners, connections and timers.
 
 use std::{
     mem::MaybeUninit,
@@ -23,14 +23,14 @@ use crate::{
     engine::{Engine, Shared, reset_on_close},
 };
 
-/// Maximum number of events per round. Timers are checked after each event.
+/// Maximum number of events per round.
 const EVENTS: usize = 128;
-/// Maximum sleep, so that a stop is noticed in time.
+/// Maximum sleep in nanoseconds, so that a stop is noticed soon enough.
 const MAX_SLEEP_NS: u64 = 20_000_000;
-/// The data of the first listener's events.
+/// Epoll data of the first listener's events; the other listeners' follow.
 const LISTENER: u64 = 1 << 63;
 
-/// One thread of the target.
+/// A thread of the target.
 #[derive(Debug)]
 pub(crate) struct Worker<'a> {
     config: &'a Config,
@@ -42,12 +42,12 @@ pub(crate) struct Worker<'a> {
     stop: &'a AtomicBool,
     engine: Engine<'a>,
     connections: Connections<Connection<'a>>,
-    /// Whether the clock is read for each event.
+    /// Whether the clock must be read for each event.
     timed: bool,
 }
 
 impl<'a> Worker<'a> {
-    /// The thread with this number, not running yet.
+    /// Creates the thread with this number without starting it.
     pub(crate) fn new(
         shared: Shared<'a>,
         number: usize,
@@ -74,7 +74,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Serves until the target stops; returns the report.
+    /// Serves until the target stops. Returns the report.
     pub(crate) fn run(mut self) -> Report {
         self.prepare_thread();
         self.acceptor.register(&self.epoll).expect("epoll takes a listening socket");
@@ -116,15 +116,15 @@ impl<'a> Worker<'a> {
         if let Some(lines) = &mut self.engine.lines {
             lines.write();
         }
-        // Closes the listeners first, so that no connection gets in.
+        // Closes the listeners first, so that no further connection is accepted.
         drop(self.acceptor);
         self.engine.report.unanswered = self.connections.iter().filter(|c| c.is_unanswered()).count() as u64;
         self.engine.report
     }
 
-    /// Pins the thread to its processor, and makes its timers as exact as the kernel allows.
+    /// Pins the thread to its processor and reduces the slack of its timers to the minimum.
     fn prepare_thread(&self) {
-        // On failure the kernel's default of 50 µs remains; the report shows how late answers are.
+        // If this fails, the kernel's default slack of 50 µs remains; the report shows how late answers are.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         pin(&self.config.cpus, self.number);
     }
@@ -134,7 +134,7 @@ impl<'a> Worker<'a> {
             || self.config.duration_ns.is_some_and(|duration| self.clock.now_ns() >= duration)
     }
 
-    /// Maximum time to wait for events, in nanoseconds.
+    /// Maximum nanoseconds to wait for events.
     fn sleep_ns(&self) -> u64 {
         if self.connections.waiting() > 0 {
             return 0;
@@ -147,8 +147,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Reads the clock if anything depends on it, stalls if a stall has begun, and handles due timers. Called after
-    /// each event, because the events of a round can take a millisecond together.
+    /// Reads the clock if anything depends on it, stalls if a stall has started, and handles due timers. Called after
+    /// each event, because all events of a round together can take a millisecond.
     #[inline]
     fn run_timers(&mut self) {
         if !self.timed && self.engine.timers.next_due_ns().is_none() {
@@ -169,7 +169,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Does nothing until `end_ns`, except to check for a stop.
+    /// Sleeps until `end_ns`, but returns early on a stop.
     fn stall_until(&self, end_ns: u64) {
         loop {
             let left_ns = end_ns.saturating_sub(self.clock.now_ns());

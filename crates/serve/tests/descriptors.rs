@@ -1,4 +1,4 @@
-//! Tests a target without free file descriptors. Runs in its own process, because it lowers the limit.
+//! Tests a target without free descriptors. Runs in a separate process, because it lowers the process's limit.
 
 use std::{
     fs::{self, File},
@@ -23,7 +23,7 @@ fn accepting_without_descriptors_is_counted_does_not_spin_and_goes_on_later() {
         let stop = stop.clone();
         move || server.run(stop)
     });
-    // An answer proves that the target has accepted the connection.
+    // An answer shows that the target has accepted the connection.
     let seated = || {
         let mut client = Client::connect(address).unwrap();
         client.get("/");
@@ -32,7 +32,7 @@ fn accepting_without_descriptors_is_counted_does_not_spin_and_goes_on_later() {
     let clients: Vec<Client> = (0..4).map(|_| seated()).collect();
     let server_thread = status_of("serve-0");
 
-    // Leaves one free descriptor, which the client's own socket takes.
+    // Leaves one descriptor free, which the client's socket takes.
     let (mut late, begun) = {
         let probe = seated();
         let highest = std::os::fd::AsRawFd::as_raw_fd(&probe.socket) as u64 + 64;
@@ -45,12 +45,12 @@ fn accepting_without_descriptors_is_counted_does_not_spin_and_goes_on_later() {
         fillers.pop();
         let begun = Instant::now();
         let late = Client::connect(address).unwrap();
-        // A spinning thread never yields its processor; a pausing one does so once between two attempts.
+        // A thread that spins never yields its processor; one that pauses does so between two attempts.
         let before = sleeps(&server_thread);
         until("the server pauses again and again", || sleeps(&server_thread) >= before + 20);
         (late, begun)
     };
-    // The fillers are closed, so the target can accept the waiting connection.
+    // The loop's fillers are closed here, so the target can accept the waiting connection.
     late.get("/");
     stop.store(true, Ordering::Relaxed);
     let report = running.join().unwrap();
@@ -60,7 +60,7 @@ fn accepting_without_descriptors_is_counted_does_not_spin_and_goes_on_later() {
     assert!((2..=most).contains(&failed), "{failed} failed accepts, one every 10 ms expected");
 }
 
-/// The kernel's status of the thread with this name in this process.
+/// The kernel's status file of the thread with this name.
 fn status_of(thread: &str) -> File {
     let mut tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let is_it = |name: &str| name.trim_end() == thread;
@@ -68,7 +68,7 @@ fn status_of(thread: &str) -> File {
     File::open(found.unwrap().join("status")).unwrap()
 }
 
-/// Number of times that the thread has yielded its processor. Needs no further descriptor.
+/// How often the thread has yielded its processor. Opens no descriptor, because none is free.
 fn sleeps(status: &File) -> u64 {
     let mut text = [0; 4096];
     let length = status.read_at(&mut text, 0).unwrap();

@@ -1,7 +1,7 @@
 //! Reads files that users write, and defines tables of options.
 //!
-//! Files are TOML, read value by value: all mistakes are found at once, each with its line, its column and what was
-//! expected. Tables of options are shared by files and command lines.
+//! Files are TOML, read value by value, so that all mistakes are found at once, each with its line, its column and the
+//! expected value. Files and command lines share the tables of options.
 
 pub mod network;
 pub mod options;

@@ -23,8 +23,7 @@ impl Network {
         self.contains(other.address) || other.contains(self.address)
     }
 
-    /// Whether a host can have this address. The network's first and last address are not for
-    /// hosts.
+    /// Whether a host can have this address. The first and the last address of a network are not for hosts.
     pub fn has_host(&self, address: IpAddr) -> bool {
         let host = bits(address) & self.host_bits();
         self.contains(address) && host != 0 && host != self.host_bits()
@@ -41,7 +40,7 @@ impl Network {
     }
 }
 
-/// The address `count` after another, or the last address if there are not that many.
+/// The address `count` after another, or the last address if there are fewer.
 pub fn address_after(address: IpAddr, count: u32) -> IpAddr {
     match address {
         IpAddr::V4(address) => IpAddr::V4(address.to_bits().saturating_add(count).into()),

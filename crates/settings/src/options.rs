@@ -9,7 +9,7 @@ use crate::suggestion::suggestion;
 /// An option that sets a part of a `T`.
 #[derive(Debug)]
 pub struct OptionSpec<T> {
-    /// Its key in the file; on the command line with hyphens.
+    /// Its key in the file. The command line uses hyphens in place of underscores.
     pub key: &'static str,
     /// The kind of its value.
     pub kind: Kind,
@@ -19,23 +19,23 @@ pub struct OptionSpec<T> {
     pub heading: &'static str,
     /// Description.
     pub help: &'static str,
-    /// Default, as a value or in words; empty if there is none.
+    /// The default, as a value or as a description; empty if there is none.
     pub default: &'static str,
-    /// An example of a value; for [`Kind::List`] several, separated by blanks.
+    /// An example of a value; for [`Kind::List`] several values, separated by blanks.
     pub example: &'static str,
-    /// Sets values in the `T`: one value, or any number for [`Kind::List`]. Flags are applied only if they differ
-    /// from their default.
+    /// Sets values in the `T`: one value, or any number of values for [`Kind::List`]. Called for a flag only if it
+    /// differs from its default.
     pub apply: fn(&mut T, &[&str]) -> Result<(), String>,
     /// Its letter on the command line.
     pub short: Option<char>,
     /// Its name on the command line if it differs from the key; empty otherwise.
     pub flag: &'static str,
-    /// The value of an option given without one on the command line; empty if the option needs a value.
+    /// The value of an option that the command line gives without a value; empty if the option needs a value.
     pub bare_value: &'static str,
 }
 
 /// Makes one [`OptionSpec`] from help, key, kind, name of the value, heading, default, example, the code that applies
-/// it, and optionally further fields.
+/// the value, and optionally further fields.
 #[macro_export]
 macro_rules! option_spec {
     (
@@ -60,7 +60,7 @@ macro_rules! option_spec {
     };
 }
 
-/// Makes a table of [`OptionSpec`]s. The help is written as a doc comment before each option.
+/// Makes a table of [`OptionSpec`]s. The doc comment before each option is its help.
 #[macro_export]
 macro_rules! option_table {
     ($(
@@ -96,14 +96,14 @@ pub enum Kind {
     Text,
     /// Numbers and ranges of numbers, separated by commas.
     Numbers,
-    /// One of some words.
+    /// One of several words.
     Choice(&'static [&'static str]),
     /// A list of texts.
     List,
 }
 
 impl<T> OptionSpec<T> {
-    /// All fields empty.
+    /// A spec with empty fields. Each option replaces some of them.
     pub const EMPTY: Self = Self {
         key: "",
         kind: Kind::Text,
@@ -142,7 +142,7 @@ impl<T> OptionSpec<T> {
 }
 
 impl Kind {
-    /// Regular expression of the value's text, without anchors; none if any text is allowed.
+    /// Regular expression of the value's text, without anchors; `None` if any text is allowed.
     pub fn pattern(self) -> Option<&'static str> {
         match self {
             Self::Count(_) => Some("[0-9][0-9_.]*[kKM]?"),
@@ -164,10 +164,10 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| UnitError::new(text, expected).to_string())
 }
 
-/// The value with the same index as `text` has in `words`.
+/// The element of `values` with the index that `text` has in `words`.
 ///
 /// # Errors
-/// When the text is none of the words.
+/// When the text is not one of the words.
 pub fn choice<T: Copy>(text: &str, words: &[&str], values: &[T]) -> Result<T, String> {
     let index = words.iter().position(|word| *word == text);
     let value = index.and_then(|index| values.get(index).copied());
@@ -177,24 +177,24 @@ pub fn choice<T: Copy>(text: &str, words: &[&str], values: &[T]) -> Result<T, St
     })
 }
 
-/// Parses a count with a minimum that fits its type.
+/// Parses a count that is at least `min` and fits its type.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A description of the mistake in the text.
 pub fn count<T: TryFrom<u64>>(text: &str, min: u64) -> Result<T, String> {
     let number = parse_count(text).map_err(error_text)?;
     if number < min {
-        return Err(format!("{text} is too small; at least {min}"));
+        return Err(format!("{text} is too small; give at least {min}"));
     }
     T::try_from(number).map_err(|_| format!("{text} is too large"))
 }
 
-/// Parses a whole number within bounds that fits its type.
+/// Parses a whole number that is within `bounds` and fits its type.
 ///
 /// # Errors
-/// When the text is none.
+/// When the text is not such a number.
 pub fn whole<T: TryFrom<u64>>(text: &str, bounds: RangeInclusive<u64>) -> Result<T, String> {
-    // Digits alone are exact; what has a unit is read as a floating-point number.
+    // A number of only digits is exact. A number with a unit is parsed as a floating-point number.
     let digits = text.parse::<u64>().ok().filter(|_| !text.starts_with('+'));
     let number = digits.or_else(|| parse_count(text).ok()).filter(|number| bounds.contains(number));
     number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {

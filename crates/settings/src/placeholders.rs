@@ -60,13 +60,13 @@ pub fn names(text: &str) -> Vec<&str> {
     pieces(text).into_iter().filter_map(name).collect()
 }
 
-/// Replaces placeholders by what `lookup` returns; escaped and unknown ones stay as they are. An IPv6 address after
-/// `//` or before `:` gets brackets, as URLs need them.
+/// Replaces each placeholder with the result of `lookup`. Escaped and unknown placeholders stay as they are. An IPv6
+/// address after `//` or before `:` gets brackets, as URLs require.
 pub fn substitute(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> String {
     substitute_names(text, lookup, |name| format!("{{{{{name}}}}}"))
 }
 
-/// Replaces placeholders like [`substitute`], and escapes by plain text: the last step.
+/// Replaces placeholders like [`substitute`], and escaped ones with plain text. This must be the last step.
 pub fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> String {
     substitute_names(text, lookup, |name| format!("{{{name}}}"))
 }

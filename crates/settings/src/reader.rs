@@ -1,4 +1,4 @@
-//! Reads TOML value by value, and collects mistakes instead of stopping at the first.
+//! Reads TOML value by value. Collects mistakes instead of stopping at the first one.
 
 use std::{borrow::Cow, net::IpAddr, ops::Range, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 /// The parser's message for a repeated key.
 const DUPLICATE_KEY: &str = "duplicate key";
 
-/// Maximum number of reported mistakes. A file with more is of another format.
+/// Maximum number of reported mistakes. A file with more mistakes is probably of another format.
 const MAX_MISTAKES: usize = 1_000;
 
 /// A value with its span in the file.
@@ -50,7 +50,7 @@ struct Source<'t> {
     text: &'t str,
 }
 
-/// A table that refuses keys that no caller has read.
+/// A table. When it is finished, keys that no caller has read are mistakes.
 #[derive(Debug)]
 pub struct Table<'t, 'i> {
     table: Option<&'t DeTable<'i>>,
@@ -64,19 +64,19 @@ impl<'t> Reader<'t> {
         Self { sources: vec![Source { start: 0, file, text }], mistakes: Vec::new(), unknown_keys: 0 }
     }
 
-    /// Adds a text beside the file's, such as an override of a value. Positions from `start` up to the next source
-    /// belong to this text. `start` must be greater than in earlier calls.
+    /// Adds another text to that of the file, such as an override of a value. Positions from `start` up to the next
+    /// source belong to this text. `start` must be greater than in earlier calls.
     pub fn add_source(&mut self, file: &'t str, start: usize, text: &'t str) {
         self.sources.push(Source { start, file, text });
     }
 
-    /// Parses the document as far as possible.
+    /// Parses the document as far as possible despite mistakes.
     pub fn document(&mut self, text: &'t str) -> Spanned<DeTable<'t>> {
         let (document, errors) = DeTable::parse_recoverable(text);
         for error in errors {
             let span = error.span().unwrap_or_default();
             let mut message = error.message().trim().replace('\n', "; ");
-            // The parser names the key only in a multi-line excerpt.
+            // The parser's message does not contain the key; only its multi-line excerpt does.
             if message == DUPLICATE_KEY
                 && let Some(key) = text.get(span.clone()).filter(|key| !key.is_empty())
             {
@@ -97,7 +97,7 @@ impl<'t> Reader<'t> {
         self.mistakes.push((span.start, message.into()));
     }
 
-    /// Adds a mistake and returns None, in place of the value that was expected.
+    /// Adds a mistake and returns `None` in place of the expected value.
     pub fn refuse<T>(&mut self, span: Range<usize>, message: impl Into<String>) -> Option<T> {
         self.mistake(span, message);
         None
@@ -108,7 +108,7 @@ impl<'t> Reader<'t> {
         self.sources.get(1).is_none_or(|added| span.start < added.start)
     }
 
-    /// Number of mistakes, repeated ones included.
+    /// Number of mistakes, including repeated ones.
     pub fn mistake_count(&self) -> usize {
         self.mistakes.len()
     }
@@ -121,7 +121,7 @@ impl<'t> Reader<'t> {
     /// Returns `value` if there are no mistakes.
     ///
     /// # Errors
-    /// All mistakes, in the order of the file, at most about a thousand.
+    /// All mistakes in the order of the file, but at most about a thousand.
     pub fn finish<T>(mut self, value: T) -> Result<T, Vec<Mistake>> {
         if self.mistakes.is_empty() {
             return Ok(value);
@@ -167,7 +167,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Reads a number as it is written, or a text; `what` describes it for the user.
+    /// Reads a number as written, or a text; `what` describes it for the user.
     pub fn number_or_text<'d>(&mut self, value: &'d Value<'_>, what: &str) -> Option<Cow<'d, str>> {
         match value.get_ref() {
             DeValue::Integer(number) => Some(Cow::Owned(number.to_string())),
@@ -234,12 +234,12 @@ impl<'t> Reader<'t> {
         self.checked(value, text.parse())
     }
 
-    /// Returns the result; adds an error as a mistake of the value.
+    /// Returns the value of `result`, or adds its error as a mistake.
     pub fn checked<T, E: ToString>(&mut self, value: &Value<'_>, result: Result<T, E>) -> Option<T> {
         result.map_err(|error| self.mistake(value.span(), error.to_string())).ok()
     }
 
-    /// Applies the option that has this value; mistakes are added.
+    /// Applies an option with this value. Adds a mistake if the value is invalid.
     pub fn apply<T>(&mut self, spec: &OptionSpec<T>, value: &Value<'_>, to: &mut T) {
         let Some(texts) = self.option_texts(spec, value) else { return };
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -248,8 +248,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The value of an option as the texts of the command line: one, several for a list, none for a flag at its default.
-    /// `None`, with a mistake, if its type is wrong.
+    /// The value of an option as texts of the command line: one text, several for a list, none for a flag at its
+    /// default. If the type is wrong, adds a mistake and returns `None`.
     pub fn option_texts<T>(&mut self, spec: &OptionSpec<T>, value: &Value<'_>) -> Option<Vec<String>> {
         let OptionSpec { kind, example, .. } = *spec;
         let one = |text: Option<&str>| Some(vec![text?.to_owned()]);
@@ -283,19 +283,19 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Adds the mistake that something else was expected.
+    /// Adds the mistake that the value is not `what`.
     pub fn expected(&mut self, value: &Value<'_>, what: &str) {
         self.mistake(value.span(), format!("expected {what}, found {}", type_name(value.get_ref())));
     }
 
-    /// Adds the mistake that something else was expected, and returns None.
+    /// Adds the mistake that the value is not `what`, and returns `None`.
     pub fn refuse_type<T>(&mut self, value: &Value<'_>, what: &str) -> Option<T> {
         self.expected(value, what);
         None
     }
 }
 
-/// Converts ascending positions into lines and columns, counting each character once.
+/// Converts ascending positions into lines and columns. It counts each character only once.
 struct LineCounter<'r, 't> {
     sources: &'r [Source<'t>],
     /// Index of the source that `counted` refers to.
@@ -336,7 +336,7 @@ impl<'t, 'i> Table<'t, 'i> {
         self.span.clone()
     }
 
-    /// The value of a key that the table may have.
+    /// The value of an optional key.
     pub fn take(&mut self, key: &'static str) -> Option<&'t Value<'i>> {
         if !self.known.contains(&key) {
             self.known.push(key);
@@ -344,7 +344,7 @@ impl<'t, 'i> Table<'t, 'i> {
         self.table?.get(key)
     }
 
-    /// The value of a key that the table must have; a missing key is a mistake that `what` explains.
+    /// The value of a required key. A missing key is a mistake; `what` explains the key.
     pub fn require(
         &mut self,
         reader: &mut Reader<'_>,
@@ -367,7 +367,7 @@ impl<'t, 'i> Table<'t, 'i> {
     pub fn finish(self, reader: &mut Reader<'_>) {
         for (span, key, _) in self.entries() {
             if !self.known.contains(&key) {
-                // Finding hints takes time, and nobody reads that many.
+                // Finding a similar key takes time, and nobody reads so many hints.
                 let hint = match reader.mistake_count() {
                     0..MAX_MISTAKES => suggestion(key, self.known.iter().copied()),
                     _ => String::new(),

@@ -1,15 +1,16 @@
-//! JSON Schemas of files, which editors use for completion and checks. Any text may contain `{factor}`.
+//! JSON Schemas of files, which editors use for completion and checks. Any text may contain a placeholder such as
+//! `{factor}`.
 
 use serde_json::{Map, Value, json};
 
 use crate::options::{Kind, OptionSpec};
 
-/// The properties of a table whose keys are these options, described by their help and default.
+/// The properties of a table with these options as keys. Help and default describe each property.
 pub fn properties<T>(rows: &[OptionSpec<T>]) -> Map<String, Value> {
     rows.iter().map(|spec| (spec.key.to_owned(), property(spec, &format!("{}.", spec.help())))).collect()
 }
 
-/// The value of an option, with this description.
+/// The schema of an option's value, with this description.
 pub fn property<T>(spec: &OptionSpec<T>, what: &str) -> Value {
     let OptionSpec { kind, example, .. } = *spec;
     let number = |mut described: Value| {
@@ -41,7 +42,7 @@ pub fn property<T>(spec: &OptionSpec<T>, what: &str) -> Value {
     }
 }
 
-/// A table with these keys and no others.
+/// The schema of a table with these keys and no others.
 pub fn table(properties: Value, required: &[&str]) -> Value {
     let mut table = json!({ "type": "object", "additionalProperties": false, "properties": properties });
     if !required.is_empty() {
@@ -50,17 +51,17 @@ pub fn table(properties: Value, required: &[&str]) -> Value {
     table
 }
 
-/// A text.
+/// The schema of a text.
 pub fn text(what: &str, example: &str) -> Value {
     json!({ "type": "string", "description": what, "examples": [example] })
 }
 
-/// A list of texts.
+/// The schema of a list of texts.
 pub fn texts(what: &str, example: &str) -> Value {
     json!({ "type": "array", "items": { "type": "string" }, "description": what, "examples": [[example]] })
 }
 
-/// A text or a list of texts.
+/// The schema of a text or a list of texts.
 pub fn one_or_more(what: &str, example: &str) -> Value {
     json!({
         "type": ["string", "array"], "items": { "type": "string" }, "description": what,
@@ -68,18 +69,18 @@ pub fn one_or_more(what: &str, example: &str) -> Value {
     })
 }
 
-/// One of several texts, or a placeholder.
+/// The schema of one of several texts, or a placeholder.
 pub fn choice(what: &str, list: &[&str]) -> Value {
     let pattern = format!("^({}|.*\\{{.+\\}}.*)$", list.join("|"));
     json!({ "type": "string", "description": what, "pattern": pattern, "examples": list, "default": list[0] })
 }
 
-/// True or false, or a placeholder.
+/// The schema of true or false, or a placeholder.
 pub fn flag(what: &str, default: bool) -> Value {
     json!({ "type": ["boolean", "string"], "pattern": "^\\{.+\\}$", "description": what, "default": default })
 }
 
-/// A whole number, or a placeholder.
+/// The schema of a whole number, or a placeholder.
 pub fn whole_number(min: u64, what: &str, example: u64) -> Value {
     json!({
         "type": ["integer", "string"], "pattern": "^\\{.+\\}$", "minimum": min, "description": what,
@@ -87,7 +88,7 @@ pub fn whole_number(min: u64, what: &str, example: u64) -> Value {
     })
 }
 
-/// A time with its unit.
+/// The schema of a time with its unit.
 pub fn time(what: &str, example: &str) -> Value {
     json!({
         "type": "string", "pattern": pattern(Kind::Time.pattern().unwrap_or_default()),
@@ -95,7 +96,7 @@ pub fn time(what: &str, example: &str) -> Value {
     })
 }
 
-/// A size in bytes.
+/// The schema of a size in bytes.
 pub fn size(what: &str, example: &str) -> Value {
     json!({
         "type": ["string", "integer"], "pattern": pattern(Kind::Size.pattern().unwrap_or_default()),
@@ -103,7 +104,7 @@ pub fn size(what: &str, example: &str) -> Value {
     })
 }
 
-/// A pattern for texts that match as a whole or contain a placeholder.
+/// A pattern for a text that matches as a whole or contains a placeholder.
 pub fn pattern(regex: &str) -> String {
     format!("^({regex}|.*\\{{.+\\}}.*)$")
 }

@@ -2,7 +2,7 @@
 
 /// Returns `; did you mean 'x'?` if a known word is similar.
 pub fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    // Comparing long words is slow, and words of very different lengths are never similar.
+    // Comparing long words takes time, and words of very different lengths are never similar.
     let max_distance = |name: &str| 1 + name.len() / 4;
     let similar = known
         .into_iter()

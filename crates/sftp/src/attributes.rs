@@ -9,7 +9,7 @@ const PERMISSIONS: u32 = 4;
 const TIMES: u32 = 8;
 const EXTENDED: u32 = 1 << 31;
 
-/// Attributes of a file: those that a server reports, or those to set. A field that is `None` was not reported, or stays
+/// Attributes of a file, as reported by a server or to be set. A field that is `None` was not reported, or stays
 /// unchanged. Extended attributes are skipped.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Attributes {
@@ -17,14 +17,14 @@ pub struct Attributes {
     pub size: Option<u64>,
     /// User and group.
     pub owner: Option<Owner>,
-    /// `st_mode`: permissions in the lower 12 bits and, from a server, the file type in the bits above. To set permissions,
-    /// leave the type bits 0.
+    /// `st_mode`: permissions in the lower 12 bits and, from a server, the file type in the bits above them. To set
+    /// permissions, leave the type bits 0.
     pub permissions: Option<u32>,
     /// Times of the last access and the last change of the contents.
     pub times: Option<Times>,
 }
 
-/// User and group of a file, as the server's numbers.
+/// User and group of a file, as numbers of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
     /// Number of the user.
@@ -33,7 +33,7 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// Times of a file, in whole seconds since 1970; the last one is in February 2106.
+/// Times of a file, in whole seconds since 1970. The format ends in February 2106.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
     /// Last access.
@@ -51,12 +51,12 @@ pub enum FileType {
     Directory,
     /// A symbolic link.
     Symlink,
-    /// A device, a socket, a pipe, or another type of the server's system.
+    /// A device, a socket, a pipe, or any other type of the server's system.
     Other,
 }
 
 impl Attributes {
-    /// The type of the file. `None` if the server does not report it: no permissions, or permissions without type bits.
+    /// The type of the file. `None` if the server reports no permissions, or permissions without type bits.
     pub fn file_type(&self) -> Option<FileType> {
         match self.permissions? & 0o170_000 {
             0 => None,
@@ -85,7 +85,7 @@ impl Attributes {
             attributes.times = Some(Times { accessed_s, modified_s });
         }
         if has(EXTENDED) {
-            // A false count costs no memory: reading fails at the end of the packet.
+            // A wrong count costs no memory: reading fails at the end of the packet.
             for _ in 0..fields.u32("number of extended attributes")? {
                 fields.string("extended type")?;
                 fields.string("extended data")?;

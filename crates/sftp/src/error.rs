@@ -1,10 +1,10 @@
-//! Errors in the bytes of a server.
+//! Errors in the byte stream from a server.
 
-/// Why a packet could not be read. After an error, the rest of the stream cannot be read.
+/// Reason why a packet could not be read. After an error, the rest of the stream is unreadable.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The first bytes are text. Output of the remote shell's start-up files arrives before the server's packets.
+    /// The first bytes are text. The start-up files of the remote shell print it before the server's first packet.
     #[error(
         "the server sent text (`{}`...) before SFTP: change the start-up files of the remote shell (such as .bashrc), so \
          that they print nothing when there is no terminal",
@@ -14,10 +14,10 @@ pub enum Error {
         /// The first four bytes.
         begin: [u8; 4],
     },
-    /// A packet of length 0: it lacks even a type.
+    /// A packet of length 0, which lacks even its type.
     #[error("the server sent an SFTP packet of length 0")]
     EmptyPacket,
-    /// A packet is longer than the limit, or the bytes read as its length are something else.
+    /// A packet is longer than the limit, or the bytes in the place of its length are something else.
     #[error("the server announced an SFTP packet of {length} bytes; the limit is {limit}")]
     PacketTooLong {
         /// The length, in bytes, as sent.
@@ -25,7 +25,7 @@ pub enum Error {
         /// The limit, in bytes.
         limit: usize,
     },
-    /// A packet ends before its fields do.
+    /// A packet ends before all of its fields.
     #[error("the SFTP packet {packet} of the server ends within its field `{field}`")]
     ShortPacket {
         /// Name of the packet's type.
@@ -39,7 +39,7 @@ pub enum Error {
         /// The type, as sent.
         kind: u8,
     },
-    /// The server speaks another version of the protocol.
+    /// The server uses another version of the protocol.
     #[error("the server speaks SFTP version {version}; version 3 is needed")]
     OtherVersion {
         /// The version, as sent.

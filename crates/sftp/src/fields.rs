@@ -1,9 +1,9 @@
-//! The fields of packets (draft, section 3, and RFC 4251, section 5): numbers with the most significant byte first, and
-//! strings after their length.
+//! The fields of packets (draft, section 3, and RFC 4251, section 5): numbers in big-endian byte order, and strings
+//! preceded by their length.
 
 use crate::Error;
 
-/// Reads the fields of a packet one after another.
+/// Reads the fields of a packet in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
@@ -16,7 +16,7 @@ impl<'a> Fields<'a> {
         Fields { rest: bytes, packet }
     }
 
-    /// The bytes that were not read yet.
+    /// The bytes that have not been read yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -46,12 +46,12 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends a number.
+/// Appends a number of 32 bits.
 pub(crate) fn put_u32(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&number.to_be_bytes());
 }
 
-/// Appends a number.
+/// Appends a number of 64 bits.
 pub(crate) fn put_u64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_be_bytes());
 }

@@ -5,22 +5,23 @@ use crate::{Error, MAX_PACKET, Reply};
 /// Size of a packet's length field, in bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// A buffer for a server's stream, which it splits into packets.
+/// A buffer that splits a server's stream into packets.
 ///
 /// The caller reads into [`Frames::space`], reports the number of bytes read to [`Frames::filled`], and calls
 /// [`Frames::next_reply`] until it returns `None`. Neither replies nor errors depend on how the stream was split.
 ///
-/// A reply borrows from the buffer. Bytes move within the buffer only if a packet is incomplete at its end: at most half a
-/// byte for each byte that arrives. The buffer grows to at most the requested space and three packets.
+/// A reply borrows from the buffer. Bytes are moved within the buffer only if its end contains an incomplete packet: on
+/// average at most half a byte for each byte that arrives. The buffer grows to at most the requested space plus three
+/// packets.
 #[derive(Clone, Debug)]
 pub struct Frames {
-    /// Bytes from `start` to `end` have arrived and were not returned yet; those after `end` are free.
+    /// Bytes from `start` to `end` have arrived but were not returned yet; bytes after `end` are free.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
     /// Maximum size of a packet without its length field, in bytes.
     limit: usize,
-    /// Whether a packet was returned before.
+    /// Whether a packet has been returned.
     is_begun: bool,
 }
 
@@ -41,10 +42,11 @@ impl Frames {
         Frames { buffer: Vec::new(), start: 0, end: 0, limit, is_begun: false }
     }
 
-    /// Space for at least `want` bytes, to read into. Its present contents have no meaning.
+    /// Space of at least `want` bytes to read into. Its old contents are meaningless.
     pub fn space(&mut self, want: usize) -> &mut [u8] {
         let held = self.end - self.start;
-        // Bytes move only after at least twice as many were returned, so that moving costs at most half a byte for each.
+        // Bytes are moved only after at least twice as many were returned, so that moving costs at most half a byte for
+        // each.
         if held == 0 || (self.buffer.len() - self.end < want && self.start >= 2 * held) {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, held);
@@ -55,7 +57,7 @@ impl Frames {
         &mut self.buffer[self.end..]
     }
 
-    /// Records that the first `count` bytes of the space were filled.
+    /// Records that the first `count` bytes of the space contain received bytes.
     ///
     /// # Panics
     /// If `count` is larger than the space.
@@ -64,10 +66,10 @@ impl Frames {
         self.end += count;
     }
 
-    /// The next packet, or `None` until more bytes arrive. After an error, every call returns this error.
+    /// The next packet; `None` until more bytes arrive. After an error, every call returns the same error.
     ///
     /// # Errors
-    /// If the bytes are not a packet that a server may send.
+    /// If the bytes are no valid packet of a server.
     pub fn next_reply(&mut self) -> Result<Option<Reply<'_>>, Error> {
         let held = &self.buffer[self.start..self.end];
         let Some((length, rest)) = held.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
@@ -79,7 +81,7 @@ impl Frames {
         Ok(Some(reply))
     }
 
-    /// The bytes that arrived and were not returned. After an error, they begin with the faulty packet.
+    /// The bytes that have arrived but were not returned. After an error, they begin with the faulty packet.
     pub fn unread(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
@@ -97,7 +99,7 @@ impl Frames {
     }
 }
 
-/// Whether a byte may be part of printed text: ASCII, UTF-8, and control characters that move the cursor.
+/// Whether a byte may be part of printed text: ASCII, UTF-8, or a control character that moves the cursor.
 fn is_text(byte: u8) -> bool {
     matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b | b' '..=b'~' | 0x80..)
 }
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
     use crate::Answer;
 
-    /// How much a stream of DATA packets grows the buffer and moves bytes within it.
+    /// Limits how much a stream of DATA packets grows the buffer and moves bytes within it.
     #[test]
     fn bytes_hardly_move_and_the_buffer_stays_small() {
         for (data, want) in

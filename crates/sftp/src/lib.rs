@@ -1,13 +1,14 @@
-//! SFTP version 3 on the wire, the client's side (draft-ietf-secsh-filexfer-02, and OpenSSH's extensions of it).
+//! The client's side of SFTP version 3 on the wire (draft-ietf-secsh-filexfer-02 and OpenSSH's extensions of it).
 //!
-//! Sans-IO: [`Request`] writes packets into a `Vec<u8>` that the caller sends; the caller reads into the space of [`Frames`],
-//! which returns a [`Reply`] for each complete packet. The caller matches replies to requests, and decides when to send the
-//! next request and how much may be in flight.
+//! The crate does no input or output: [`Request`] writes packets into a `Vec<u8>` that the caller sends; the caller
+//! reads into the space of [`Frames`], which returns a [`Reply`] for each complete packet. The caller matches replies
+//! to requests and decides when to send the next request and how many may be in flight.
 //!
-//! * The payload of a file is copied neither on its way out ([`write_header`]) nor on its way in ([`Answer::Data`]
-//!   borrows from the buffer that was read into).
-//! * Paths and names are bytes. [`is_safe_name`] judges names that a server lists.
-//! * A packet is bounded by [`MAX_PACKET`]; no input makes the decoder panic, or allocate more than the packet's length.
+//! * The payload of a file is not copied when it is sent ([`write_header`]) or received ([`Answer::Data`] borrows from
+//!   the buffer that was read into).
+//! * Paths and names are bytes. [`is_safe_name`] checks names in a server's listing.
+//! * [`MAX_PACKET`] limits the size of a packet. No input makes the decoder panic or allocate more than the packet's
+//!   length.
 //!
 //! ```
 //! use sftp::{Answer, Code, Frames, Reply, Request, write_init};

@@ -1,11 +1,11 @@
-//! Checks the names that a server lists.
+//! Checks the names in a server's listing.
 
 /// Maximum length of a name, in bytes, on Linux and on nearly all other systems.
 const MAX_NAME: usize = 255;
 
-/// Whether a name that a server lists can be appended to a path of this machine, and is then directly below that path. False
-/// for an empty name, `.`, `..`, a name with a `/` or a NUL, and a name of more than 255 bytes. All other bytes are allowed,
-/// including control characters and invalid UTF-8: mask them before they are shown.
+/// Whether a name from a server's listing can be appended to a path of this machine and the result is directly below
+/// that path. False for an empty name, `.`, `..`, a name with a `/` or a NUL, and a name of more than 255 bytes. All
+/// other bytes are allowed, including control characters and invalid UTF-8: mask them before they are shown.
 pub fn is_safe_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
         && name.len() <= MAX_NAME

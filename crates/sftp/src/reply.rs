@@ -5,7 +5,7 @@ use std::fmt;
 use crate::fields::Fields;
 use crate::{Attributes, Error, MAX_HANDLE, Version};
 
-/// A packet of the server. It borrows from the received bytes.
+/// A packet from the server. It borrows from the received bytes.
 #[derive(Clone, Debug)]
 pub enum Reply<'a> {
     /// VERSION, the answer to INIT and the first packet. It has no request id.
@@ -14,10 +14,10 @@ pub enum Reply<'a> {
     Answer(u32, Answer<'a>),
 }
 
-/// The answer to a request. Any request can be answered by a status.
+/// The answer to a request. The answer to any request may be a status.
 #[derive(Clone, Debug)]
 pub enum Answer<'a> {
-    /// STATUS: success or failure; the end of a file for READ, of a directory for READDIR.
+    /// STATUS: success or failure; for READ the end of the file, for READDIR the end of the directory.
     Status(Status<'a>),
     /// HANDLE of an open file or directory, at most [`crate::MAX_HANDLE`] bytes.
     Handle(&'a [u8]),
@@ -32,10 +32,11 @@ pub enum Answer<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// Decodes a packet without its length. Bytes after its last field are ignored, as the draft demands.
+    /// Decodes a packet without its length. Bytes after the last field are ignored, as the draft demands.
     ///
     /// # Errors
-    /// If the packet is empty, of an unknown type, or ends within a field, or if its version or its handle is not allowed.
+    /// If the packet is empty, has an unknown type, or ends within a field, or if its version or its handle is not
+    /// allowed.
     pub(crate) fn read(packet: &'a [u8]) -> Result<Self, Error> {
         let (&kind, body) = packet.split_first().ok_or(Error::EmptyPacket)?;
         let packet = match kind {
@@ -70,12 +71,12 @@ fn handle<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], Error> {
     Ok(handle)
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status<'a> {
     /// Success, or the kind of failure.
     pub code: Code,
-    /// The server's message, which may be any bytes: mask them before they are shown. Empty if the server sent none.
+    /// The server's message, in any bytes: mask them before they are shown. Empty if the server sent none.
     pub message: &'a [u8],
     /// The language of the message (RFC 1766). Empty if the server sent none.
     pub language: &'a [u8],
@@ -84,7 +85,7 @@ pub struct Status<'a> {
 impl<'a> Status<'a> {
     fn read(fields: &mut Fields<'a>) -> Result<Self, Error> {
         let code = Code::from_number(fields.u32("code")?);
-        // Some servers, which follow earlier drafts, leave out the rest.
+        // Some servers follow earlier drafts and leave out the remaining fields.
         let mut text = |field| if fields.rest().is_empty() { Ok(&[][..]) } else { fields.string(field) };
         Ok(Status { code, message: text("message")?, language: text("language tag")? })
     }
@@ -99,19 +100,19 @@ pub enum Code {
     EndOfFile,
     /// 2: there is no such file or directory.
     NoSuchFile,
-    /// 3: the user may not do this.
+    /// 3: the user lacks the permission.
     PermissionDenied,
     /// 4: any other failure, such as a full disk.
     Failure,
     /// 5: the request was malformed.
     BadMessage,
-    /// 6: there is no connection; servers do not send it.
+    /// 6: there is no connection. Servers do not send this code.
     NoConnection,
-    /// 7: the connection was lost; servers do not send it.
+    /// 7: the connection was lost. Servers do not send this code.
     ConnectionLost,
-    /// 8: the server does not know the request.
+    /// 8: the server does not support the request.
     Unsupported,
-    /// A code of later versions, or a private one of the server.
+    /// A code of later protocol versions, or a private one of the server.
     Other(u32),
 }
 
@@ -153,16 +154,16 @@ impl fmt::Display for Code {
 #[derive(Clone, Debug)]
 pub struct Names<'a> {
     left: usize,
-    /// Entries, which [`Names::read`] has checked.
+    /// The entries, already checked by [`Names::read`].
     fields: Fields<'a>,
 }
 
 /// An entry of a NAME packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Name<'a> {
-    /// The name, or a path for REALPATH, READLINK and expand-path. It may be any bytes: see [`crate::is_safe_name`].
+    /// The name; a path for REALPATH, READLINK and expand-path. It may contain any bytes: see [`crate::is_safe_name`].
     pub name: &'a [u8],
-    /// A line like that of `ls -l`, for people.
+    /// A line like that of `ls -l`, for display.
     pub long_name: &'a [u8],
     /// The attributes of the entry itself, even if it is a link. Empty for REALPATH, READLINK and expand-path.
     pub attributes: Attributes,
@@ -175,7 +176,8 @@ impl<'a> Names<'a> {
         for _ in 0..count {
             Name::read(&mut fields)?;
         }
-        // Every entry takes at least twelve bytes, so the count is smaller than the size of the packet.
+        // Every entry takes at least twelve bytes and has been read, so the count is smaller than the size of the
+        // packet.
         Ok(Names { left: count as usize, fields: entries })
     }
 }
@@ -205,16 +207,16 @@ impl<'a> Name<'a> {
     }
 }
 
-/// The answer to `limits@openssh.com`. A limit of 0 means that the server names none.
+/// The answer to `limits@openssh.com`. A limit of 0 means that the server states none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Maximum size of a packet, in bytes.
     pub packet_bytes: u64,
-    /// Maximum number of bytes that a READ may ask for.
+    /// Maximum number of bytes that a READ may request.
     pub read_bytes: u64,
-    /// Maximum number of bytes that a WRITE may carry.
+    /// Maximum number of data bytes in a WRITE.
     pub write_bytes: u64,
-    /// Maximum number of handles that may be open at once.
+    /// Maximum number of handles that may be open at the same time.
     pub open_handles: u64,
 }
 

@@ -6,18 +6,18 @@ use crate::fields::{put_string, put_u32, put_u64};
 use crate::version::VERSION;
 use crate::{Attributes, Extension};
 
-/// A request. Paths are paths of the server; handles come from its HANDLE answers. A path that does not begin with `/` starts
-/// in the user's home directory, unless the server is configured otherwise. For WRITE see [`write_header`], for INIT
-/// [`write_init`].
+/// A request. Paths refer to the server; handles come from its HANDLE answers. A path that does not begin with `/`
+/// starts in the user's home directory, unless the server is configured otherwise. WRITE has the function
+/// [`write_header`], INIT [`write_init`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request<'a> {
     /// Opens a file. Answer: a handle.
     Open {
         /// The file.
         path: &'a [u8],
-        /// How to open the file.
+        /// Mode in which the file is opened.
         flags: OpenFlags,
-        /// Attributes of a new file; OpenSSH uses only the permissions.
+        /// Attributes of a new file. OpenSSH uses only the permissions.
         attributes: Attributes,
     },
     /// Closes a file or a directory. The answer may report that earlier writes failed.
@@ -31,13 +31,13 @@ pub enum Request<'a> {
         /// Maximum number of bytes to read.
         length: u32,
     },
-    /// Asks for the attributes of a path itself, even if it is a link.
+    /// Requests the attributes of a path itself, even if it is a link.
     Lstat(&'a [u8]),
-    /// Asks for the attributes of a file; links are followed.
+    /// Requests the attributes of a file. Links are followed.
     Stat(&'a [u8]),
-    /// Asks for the attributes of an open file.
+    /// Requests the attributes of an open file.
     Fstat(&'a [u8]),
-    /// Sets attributes of a file; links are followed.
+    /// Sets attributes of a file. Links are followed.
     Setstat {
         /// The file.
         path: &'a [u8],
@@ -57,26 +57,26 @@ pub enum Request<'a> {
     Readdir(&'a [u8]),
     /// Removes a file other than a directory.
     Remove(&'a [u8]),
-    /// Makes a directory.
+    /// Creates a directory.
     Mkdir {
         /// The directory.
         path: &'a [u8],
-        /// Attributes of the new directory; OpenSSH uses only the permissions.
+        /// Attributes of the new directory. OpenSSH uses only the permissions.
         attributes: Attributes,
     },
-    /// Asks for the absolute path, with links resolved. Answer: one name.
+    /// Requests the absolute path without links. Answer: one name.
     Realpath(&'a [u8]),
     /// Renames a file. Fails if the new name exists.
     Rename {
-        /// The present name.
+        /// The current name.
         from: &'a [u8],
         /// The new name.
         to: &'a [u8],
     },
-    /// Asks for the target of a symbolic link. Answer: one name.
+    /// Requests the target of a symbolic link. Answer: one name.
     Readlink(&'a [u8]),
-    /// Makes a symbolic link. Its fields are sent in OpenSSH's order, the target first, which is not the draft's. Most other
-    /// servers followed OpenSSH.
+    /// Creates a symbolic link. The target is sent first, as in OpenSSH; the draft has the other order. Most other
+    /// servers follow OpenSSH.
     Symlink {
         /// The target of the link.
         target: &'a [u8],
@@ -85,14 +85,14 @@ pub enum Request<'a> {
     },
     /// [`Extension::Limits`]. Answer: see [`crate::Limits::read`].
     Limits,
-    /// [`Extension::Fsync`]: syncs a file. The answer comes when the file is on the disk.
+    /// [`Extension::Fsync`]: writes a file to the disk. The answer comes when this is done.
     Fsync {
         /// The file.
         handle: &'a [u8],
     },
-    /// [`Extension::PosixRename`]: renames a file, and replaces a file that has the new name.
+    /// [`Extension::PosixRename`]: renames a file. An existing file of the new name is replaced.
     PosixRename {
-        /// The present name.
+        /// The current name.
         from: &'a [u8],
         /// The new name.
         to: &'a [u8],
@@ -106,7 +106,7 @@ pub enum Request<'a> {
     },
 }
 
-/// How a file is opened. Flags are combined by `|`.
+/// Mode in which a file is opened. `|` combines flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFlags(u32);
 
@@ -136,8 +136,8 @@ pub fn write_init(out: &mut Vec<u8>) {
     put_u32(out, VERSION);
 }
 
-/// Appends a WRITE without its data: the caller must send `length` bytes of data after it, for `offset` in the file. Answer:
-/// a status.
+/// Appends a WRITE without its data. The caller must send `length` bytes of data after it; the server writes them at
+/// `offset` in the file. Answer: a status.
 ///
 /// # Panics
 /// If the packet would be longer than 4 GiB.
@@ -150,7 +150,7 @@ pub fn write_header(out: &mut Vec<u8>, id: u32, handle: &[u8], offset: u64, leng
 }
 
 impl Request<'_> {
-    /// Appends the packet. Its answer has the same `id`; the caller must not use one `id` for two pending requests.
+    /// Appends the packet. Its answer has the same `id`, so two pending requests must not share an `id`.
     ///
     /// # Panics
     /// If the packet would be longer than 4 GiB.
@@ -212,7 +212,7 @@ fn extended(out: &mut Vec<u8>, id: u32, extension: Extension, body: impl FnOnce(
     });
 }
 
-/// Appends a packet. `following` is the number of its bytes that the caller appends later.
+/// Appends a packet. `following` is the number of its bytes that the caller sends later.
 fn packet(out: &mut Vec<u8>, kind: u8, id: u32, following: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     put_u32(out, 0);

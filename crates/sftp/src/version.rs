@@ -1,18 +1,18 @@
-//! The server's first packet: its version, and which extensions it offers.
+//! The server's first packet: its protocol version and the extensions that it offers.
 
 use crate::{Error, fields::Fields};
 
 /// The protocol version of this crate.
 pub(crate) const VERSION: u32 = 3;
 
-/// An extension that this crate has requests for.
+/// An extension for which this crate has requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extension {
     /// `limits@openssh.com`: maximum sizes of packets, READs and WRITEs.
     Limits,
-    /// `fsync@openssh.com`: syncs a file to the disk.
+    /// `fsync@openssh.com`: writes a file to the disk.
     Fsync,
-    /// `posix-rename@openssh.com`: a rename that replaces an existing file in one step.
+    /// `posix-rename@openssh.com`: a rename that atomically replaces an existing file.
     PosixRename,
     /// `lsetstat@openssh.com`: sets attributes of a path itself, even if it is a link.
     Lsetstat,
@@ -37,12 +37,12 @@ impl Extension {
 /// The known extensions that a server offers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Server {
-    /// The version of each, in the order of [`Extension::ALL`].
+    /// The version of each extension, in the order of [`Extension::ALL`].
     versions: [Option<u32>; Extension::ALL.len()],
 }
 
 impl Server {
-    /// Whether the server offers an extension in the version that this crate uses, which is 1 for all.
+    /// Whether the server offers version 1 of an extension, the only version that this crate supports.
     pub fn has(&self, extension: Extension) -> bool {
         self.versions[extension as usize] == Some(1)
     }
@@ -51,7 +51,7 @@ impl Server {
 /// The VERSION packet.
 #[derive(Clone, Debug)]
 pub struct Version<'a> {
-    /// Pairs of strings, which [`Version::read`] has checked.
+    /// Pairs of strings, already checked by [`Version::read`].
     pairs: Fields<'a>,
 }
 
@@ -69,13 +69,13 @@ impl<'a> Version<'a> {
         Ok(Version { pairs })
     }
 
-    /// Name and data of every extension, in the server's order. OpenSSH's data is a version in decimal digits.
+    /// Name and data of every extension, in the server's order. In OpenSSH, the data is a version in decimal digits.
     pub fn extensions(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut pairs = self.pairs.clone();
         std::iter::from_fn(move || pair(&mut pairs).ok())
     }
 
-    /// The known extensions that the server offers. If it names one several times, the last one counts.
+    /// The known extensions that the server offers. If the server names one several times, the last one counts.
     pub fn server(&self) -> Server {
         let mut server = Server::default();
         for (name, data) in self.extensions() {

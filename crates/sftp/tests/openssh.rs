@@ -1,4 +1,4 @@
-//! Tests with OpenSSH's server, over pipes: it must understand the requests of this crate.
+//! Tests with OpenSSH's server over pipes: the server must understand the requests of this crate.
 
 mod common;
 
@@ -35,7 +35,7 @@ impl Session {
             Path::new(SERVER).exists(),
             "{SERVER} is missing: `scripts/setup.sh test` installs it, or `apt-get install openssh-sftp-server`"
         );
-        // A missing answer must not block all tests.
+        // The timeout keeps a missing answer from blocking all tests.
         let mut child = Command::new("timeout")
             .args(["600", SERVER, "-e", "-d"])
             .arg(folder)
@@ -48,7 +48,7 @@ impl Session {
         Session { child, requests, replies, frames: Frames::new(), out: Vec::new(), last_id: 0 }
     }
 
-    /// Adds a request to the bytes to send next, and returns its id.
+    /// Adds a request to the bytes that are sent next. Returns its id.
     fn add(&mut self, request: Request<'_>) -> u32 {
         self.last_id += 1;
         request.write(self.last_id, &mut self.out);
@@ -109,7 +109,7 @@ impl Session {
         }
     }
 
-    /// The only name in the answer.
+    /// The single name in the answer.
     fn path(&mut self, request: Request<'_>) -> Vec<u8> {
         match self.ask(request) {
             Owned::Names(_, names) if names.len() == 1 => names[0].0.clone(),
@@ -154,7 +154,7 @@ impl Session {
     }
 }
 
-/// The number that a reply carries.
+/// The request id of a reply.
 fn number(reply: &Owned) -> u32 {
     match reply {
         Owned::Version(_) => panic!("VERSION has no number"),
@@ -195,7 +195,7 @@ fn a_file_is_written_out_of_order_and_read_back() {
 
     session.ok(Request::Mkdir { path: b"d", attributes: Attributes::default() });
     let handle = session.create(b"d/f");
-    // All requests are sent together, the last part first: the ids tell which answer belongs to which request.
+    // All requests are sent together, the last part first: the ids match answers to requests.
     let mut expected = Vec::new();
     for (place, part) in data.chunks(piece).enumerate().rev() {
         session.last_id += 1;
@@ -308,7 +308,7 @@ fn links_renames_and_paths() {
     assert_eq!(session.refused(Request::Mkdir { path: b"d", attributes }), Code::Failure);
     assert_eq!(session.attributes(Request::Lstat(b"d")).permissions, Some(0o040_700));
     assert_eq!(session.refused(Request::Lstat(b"d/none")), Code::NoSuchFile);
-    // OpenSSH reports EBADF by this code.
+    // OpenSSH reports EBADF with this code.
     assert_eq!(session.refused(Request::Close(b"none")), Code::NoSuchFile);
     session.end();
 }

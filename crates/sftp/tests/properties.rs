@@ -1,5 +1,5 @@
-//! Properties: requests match the draft, replies are decoded as they were encoded, and no bytes make the decoder panic or
-//! depend on how they were split.
+//! Properties: requests match the draft, replies are decoded as they were encoded, and the decoder neither panics on
+//! any bytes nor depends on how they were split.
 
 mod common;
 
@@ -56,7 +56,7 @@ fn reply() -> impl Strategy<Value = Owned> {
     ]
 }
 
-/// Bytes that begin like packets more often than random bytes do.
+/// Bytes that look like the beginning of a packet more often than random bytes do.
 fn nearly_packets() -> impl Strategy<Value = Vec<u8>> {
     let kind = select(vec![2, 101, 102, 103, 104, 105, 201, 0, 1, 255]);
     let word = prop_oneof![0..20u32, select(vec![0x8000_0000, 0x8000_000f, u32::MAX, 256, 257])];
@@ -68,7 +68,7 @@ fn nearly_packets() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(packet, 0..6).prop_map(|packets| packets.concat())
 }
 
-/// Every request, and the packet that the draft and OpenSSH's PROTOCOL describe.
+/// Every request with its packet according to the draft and OpenSSH's PROTOCOL.
 fn requests<'a>(
     id: u32,
     [a, b]: [&'a [u8]; 2],
@@ -166,9 +166,9 @@ proptest! {
         let outcome = read(&Wire(body.to_vec()).packet(), &[], MAX_PACKET);
         match (&outcome.replies[..], &reply) {
             ([], _) => prop_assert!(outcome.error.is_some()),
-            // Everything after the code may be missing, or only the last string.
+            // All fields after the code may be missing, or only the last string.
             ([Owned::Status(_, code, ..)], Owned::Status(_, sent, ..)) => prop_assert_eq!(code, sent),
-            // A list that ends between two pairs is a shorter list.
+            // A list that ends between two pairs is a valid shorter list.
             ([Owned::Version(some)], Owned::Version(all)) => prop_assert!(all.starts_with(some)),
             ([Owned::Extended(_, some)], Owned::Extended(_, all)) => prop_assert!(all.starts_with(some)),
             (read, _) => prop_assert!(false, "{:?}", read),

@@ -1,4 +1,4 @@
-//! Replies that servers of all kinds send, and those that none should.
+//! Valid replies of all kinds of servers, and invalid ones.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn error(stream: &[u8]) -> Error {
     all(stream).error.expect("an error")
 }
 
-/// The known extensions of a server whose VERSION lists these.
+/// The known extensions of a server that lists these in its VERSION.
 fn server(extensions: &[(&str, &str)]) -> Server {
     let owned = |text: &str| text.as_bytes().to_vec();
     let pairs = extensions.iter().map(|(name, data)| (owned(name), owned(data))).collect();
@@ -57,7 +57,7 @@ fn extensions_have_versions() {
     let other =
         [("fsync@openssh.com", "1"), ("posix-rename@openssh.com", "2"), ("limits@openssh.com", "one")];
     assert_eq!(has(&other), [false, true, false, false]);
-    // Of one that is named twice, the last counts.
+    // If an extension is listed twice, the last entry counts.
     assert_eq!(
         has(&[("fsync@openssh.com", "1"), ("fsync@openssh.com", ""), ("statvfs@openssh.com", "1")]),
         [false; 4]

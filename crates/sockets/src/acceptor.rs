@@ -1,4 +1,4 @@
-//! Accepting connections: the listening sockets of an event loop, and pauses when resources run out.
+//! Accepts connections: the listening sockets of an event loop, with pauses when resources run out.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,24 +8,24 @@ use rustix::{
     net::{SocketFlags, accept_with},
 };
 
-/// How long nothing is accepted after descriptors or memory have run out, in nanoseconds.
+/// Pause in accepting after descriptors or memory have run out, in nanoseconds.
 const PAUSE_NS: u64 = 10_000_000;
 
-/// The listening sockets of an event loop. Each has an event number, which is the data of its epoll events.
+/// The listening sockets of an event loop. Each has an event number, which is the user data of its epoll events.
 #[derive(Debug)]
 pub struct Acceptor<L> {
     listeners: Vec<L>,
-    /// The event number of the first socket; the others follow.
+    /// The event number of the first socket. The other sockets have the following numbers.
     first_number: u64,
     paused_until_ns: Option<u64>,
 }
 
 impl<L: AsFd> Acceptor<L> {
-    /// Most connections to accept before other connections get their turn.
+    /// Maximum number of connections to accept before other connections get their turn.
     pub const MAX_ACCEPTS: usize = 64;
 
-    /// An acceptor with nonblocking listening sockets, whose event numbers are `first_number` and the following ones.
-    /// They are not registered with epoll yet.
+    /// An acceptor with nonblocking listening sockets. Their event numbers start at `first_number`. They are not
+    /// registered with epoll yet.
     pub fn new(listeners: Vec<L>, first_number: u64) -> Self {
         Self { listeners, first_number, paused_until_ns: None }
     }
@@ -33,18 +33,18 @@ impl<L: AsFd> Acceptor<L> {
     /// Registers the sockets with epoll.
     ///
     /// # Errors
-    /// Those of epoll_ctl(2), when memory or the limit of watches has run out. No socket is registered then.
+    /// Those of epoll_ctl(2), if memory or the limit of watches has run out. No socket is registered then.
     pub fn register(&self, epoll: impl AsFd) -> Result<(), Errno> {
         for (index, listener) in self.listeners.iter().enumerate() {
             let data = EventData::new_u64(self.first_number + index as u64);
-            // Only one of the loops that share an accept queue is woken for a connection.
+            // If several loops share an accept queue, the kernel wakes only one of them for a connection.
             let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
             epoll::add(&epoll, listener, data, flags).inspect_err(|_| self.unregister(&epoll))?;
         }
         Ok(())
     }
 
-    /// The socket with this event number, unless the acceptor is closed.
+    /// The socket with this event number; none if the acceptor is closed.
     pub fn listener(&self, number: u64) -> Option<&L> {
         self.listeners.get(number.checked_sub(self.first_number)? as usize)
     }
@@ -54,7 +54,8 @@ impl<L: AsFd> Acceptor<L> {
         self.first_number..self.first_number + self.listeners.len() as u64
     }
 
-    /// Accepts a connection from the socket with this event number. `None` if no connection waits, or during a pause.
+    /// Accepts a connection from the socket with this event number. `None` if no connection is waiting, or during a
+    /// pause.
     ///
     /// # Errors
     /// Those of accept4(2); pass them to [`Acceptor::pause_on_shortage`].
@@ -72,8 +73,8 @@ impl<L: AsFd> Acceptor<L> {
         }
     }
 
-    /// Begins a pause if an error says that descriptors or memory have run out. The connection stays in the accept
-    /// queue, so that accepting again at once would loop.
+    /// Begins a pause if the error means that descriptors or memory have run out. The connection stays in the accept
+    /// queue, so accepting again at once would fail in a loop.
     pub fn pause_on_shortage(&mut self, epoll: impl AsFd, error: Errno, now_ns: u64) {
         if matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC) {
             self.paused_until_ns = Some(now_ns + PAUSE_NS);
@@ -81,42 +82,43 @@ impl<L: AsFd> Acceptor<L> {
         }
     }
 
-    /// When the pause ends, if there is one.
+    /// End of the pause; none if there is no pause.
     pub fn paused_until_ns(&self) -> Option<u64> {
         self.paused_until_ns
     }
 
-    /// Ends a pause whose time is over, or begins another if the sockets cannot be registered.
+    /// Ends a pause whose time has passed. Begins another one if the sockets cannot be registered.
     pub fn resume_if_due(&mut self, epoll: impl AsFd, now_ns: u64) {
         if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
             self.paused_until_ns = self.register(epoll).is_err().then_some(now_ns + PAUSE_NS);
         }
     }
 
-    /// Ends a pause at once, without registering the sockets.
+    /// Ends a pause at once without registering the sockets.
     pub fn end_pause(&mut self) {
         self.paused_until_ns = None;
     }
 
-    /// Closes the sockets. The kernel resets connections in the accept queue, unless another loop has the socket too.
+    /// Closes the sockets. The kernel resets the connections in the accept queue, unless another loop shares the
+    /// socket.
     pub fn close(&mut self, epoll: impl AsFd) {
         self.unregister(epoll);
         self.listeners.clear();
     }
 
-    /// Removes the sockets from epoll, because exclusive registrations cannot be changed.
+    /// Removes the sockets from epoll. An exclusive registration cannot be changed, so a pause removes it.
     fn unregister(&self, epoll: impl AsFd) {
         for listener in &self.listeners {
-            // An error means that the socket is not registered, which is the goal.
+            // An error means that the socket is not registered, as wanted.
             let _ = epoll::delete(&epoll, listener);
         }
     }
 }
 
-/// Registers a connection with epoll, for all its events, edge-triggered.
+/// Registers a connection with epoll for all its events, edge-triggered.
 ///
 /// # Errors
-/// Those of epoll_ctl(2), when memory or the limit of watches has run out.
+/// Those of epoll_ctl(2), if memory or the limit of watches has run out.
 pub fn watch(epoll: impl AsFd, socket: impl AsFd, data: u64) -> Result<(), Errno> {
     let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
     epoll::add(epoll, socket, EventData::new_u64(data), flags)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the open connections of all threads, and bounds them.
+/// Counts the open connections of all threads and limits their number.
 #[derive(Debug)]
 pub struct ConnectionLimit {
     max_open: u64,
@@ -11,12 +11,12 @@ pub struct ConnectionLimit {
 }
 
 impl ConnectionLimit {
-    /// A limit of `max_open` connections, or none.
+    /// A limit of `max_open` connections; no limit if none.
     pub fn new(max_open: Option<u64>) -> Self {
         Self { max_open: max_open.unwrap_or(u64::MAX), open: AtomicU64::new(0), peak: AtomicU64::new(0) }
     }
 
-    /// A permit for one connection, unless the limit is reached.
+    /// A permit for one connection; none if the limit is reached.
     pub fn try_acquire(&self) -> Option<ConnectionPermit<'_>> {
         let before = self.open.fetch_add(1, Ordering::Relaxed);
         let permit = ConnectionPermit { limit: self };
@@ -27,12 +27,12 @@ impl ConnectionLimit {
         Some(permit)
     }
 
-    /// Connections open now.
+    /// Number of open connections.
     pub fn open(&self) -> u64 {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Most connections that were open at a time.
+    /// Maximum number of connections that were open at the same time.
     pub fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }

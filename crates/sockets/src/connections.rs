@@ -1,15 +1,15 @@
-//! The connections of an event loop, with a queue of those that continue next.
+//! The connections of an event loop, with a queue of those that continue without a new event.
 
 use std::collections::VecDeque;
 
 use crate::{Slab, Token};
 
-/// What an event loop does next with a connection.
+/// The event loop's next action for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextStep {
     /// Wait for the next event.
     Wait,
-    /// Continue after the other connections had their turn.
+    /// Continue after the other connections have had their turn.
     Continue,
     /// Close the connection.
     Close,
@@ -42,19 +42,19 @@ impl<C> Connections<C> {
         (token, &mut entry.connection)
     }
 
-    /// The connection of a token, unless it was removed.
+    /// The connection of a token; none if it was removed.
     #[inline]
     pub fn find(&mut self, token: Token) -> Option<&mut C> {
         self.entries.find(token).map(|entry| &mut entry.connection)
     }
 
-    /// Applies the next step of a connection. A connection to close is removed and returned.
+    /// Applies the next step of a connection. Returns the connection if it was removed to be closed.
     #[inline]
     pub fn apply(&mut self, token: Token, step: NextStep) -> Option<C> {
         match step {
             NextStep::Wait => None,
             NextStep::Continue => {
-                // A connection may get events while it is queued.
+                // An event may arrive for a connection that is already queued; it must not be queued twice.
                 if let Some(entry) = self.entries.find(token)
                     && !std::mem::replace(&mut entry.queued, true)
                 {

@@ -1,5 +1,5 @@
-//! Parts that the event loops of our servers share: listening sockets, accepting, and a table of connections whose keys
-//! are the data of epoll events.
+//! Parts that the event loops of proofload's servers share: listening sockets, accepting, and a table of connections
+//! whose keys are the user data of epoll events.
 
 mod acceptor;
 mod connection_limit;

@@ -12,11 +12,12 @@ use rustix::net::{
 
 use crate::StartError;
 
-/// Listening sockets on one address, one for each loop, and the address with the actual port.
+/// Opens listening sockets on one address, one for each loop. Also returns the address with the actual port.
 ///
-/// Several sockets share the port (SO_REUSEPORT), and the kernel spreads connections over them by a hash. A single socket
-/// (EPOLLEXCLUSIVE) would wake the thread that slept last, which would take nearly all connections of a small load and fill
-/// one core while others are idle. `with_others`: other processes may share the port.
+/// Several sockets share the port (SO_REUSEPORT), and the kernel spreads connections over them by a hash. With a single
+/// socket (EPOLLEXCLUSIVE), the kernel would wake the thread that slept last; at a small load, that thread would take
+/// nearly all connections and fill one core while the others are idle. `with_others` lets other processes share the
+/// port too.
 ///
 /// # Errors
 /// [`StartError::Listen`].
@@ -41,8 +42,8 @@ pub fn listening_each(
     Ok((sockets, address))
 }
 
-/// Checks that no other process listens on an address. With SO_REUSEPORT, another process would silently get a part of our
-/// connections.
+/// Checks that no other process listens on an address. With SO_REUSEPORT, another process would silently get a part of
+/// our connections.
 ///
 /// # Errors
 /// [`StartError::Listen`].
@@ -56,15 +57,16 @@ pub fn check_free(address: SocketAddr) -> Result<(), StartError> {
 /// A listening socket with an accept queue of `backlog`, which `net.core.somaxconn` may reduce.
 ///
 /// # Errors
-/// When the port is taken, or the address is not this machine's.
+/// If the port is in use, or the address does not belong to this machine.
 pub(crate) fn listening(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Result<OwnedFd> {
     let socket = bound(address, reuse_port)?;
-    // The kernel's own limit is far below i32::MAX.
+    // The kernel's limit is far below i32::MAX.
     listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
     Ok(socket)
 }
 
-/// A nonblocking socket bound to an address, alone or shared (SO_REUSEPORT). Accepted connections have TCP_NODELAY.
+/// A nonblocking socket bound to an address, exclusively or shared (SO_REUSEPORT). Accepted connections have
+/// TCP_NODELAY.
 ///
 /// # Errors
 /// As for [`listening`].
@@ -72,7 +74,7 @@ fn bound(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-    // Connections of an earlier run may still be in TIME_WAIT.
+    // Connections of an earlier run may still be in TIME_WAIT and would block the address.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if reuse_port {
         sockopt::set_socket_reuseport(&socket, true)?;
@@ -89,7 +91,7 @@ fn bound(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
 /// The address to which a socket is bound, with the actual port.
 ///
 /// # Errors
-/// When it is not an Internet address.
+/// If it is not an IPv4 or IPv6 address.
 pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
     Ok(getsockname(socket)?.try_into()?)
 }
@@ -102,7 +104,7 @@ mod tests {
     fn accepted_connections_send_without_delay() {
         let socket = listening(SocketAddr::from(([127, 0, 0, 1], 0)), false, 1).unwrap();
         let _client = std::net::TcpStream::connect(local_address(&socket).unwrap()).unwrap();
-        // The kernel may finish the handshake a moment after the client knows of it.
+        // The kernel may finish the handshake shortly after the client does.
         let accepted = testing::find(testing::PATIENCE, || rustix::net::accept(&socket).ok()).unwrap();
         assert!(sockopt::tcp_nodelay(&accepted).unwrap());
     }

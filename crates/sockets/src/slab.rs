@@ -1,11 +1,11 @@
-//! A slab: a table whose values have tokens. A later value in the same slot has another token.
+//! A slab: a table that assigns a token to each value. When a slot is reused, the new value gets another token.
 
-/// The key of a value in a slab. It fits into the data of an epoll event and of a storage request.
+/// The key of a value in a slab. It fits into the user data of an epoll event and of a storage request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Token(u64);
 
 impl Token {
-    /// Generations wrap around at 31 bits. The top bit marks event numbers that are no tokens.
+    /// Generations wrap around at 31 bits, because the top bit of a number marks event numbers that are not tokens.
     const GENERATIONS: u32 = 1 << 31;
 
     fn new(index: u32, generation: u32) -> Self {
@@ -31,7 +31,7 @@ impl Token {
     }
 }
 
-/// The slab.
+/// The slab: slots with values, and a list of free slots.
 #[derive(Debug)]
 pub struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -55,7 +55,7 @@ impl<T> Slab<T> {
     pub fn insert(&mut self, make: impl FnOnce(Token) -> T) -> (Token, &mut T) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, value: None });
-            // Neither connections nor requests in flight reach 2³².
+            // The number of connections or requests in flight never reaches 2³².
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
@@ -63,14 +63,14 @@ impl<T> Slab<T> {
         (token, slot.value.insert(make(token)))
     }
 
-    /// The value of a token, unless it was removed.
+    /// The value of a token; none if it was removed.
     #[inline]
     pub fn find(&mut self, token: Token) -> Option<&mut T> {
         let slot = self.slots.get_mut(token.index())?;
         if slot.generation != token.generation() { None } else { slot.value.as_mut() }
     }
 
-    /// Removes and returns the value of a token.
+    /// Removes the value of a token and returns it.
     #[inline]
     pub fn remove(&mut self, token: Token) -> Option<T> {
         let slot = self.slots.get_mut(token.index())?;

@@ -1,4 +1,4 @@
-//! Preparations of a server before its event loops run, and their errors.
+//! Preparation of a server before its event loops run, and its errors.
 
 use std::{io, net::SocketAddr, os::fd::OwnedFd};
 
@@ -7,7 +7,7 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
-/// Why the event loops of a server cannot start.
+/// Reason why the event loops of a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The server cannot listen on an address.
@@ -15,10 +15,10 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// The kernel's refusal.
+        /// The error from the kernel.
         cause: io::Error,
     },
-    /// Threads were to be pinned to processors that this process may not use.
+    /// Threads cannot be pinned to processors that this process may not use.
     #[error("processors {missing:?} do not exist or are not allowed; this process may use {allowed:?}")]
     Processors {
         /// The processors that cannot be used.
@@ -26,7 +26,7 @@ pub enum StartError {
         /// The processors that this process may use.
         allowed: Vec<u32>,
     },
-    /// The kernel cannot make the event loops.
+    /// The kernel cannot create the event loops.
     #[error(
         "cannot make an epoll instance: {0}; raise the limit of open files (ulimit -n) or use fewer threads"
     )]
@@ -44,7 +44,7 @@ fn advice(cause: &io::Error) -> &'static str {
     }
 }
 
-/// Makes the epoll instance of an event loop.
+/// Creates the epoll instance of an event loop.
 ///
 /// # Errors
 /// [`StartError::Epoll`].
@@ -60,20 +60,20 @@ pub fn check_processors(wanted: &[u32]) -> Result<(), StartError> {
     if wanted.is_empty() {
         return Ok(());
     }
-    // If the allowed processors are unknown, this check passes, and pinning may fail later.
+    // If the kernel does not tell the allowed processors, this check passes, and pinning may fail later.
     let Ok(set) = sched_getaffinity(None) else { return Ok(()) };
     let allowed: Vec<u32> = (0..CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect();
     let missing: Vec<u32> = wanted.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
     if missing.is_empty() { Ok(()) } else { Err(StartError::Processors { missing, allowed }) }
 }
 
-/// Pins this thread, which runs event loop `number`, to a processor; the loops take `cpus` in turn. Does nothing if `cpus` is
-/// empty.
+/// Pins this thread, which runs event loop number `number`, to a processor. The loops use `cpus` in turn. Does nothing
+/// if `cpus` is empty.
 pub fn pin(cpus: &[u32], number: usize) {
     if !cpus.is_empty() {
         let mut set = CpuSet::new();
         set.set(cpus[number % cpus.len()] as usize);
-        // `check_processors` has checked them.
+        // `check_processors` has already checked the processors, so an error is ignored.
         let _ = sched_setaffinity(None, &set);
     }
 }

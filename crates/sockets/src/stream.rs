@@ -7,7 +7,7 @@ use std::{
 
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// Implements `Read` and `Write` on a connected socket, without SIGPIPE.
+/// Implements `Read` and `Write` on a connected socket. Writes never raise SIGPIPE.
 #[derive(Debug)]
 pub struct Stream<S>(pub S);
 

@@ -30,7 +30,7 @@ const HELPERS: [&str; 5] = ["lab-holder", "lab-exec", "link-worker", "command-ru
 /// The actions of a running trial.
 #[derive(Debug)]
 pub(crate) struct RunningActions {
-    /// Sends the time at which the load began. Dropped at the end of the load.
+    /// Sends the start time of the load. Dropping it at the end of the load ends the thread's wait.
     began: Sender<Instant>,
     thread: JoinHandle<Vec<ActionRecord>>,
 }
@@ -45,9 +45,9 @@ struct Prepared {
 
 #[derive(Debug)]
 enum How {
-    /// A command line that enters the host.
+    /// A command line that runs inside the host.
     Run(Vec<String>),
-    /// The programs' name, and the number of the host's network namespace.
+    /// The name of the programs, and the inode of the host's network namespace.
     Kill(String, u64),
     Switch(Vec<SegmentPort>, bool),
 }
@@ -56,7 +56,7 @@ impl RunningActions {
     /// Starts a thread that performs a setup's actions at their times. `None` if there are none.
     ///
     /// # Errors
-    /// When an action cannot be prepared.
+    /// If an action cannot be prepared.
     pub(crate) fn start(testbed: &mut Testbed, setup: &Setup) -> io::Result<Option<Self>> {
         let Some(lab) = testbed.lab().filter(|_| !setup.actions.is_empty()) else { return Ok(None) };
         let hosts: Vec<HostHandle<'_>> = lab.hosts().collect();
@@ -98,22 +98,22 @@ impl RunningActions {
         Ok(Some(Self { began, thread }))
     }
 
-    /// Passes on the time of a tick, from which the start of the load is computed.
+    /// Sends the start of the load to the thread, computed from a tick that has just ended.
     pub(crate) fn tick(&self, tick: &Tick) {
         if let Some(began) = Instant::now().checked_sub(Duration::from_nanos(tick.end_ns)) {
-            // The receiver is gone when all actions are done.
+            // Sending fails if all actions are done; the time then no longer matters.
             let _ = self.began.send(began);
         }
     }
 
-    /// Waits for the action in progress, skips those whose time has not come, and returns the records of all.
+    /// Waits for the action in progress, skips the actions that are not due yet, and returns the records of all actions.
     pub(crate) fn finish(self) -> Vec<ActionRecord> {
         drop(self.began);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// Why a trial with these actions is void; nothing if all succeeded.
+/// The reasons why a trial with these actions is void; empty if all succeeded.
 pub(crate) fn void_reasons(actions: &[ActionRecord]) -> Vec<VoidReason> {
     let failed = actions.iter().filter_map(|action| {
         let ActionRecord { host, what, .. } = action;
@@ -131,7 +131,7 @@ fn run_all(actions: Vec<Prepared>, mut began: Instant, told: &Receiver<Instant>)
     for index in order {
         let (action, record) = (&actions[index], &mut records[index]);
         if !wait_for(action.at, &mut began, told) {
-            record.error = Some("the load ended before its time".to_owned());
+            record.error = Some("the load ended before the action was due".to_owned());
             continue;
         }
         let started = Instant::now();
@@ -142,12 +142,12 @@ fn run_all(actions: Vec<Prepared>, mut began: Instant, told: &Receiver<Instant>)
     records
 }
 
-/// Waits until `at` after the start of the load, which each tick gives more exactly. Returns false if the load ends first.
+/// Waits until `at` after the start of the load. Each tick corrects the estimate of that start. Returns false if the load ends first.
 fn wait_for(at: Duration, began: &mut Instant, told: &Receiver<Instant>) -> bool {
     loop {
         let left = (*began + at).saturating_duration_since(Instant::now());
         match told.recv_timeout(left) {
-            // Ticks may be late but never early.
+            // A tick may be late but never early, so the latest time is the best estimate.
             Ok(time) => *began = time,
             Err(RecvTimeoutError::Timeout) => return true,
             Err(RecvTimeoutError::Disconnected) => return false,
@@ -200,8 +200,8 @@ fn what_was_written(mut stderr: ChildStderr) -> String {
     String::from_utf8_lossy(&bytes[..read.unwrap_or_default()]).trim().to_owned()
 }
 
-/// Kills the programs of this name in a network namespace, except this program's own [`HELPERS`], which run from `own_program`,
-/// hold the namespace and work in it.
+/// Kills the programs of this name in a network namespace. Spares this program's own [`HELPERS`], which run from `own_program`: they hold
+/// the namespace and work in it.
 fn kill(name: &str, network: u64, own_program: &Path) -> io::Result<()> {
     let file = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
     let own_file = file(own_program)?;
@@ -223,7 +223,7 @@ fn kill(name: &str, network: u64, own_program: &Path) -> io::Result<()> {
             continue;
         };
         let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { continue };
-        // Another process may have got the same number before the handle was opened.
+        // Another process may have received this id before the handle was opened, so check again.
         if is_wanted(pid) {
             pidfd_send_signal(&handle, Signal::KILL)?;
             killed += 1;
@@ -265,7 +265,7 @@ mod tests {
         ];
         let start = Instant::now();
         let thread = thread::spawn(move || run_all(actions, start, &told));
-        // The load began later than previously assumed.
+        // The load began later than `start`.
         began.send(start + Duration::from_millis(20)).unwrap();
         testing::until("the others are done", || last.exists());
         drop(began);
@@ -277,7 +277,7 @@ mod tests {
             "{records:?}"
         );
         assert!(
-            records[2].began_s.is_none() && records[2].error.as_ref().unwrap().contains("before its time")
+            records[2].began_s.is_none() && records[2].error.as_ref().unwrap().contains("before the action")
         );
         let reasons = void_reasons(&records);
         assert!(

@@ -44,8 +44,8 @@ impl Observer for Evidence {
     }
 }
 
-/// Audits a trial. While an acknowledged event is missing, reads the files again until the flush time has passed. `None` if the
-/// user stops the study first, because the missing events may still be written. The error says why the audit cannot conclude.
+/// Audits a trial. While an acknowledged event is missing, reads the files again until the flush time has passed. Returns `None` if the
+/// user stops the study first, because the target may still write the missing events. The error says why the audit cannot conclude.
 fn audit(
     asked: &Audit,
     receipts: &Path,
@@ -60,7 +60,7 @@ fn audit(
     let started = Instant::now();
     loop {
         let result = audit::audit(&options).map_err(|error| error.to_string());
-        // A file may be renamed by rotation while the audit looks for it; the next reading finds it.
+        // If log rotation renames a file while the audit looks for it, the next reading finds it.
         let is_done = result.as_ref().is_ok_and(|result| result.lost == 0 && result.torn == 0);
         if is_done || started.elapsed() >= asked.flush {
             return result.map(Some);
@@ -72,7 +72,8 @@ fn audit(
     }
 }
 
-/// The patterns of files, once for each folder in which the target's processes store events.
+/// The patterns of files. A pattern with the placeholder of the target's folder appears once for each folder in which the target's
+/// processes store events.
 fn patterns(asked: &Audit, stored: &[PathBuf]) -> Vec<String> {
     let in_folders = |pattern: &String| {
         if !has_target_folder(pattern) {
@@ -89,7 +90,7 @@ fn literal(folder: &Path) -> PathBuf {
     text.chars().map(escape).collect::<String>().into()
 }
 
-/// The reason why an audit is not conclusive, if any.
+/// The reason why an audit cannot conclude, if any.
 fn doubt(audit: &AuditResult) -> Option<String> {
     if audit.is_conclusive() {
         return None;
@@ -108,7 +109,7 @@ mod tests {
         let stop = AtomicBool::new(true);
         let asked = |flush| Audit { files: vec!["/no-such-file".to_owned()], flush };
         assert!(audit(&asked(Duration::from_secs(60)), &missing, &[], &stop).unwrap().is_none());
-        // Without a flush time, the first reading counts.
+        // Without a flush time, there is no second reading.
         assert!(audit(&asked(Duration::ZERO), &missing, &[], &stop).is_err());
     }
 

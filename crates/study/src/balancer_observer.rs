@@ -23,7 +23,8 @@ use crate::{
 /// Values by the names of their quantities.
 type Values = BTreeMap<String, f64>;
 
-/// A counter of a host's interfaces: suffix of its name, suffix of the quantity's name, its words, and whether it is a main figure.
+/// A counter of a host's interfaces: suffix of its name, suffix of the quantity's name, its description for users, and whether it is a main
+/// figure.
 const CARRIED: [(&str, &str, &str, bool); 4] = [
     ("received_packets", "packets_in_per_request", "packets in per request", true),
     ("sent_packets", "packets_out_per_request", "packets out per request", false),
@@ -46,7 +47,7 @@ impl Observer for BalancerObserver {
     fn before(&mut self, context: &mut TrialContext<'_>) -> Result<(), StopReason> {
         self.before = context.setup.balancer.as_ref().map(|balancer| {
             if balancer.kind == BalancerKind::Haproxy {
-                // HAProxy's largest values cover the time since this reset.
+                // Reset HAProxy's counters, because its maxima cover the time since the last reset.
                 haproxy::clear(host_of(context.testbed, balancer)?, balancer)?;
             }
             read(context.testbed, balancer)
@@ -68,7 +69,7 @@ impl Observer for BalancerObserver {
                 Observation { quantities, ..Observation::default() }
             }
             Err(why) => {
-                let message = format!("the balancer's own statistics are not known: {why}");
+                let message = format!("the balancer's statistics could not be read: {why}");
                 let warning = Some(Warning::new("no_balancer_statistics", message));
                 Observation { warning, ..Observation::default() }
             }
@@ -83,8 +84,8 @@ impl Observer for BalancerObserver {
 pub(crate) fn wait_until_ready(testbed: &mut Testbed, balancer: &Balancer) -> Result<(), String> {
     match balancer.kind {
         BalancerKind::L2dsr => l2dsr::wait_until_up(host_of(testbed, balancer)?),
-        // HAProxy considers servers healthy until a check fails. Several processes share a port, so one of them may not have started
-        // yet.
+        // HAProxy considers servers healthy until a check fails, so only wait for its processes: several share a port, and one of them may
+        // not have started yet.
         BalancerKind::Haproxy => haproxy::wait_until_there(host_of(testbed, balancer)?, balancer),
         BalancerKind::Lvs | BalancerKind::Direct => Ok(()),
     }
@@ -102,7 +103,7 @@ fn read(testbed: &mut Testbed, balancer: &Balancer) -> Result<Values, String> {
 
 fn host_of<'t>(testbed: &'t mut Testbed, balancer: &Balancer) -> Result<HostHandle<'t>, String> {
     let host = testbed.lab().and_then(|lab| lab.hosts().nth(balancer.host));
-    host.ok_or_else(|| "its host is gone".to_owned())
+    host.ok_or_else(|| "the balancer's host has ended".to_owned())
 }
 
 /// A command line that runs a command of this program in a host.
@@ -171,7 +172,7 @@ pub(crate) fn carried(setup: &Setup, counters: &TrialCounters, requests: f64) ->
     };
     let mut values = Values::new();
     if let Some(counts) = counters_of(balancer.host) {
-        // Only the interface's own counters; the names of the driver's counters have a further part.
+        // Use only the interface's own counters. Names of the driver's counters have one more part.
         let sum = |end: &str| -> f64 {
             let interfaces =
                 counts.iter().filter_map(|(name, value)| Some((name.strip_prefix("interface.")?, value)));

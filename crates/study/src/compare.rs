@@ -26,7 +26,7 @@ pub struct Side<'a> {
     pub plan: &'a StudyPlan,
     /// Its outcomes.
     pub result: &'a StudyResult,
-    /// The machine it was measured on, if the folder says so.
+    /// The machine of the measurement; none if the folder does not describe it.
     pub environment: Option<&'a Environment>,
 }
 
@@ -59,13 +59,13 @@ pub enum CompareError {
     /// The results have nothing in common.
     #[error("there is nothing to compare: {why}")]
     Nothing {
-        /// The missing part, and the remedy.
+        /// What is missing, and how to get it.
         why: String,
     },
     /// The results have no such quantity.
     #[error("there is no quantity '{name}'; there are {}", known.join(", "))]
     Quantity {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// The quantities of the results.
         known: Vec<String>,
@@ -73,7 +73,7 @@ pub enum CompareError {
     /// The study has no such factor or level.
     #[error("the study has no {what}; it has {}", known.join(", "))]
     Level {
-        /// The name that was asked for.
+        /// The requested name.
         what: String,
         /// The factors or levels of the study.
         known: Vec<String>,
@@ -173,7 +173,7 @@ pub fn compare(a: Side, b: Side, options: &CompareOptions) -> Result<Comparison,
 /// Compares two levels of a factor within one result, block by block, with all other factors equal.
 ///
 /// # Errors
-/// If the study has no such factor or level, or no settings that differ in it alone.
+/// If the study has no such factor or level, or no two settings that differ only in it.
 pub fn compare_levels(
     side: Side,
     factor: &str,
@@ -209,7 +209,7 @@ pub fn compare_levels(
     conclude(Side { name: &a, ..side }, Side { name: &b, ..side }, &pairs, options, Vec::new())
 }
 
-/// Compares the first level of a factor with every other level, and puts the level that is best by the first quantity first. The
+/// Compares the first level of a factor with every other level. Sorts the comparisons by the first quantity, best level first. The
 /// confidence holds for all comparisons together.
 ///
 /// # Errors
@@ -223,10 +223,10 @@ pub fn rank_levels(
     let (first, others) = match known.map(|known| &known.levels[..]) {
         Some([first, others @ ..]) if !others.is_empty() => (first, others),
         Some(_) => {
-            let why = format!("the factor '{factor}' has one level only");
+            let why = format!("the factor '{factor}' has only one level, and two are needed");
             return Err(CompareError::Nothing { why });
         }
-        // The comparison reports the known factors.
+        // No level is a flag, so the comparison fails and its error lists the known factors.
         None => {
             let none = Level::Flag(false);
             return compare_levels(side, factor, (&none, &none), options).map(|one| vec![one]);
@@ -299,7 +299,7 @@ fn overall(rows: &[Row]) -> Overall {
     }
 }
 
-/// Differences because of which two results do not answer the same question.
+/// Describes the differences between the plans that make the results incomparable.
 fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
     let goals = |plan: &StudyPlan| {
         let names: Vec<&str> = plan.goals.iter().map(|goal| goal.name.as_str()).collect();
@@ -335,7 +335,7 @@ fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
     differences
 }
 
-/// Warns of differences that the descriptions in a plan do not show, such as headers or a body.
+/// Warns of different inputs, such as headers or a body, that the descriptions in a plan do not show.
 fn other_inputs(a: &StudyPlan, b: &StudyPlan) -> Option<Warning> {
     (a.settings == b.settings && a.inputs != b.inputs).then(|| {
         let message = "the study files or options of A and B differ although their plans look alike: compare study.toml, \
@@ -372,7 +372,7 @@ fn unfinished(side: Side) -> Option<Warning> {
         Warning::new(
             "unfinished",
             format!(
-                "{} is not finished ({why}): only what it has measured is compared; --resume finishes it",
+                "{} is not finished ({why}): only what it has measured is compared; finish it with --resume",
                 side.name
             ),
         )

@@ -30,8 +30,8 @@ pub(crate) fn watch_this_machine<T>(
     (done, watch.and_then(Watch::stop))
 }
 
-/// Records what bounded a judged trial. Keeps the sound time of its generator only if the target cannot have determined which time
-/// is sound. Without counters, neither is known.
+/// Records what bounded a judged trial. The generator's sound time stays only if the target cannot have influenced which time is sound.
+/// Without counters, neither is known.
 pub(crate) fn conclude(trial: &mut Trial, goals_met: bool, counted: Option<&Counted>, links: &[LinkUse]) {
     let verdict = counted.map(|Counted { counters, roles }| {
         let allowed = kernel::noise::allowed_cpus().unwrap_or_default().into_iter().collect();
@@ -55,8 +55,7 @@ pub(crate) fn conclude(trial: &mut Trial, goals_met: bool, counted: Option<&Coun
 
 /// The warning that the kernel's counters cannot be read.
 pub(crate) fn no_counters(error: &io::Error) -> Warning {
-    let message =
-        format!("what bounded the trial is not known, because the kernel's counters cannot be read: {error}");
+    let message = format!("the bottleneck is unknown, because the kernel's counters cannot be read: {error}");
     Warning::new("no_counters", message)
 }
 
@@ -88,8 +87,8 @@ pub(crate) fn role_of_this_machine(trial: &Trial) -> Role {
     if targets.iter().any(|target| is_here(target.ip())) { Role::Both } else { Role::Load }
 }
 
-/// Whether an address belongs to this machine. Binding a socket would not show it, because the kernel may allow other addresses as well
-/// (`ip_nonlocal_bind`).
+/// Whether an address belongs to this machine. A test by binding a socket would fail: with `ip_nonlocal_bind`, the kernel allows other
+/// addresses, too.
 fn is_here(address: IpAddr) -> bool {
     let address = address.to_canonical();
     let addresses = || Netlink::open()?.addresses();

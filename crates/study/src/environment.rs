@@ -69,7 +69,7 @@ pub(crate) fn read(host: &MachineLimits) -> Environment {
 
 /// The changes of `proofload host tune` in this network namespace.
 fn tuning() -> BTreeMap<String, Tuned> {
-    // Without its own folder, this user has tuned nothing.
+    // If this user has no journal folder, this user has tuned nothing.
     let tuned = undo::Folder::of_this_user().and_then(|folder| undo::tuned(&folder)).unwrap_or_default();
     let entry = |setting: undo::Setting| {
         let name = kernel::tune::name_of(&setting.path);

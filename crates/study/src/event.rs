@@ -29,7 +29,7 @@ pub struct Options {
 pub enum Event<'a> {
     /// The plan is made.
     Planned {
-        /// The plan.
+        /// The plan of the study.
         plan: &'a StudyPlan,
         /// Trials of earlier runs, which are not run again.
         done: usize,
@@ -58,7 +58,7 @@ pub enum Event<'a> {
     TrialEnded(&'a TrialEntry),
     /// A search has made progress.
     SearchProgress {
-        /// The bounds of each goal so far, in the order of the plan; estimates where there is no bound yet.
+        /// The bounds of each goal so far, in the order of the plan. An estimate stands in for a bound that is not known yet.
         bounds: Vec<CurrentBounds>,
         /// Estimated time that the search still takes, in seconds.
         remaining_s: f64,

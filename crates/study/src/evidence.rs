@@ -1,4 +1,4 @@
-//! Receipts and stored files within a result folder, and the choice of those that are kept.
+//! Manages receipts and stored files within a result folder, and selects those to keep.
 
 use std::{
     fs, io,
@@ -11,9 +11,9 @@ use record::{ResultFolder, TrialEntry};
 const RECEIPTS: &str = "receipts";
 /// Folder of the target's stored files, while the target runs.
 const STORED: &str = "stored";
-/// Prefix of the folders that keep stored files with findings, followed by the trial's index.
+/// Prefix of the folders that keep stored files after an audit found a problem. The trial's index follows.
 const KEPT_PREFIX: &str = "stored-of-trial-";
-/// Largest number of such folders: stored files may be large.
+/// Maximum number of such folders, because stored files may be large.
 const MAX_KEPT: u32 = 3;
 
 /// Receipts and stored files that audits compare.
@@ -27,7 +27,7 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    /// Opens the evidence within a result folder. If an earlier run was killed, its stored files are kept or removed now.
+    /// Opens the evidence within a result folder. If an earlier run was killed, keeps or removes its stored files now.
     pub(crate) fn new(folder: &ResultFolder, done: &[TrialEntry]) -> io::Result<Self> {
         let folder = std::path::absolute(folder.path())?;
         let is_kept = |entry: io::Result<fs::DirEntry>| {
@@ -37,7 +37,7 @@ impl Evidence {
         let has_finding = |entry: &&TrialEntry| entry.audit.as_ref().is_some_and(|audit| !audit.is_clean());
         let found = done.iter().rev().find(has_finding).map(|entry| entry.index);
         let mut evidence = Self { folder, found, kept: kept as u32 };
-        // A run that was killed may have kept these files already.
+        // A killed run may already have kept these files.
         if found.is_some_and(|trial| evidence.kept_path(trial).exists()) {
             evidence.found = None;
         }
@@ -49,7 +49,7 @@ impl Evidence {
         self.folder.join(format!("{KEPT_PREFIX}{trial}"))
     }
 
-    /// Empties the folder for a trial's receipts, which a killed run may have filled, and returns it.
+    /// Empties the folder for a trial's receipts and returns it. A killed run may have left files there.
     pub(crate) fn clear_receipts(&self, trial: u64) -> Result<PathBuf, String> {
         let folder = self.receipts_path(trial);
         remove(&folder)?;
@@ -67,7 +67,7 @@ impl Evidence {
         Ok(folder)
     }
 
-    /// Call it after the audit of a trial. Keeps its receipts if `keep_receipts` or if the audit found a problem.
+    /// Must be called after each audit. Keeps the trial's receipts if `keep_receipts` or if the audit found a problem.
     pub(crate) fn audited(&mut self, trial: u64, is_clean: bool, keep_receipts: bool) -> Result<(), String> {
         if !is_clean {
             self.found = Some(trial);
@@ -77,7 +77,7 @@ impl Evidence {
         Ok(())
     }
 
-    /// Call it when the target has ended. Keeps the files that it stored if the audit found a problem, otherwise removes them.
+    /// Must be called after the target has ended. Keeps its stored files if an audit found a problem; otherwise removes them.
     pub(crate) fn keep_or_remove_stored(&mut self) -> Result<(), String> {
         let stored = self.folder.join(STORED);
         match self.found.take() {
@@ -92,7 +92,7 @@ impl Evidence {
     }
 }
 
-/// Removes a folder if it exists. Refuses if another file system is mounted in it, because its files belong to others.
+/// Removes a folder if it exists. Refuses if another file system is mounted in it, because the files there are not the study's.
 fn remove(folder: &Path) -> Result<(), String> {
     if let Some(mounted) = mounted_within(folder) {
         return Err(format!(
@@ -121,7 +121,7 @@ fn last_mount_within(folder: &Path, mounts: &str) -> Option<PathBuf> {
     points.rfind(|point| point.starts_with(folder))
 }
 
-/// Decodes a path of mountinfo, in which spaces, tabs, line ends and backslashes are written as octal numbers.
+/// Decodes a path in mountinfo, which writes spaces, tabs, line feeds and backslashes as octal numbers.
 fn unescaped(path: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()

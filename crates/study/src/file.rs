@@ -1,7 +1,7 @@
-//! Study files: TOML that says what is measured, where, at which loads, and with which goals.
+//! Study files: TOML that defines the measurement, the hosts, the loads and the goals.
 //!
-//! All mistakes are found at once, each with its line and column. Every setting of the study is resolved as it will
-//! be run, a search at both of its ends, before anything is started. The keys are documented in `docs/study.md`.
+//! Reading a file finds all mistakes at once, each with its line and column. It resolves every setting, a search at both of its ends,
+//! before anything starts. `docs/study.md` documents the keys.
 //!
 //! * [`read`]: reads a [`Study`] from text.
 //! * [`StudyFile::setup`](crate::StudyFile::setup): makes the setup of one setting at one load.
@@ -75,7 +75,7 @@ struct Parsed<'t> {
 }
 
 self_cell!(
-    /// A study file that is parsed once for all its settings.
+    /// A study file, parsed once for all its settings.
     struct Document {
         owner: Input,
         #[covariant]
@@ -101,7 +101,7 @@ pub fn read(
         let mut reader = Reader::new(&input.name, &input.text);
         let tree = reader.document(&input.text).into_inner();
         if reader.has_mistakes() {
-            // Mistakes that follow from broken TOML would only be confusing.
+            // Broken TOML causes further mistakes, which would only confuse the user.
             return finish(reader, None);
         }
         let tree = input.overrides.apply(&mut reader, tree);
@@ -126,13 +126,13 @@ impl Input {
 impl StudyFile for Document {
     fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>) {
         let Parsed { reader, tree } = self.borrow_dependent();
-        // Mistakes here were reported when the study was read.
+        // Mistakes here were already reported when the study was read, so a copy of the reader collects and drops them.
         let outline = Outline::read(&mut reader.clone(), tree);
         let resolver = Resolver::new(&mut reader.clone(), self.borrow_owner(), tree, &outline);
         for (number, load) in wanted {
             let setting = &study.settings[number];
             let levels = Levels::of(&outline.factors, &setting.levels, &resolver.folder);
-            // Each setting reports only its own mistakes.
+            // Each setting gets a copy of the reader, so that it reports only its own mistakes.
             let mut reader = reader.clone();
             let resolved = resolver.resolve(&mut reader, &levels, load.filter(|_| setting.searched));
             if !take(number, finish(reader, resolved).map(|resolved| with_title(resolved.setup, study))) {
@@ -143,11 +143,11 @@ impl StudyFile for Document {
 
     fn masked_text(&self) -> String {
         let Input { name, text, .. } = self.borrow_owner();
-        // The text as written, without the overrides.
+        // Use the text as written, without the overrides.
         let document = Reader::new(name, text).document(text).into_inner();
         let document = Spanned::new(0..0, DeValue::Table(document));
         let mut masked_values = Vec::new();
-        // Masks the values of strings, whatever escapes the file uses. JSON strings are valid TOML.
+        // Mask the values of strings, not their spelling, because the file may use escapes. JSON strings are valid TOML.
         placeholders::for_each_text(&document, &mut |value, written| {
             let masked = secrets::mask(written);
             if masked != written {
@@ -174,7 +174,7 @@ fn finish<T>(mut reader: Reader<'_>, read: Option<T>) -> Result<T, Vec<Mistake>>
     reader.finish(read).map(|read| read.expect("a study that cannot be read has a mistake"))
 }
 
-/// The setup with the study's title, which may have been masked after the setup was made.
+/// Replaces the title of the setup by the study's, which may have been masked after the setup was made.
 fn with_title(setup: Setup, study: &Study) -> Setup {
     Setup { lab: setup.lab.map(|lab| lab::Plan { title: study.title.clone(), ..lab }), ..setup }
 }

@@ -16,18 +16,18 @@ const MIN_HORIZON_S: f64 = 50.0;
 /// Growth of the response time over a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Growth {
-    /// Growth of the median, in seconds per second.
+    /// Growth of the median response time, in seconds per second.
     pub per_s: f64,
-    /// Whether the absences of the generator alone may explain the growth. They lengthen no response time by more than the
-    /// largest delay of a request.
+    /// Whether absences of the generator may be the only cause of the growth. They lengthen no response time by more than the largest delay
+    /// of a request.
     pub may_be_own: bool,
 }
 
-/// Growth of the median response time of an open load, if it is steady and would exceed the goal's bound within ten times the
-/// trial's length (at least 50 s). `None` if it would not, or if the trial is too short to tell.
+/// Growth of the median response time of an open load, if it is steady and would exceed the goal's bound within ten times the trial's
+/// length (at least 50 s). `None` if it would not, or if the trial is too short to tell.
 ///
-/// The slope is the median of the slopes between all pairs of seconds (Theil and Sen), its steadiness is Kendall's S.
-/// A single stall changes neither.
+/// The slope is the median of the slopes between all pairs of seconds (Theil and Sen). Kendall's S measures its steadiness. A single stall
+/// changes neither.
 pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth> {
     if !trial.plan.load.is_open() || !goal.depends_on_growth() {
         return None;
@@ -56,11 +56,12 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
         .then(|| Growth { per_s: slope, may_be_own: !passes(last - own_s, slope - own_s / sending_s) })
 }
 
-/// The backlog at the end of sending, beyond the requests that response times like the first ones leave open, expressed as growth of
-/// the response time. `None` if too few requests were answered to tell, or the goal does not depend on growth.
+/// The growth of an open load's backlog, expressed as growth of the response time. The backlog is the number of unanswered requests at the
+/// end of sending, beyond those that response times like the first ones would leave open. `None` if too few requests were answered to tell,
+/// or if the goal does not depend on growth.
 ///
-/// Unlike the medians, the backlog reveals a target that answers a part of the load at once and lets the rest wait, for example
-/// because its accept queue is full. A stall at the end looks the same, so the backlog serves only for exploratory trials.
+/// Unlike the medians, the backlog reveals a target that answers a part of the load at once and lets the rest wait, for example because its
+/// accept queue is full. A stall at the end looks the same, so only exploratory trials use the backlog.
 pub(crate) fn backlog_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth> {
     let depends = trial.plan.load.is_open() && goal.depends_on_growth();
     let sending_s = trial.plan.sending_ns().filter(|_| depends)? as f64 / 1e9;

@@ -9,9 +9,9 @@ pub(crate) struct Guard {
     rule: Option<AbortRule>,
     /// End of the last interval, nanoseconds after the start.
     last_end_ns: u64,
-    /// How long too many requests have been failing, in nanoseconds.
+    /// Time for which too many requests have been failing without a break, in nanoseconds.
     failing_ns: u64,
-    /// When the trial was aborted, nanoseconds after the start.
+    /// Time at which the guard aborted the trial, in nanoseconds after the start.
     pub(crate) aborted_ns: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ impl Guard {
 mod tests {
     use super::*;
 
-    /// Index of the one-second interval, each given as completed and failed requests, after which the trial is aborted.
+    /// Index of the one-second interval after which the guard aborts the trial. An interval is given as completed and failed requests.
     fn aborted_after(rule: &str, intervals: &[(u64, u64)]) -> Option<usize> {
         let mut guard = Guard::new(Some(rule.parse().unwrap()));
         let tick = |(number, (completed, failed)): (usize, &(u64, u64))| {

@@ -1,4 +1,4 @@
-//! Decides whether a trial is valid, and what share of it is lost to each goal.
+//! Decides whether a trial is valid, and computes the share of it that is lost to each goal.
 
 use load::{DECIDED_BY_REFUSALS, soundness_in_words};
 use record::{
@@ -23,8 +23,8 @@ pub(crate) struct Judgement {
     pub undecided: Vec<usize>,
 }
 
-/// Smallest growth of response times, in seconds per second, that counts in an exploratory trial: that of an overload by 10 %.
-/// Smaller growth may be noise, because the intervals of such a trial, tenths of a second, follow the queue of a noisy target.
+/// Smallest growth of response times, in seconds per second, that counts in an exploratory trial. An overload by 10 % causes this growth.
+/// Smaller growth may be noise: the intervals of such a trial are tenths of a second, and their medians follow the queue of a noisy target.
 const STEEP_GROWTH: f64 = 0.1;
 
 /// The warning that a link stalled while programs used it.
@@ -34,7 +34,7 @@ const LINK_STALLED: &str = "link_stalled";
 /// `explores`, only [steep](STEEP_GROWTH) growth counts.
 pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], explores: bool) -> Judgement {
     let audit = observed.audit.as_ref();
-    // The effect of a link's stall on requests is unbounded, because many more requests queue behind it. Programs only become slower.
+    // A link's stall can delay any number of requests, because many more requests queue behind it. Programs only become slower.
     let is_of_programs = match &mut trial.measured {
         Measured::Http(_) => {
             add_void_reasons(trial, &observed.stalls);
@@ -63,14 +63,14 @@ pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], e
     if is_of_programs && !trial.validity.is_void() {
         let stalls: Vec<&str> = observed.stalls.iter().map(|reason| &*reason.evidence).collect();
         let words =
-            format!("{}; rates are at least as high as shown, times at most as long", stalls.join("; "));
+            format!("{}; true rates may be higher than shown, and true times shorter", stalls.join("; "));
         trial.warnings.push(Warning::new(LINK_STALLED, words));
     }
     if !undecided.is_empty() {
         let words = undecided_in_words(trial, audit, goals, &growth, &undecided);
         trial.warnings.push(Warning::new(UNDECIDED, words));
     }
-    // A growing backlog means that the target does not carry the load, even if few answers were late in the trial itself.
+    // A growing response time means that the target does not carry the load, even if few answers were late in the trial itself.
     let loss_ratios = goals.iter().zip(&growth).map(|(goal, growth)| match growth {
         Some(_) => 1.0,
         None => goal.loss_ratio_of(trial, audit),
@@ -90,10 +90,10 @@ fn add_void_reasons(trial: &mut Trial, more: &[VoidReason]) {
 
 /// Judges a trial by its goals, and returns the indices of the goals that it leaves undecided.
 ///
-/// The target's own figures lie between the measured ones and those without the generator's share. A goal is met if the worst case
-/// meets it, missed if the best case misses it, and otherwise undecided. The trial is void only if every goal is undecided and each
-/// bounded figure is uncertain. A shared processor or a stalled link is accepted only if all goals were met. `growth`: the growth
-/// of response times by goal, which absences of the generator may have caused.
+/// The target's own figures lie between the measured figures and those without the generator's share. A goal is met if the worst case meets
+/// it, missed if the best case misses it, and otherwise undecided. The trial is void only if every goal is undecided and each bounded
+/// figure is uncertain. A shared processor or a stalled link is accepted only if all goals were met. `growth` is the growth of response
+/// times for each goal; absences of the generator may have caused it.
 fn judge_goals(
     trial: &mut Trial,
     observed: &Observation,
@@ -105,7 +105,7 @@ fn judge_goals(
     }
     let audit = observed.audit.as_ref();
     let may_grow_alone = trial.http().is_some_and(has_lengthened);
-    // Users that wait for the generator put less load on the target, so neither a met nor a missed goal is due to the planned load.
+    // Users who wait for the generator put less load on the target than planned, so the trial decides nothing about the planned load.
     let is_exhausted =
         trial.http().is_some_and(HttpTrial::is_exhausted) && trial.told(DECIDED_BY_REFUSALS).is_none();
     // A load that was sent late is smaller than planned, so a goal that it met may be missed at the planned load.
@@ -138,8 +138,8 @@ fn judge_goals(
         |reason: &VoidReason| is_met && matches!(reason.rule, VoidRule::Link | VoidRule::ProcessorShared);
     if let Some((goal, quantity)) = unmeasured {
         let evidence = format!(
-            "whether the goal '{goal}' was met is not known: {quantity} could not be measured; the trial's warnings and \
-             docs/command.md say when it can be"
+            "it is unknown whether the goal '{goal}' was met: {quantity} could not be measured; the trial's warnings and \
+             docs/command.md say why"
         );
         reasons.push(VoidReason { rule: VoidRule::Unmeasured, evidence });
     } else if undecided.len() == goals.len()
@@ -159,7 +159,7 @@ fn judge_goals(
     undecided
 }
 
-/// Which goals are undecided, and why, in words: `'p99 ≤ 10 ms' is undecided (p99 8.20–12.1 ms): sound for 93 % of…`.
+/// Words for the undecided goals and the reason: `'p99 ≤ 10 ms' is undecided (p99 8.20–12.1 ms): sound for 93 % of…`.
 fn undecided_in_words(
     trial: &Trial,
     audit: Option<&AuditResult>,
@@ -184,7 +184,7 @@ fn undecided_in_words(
     format!("{}: {why}; give the generator processors of its own (--cpus)", told.join(", "))
 }
 
-/// Whether the generator lengthened enough response times to affect the medians of single seconds.
+/// Whether the generator lengthened so many response times that the medians of single seconds may be wrong.
 fn has_lengthened(http: &HttpTrial) -> bool {
     http.response_time.lengthened.count() * 100 > http.counts.scheduled
 }

@@ -61,7 +61,8 @@ impl Observer for Kernels {
     }
 }
 
-/// A quantity of processor time: suffix of its name, its words, and its value as a function of the time and the number of requests.
+/// A quantity of processor time: the suffix of its name, its description for users, and its value as a function of the time and the number
+/// of requests.
 type TimeQuantity = (&'static str, &'static str, fn(&ProcessorTime, f64) -> Option<f64>);
 
 const TIMES: [TimeQuantity; 3] = [
@@ -72,7 +73,7 @@ const TIMES: [TimeQuantity; 3] = [
     }),
 ];
 const PER_REQUEST: &str = "processor_us_per_request";
-/// The name under which all work of this machine is counted.
+/// The name of the quantities that count all work of this machine.
 const MACHINE: &str = "machine";
 
 /// The prefix of the names of a host's quantities.

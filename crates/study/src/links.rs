@@ -28,14 +28,14 @@ use absences::{Stalls, may_have_changed_result};
 use quantities::{COUNTERS, DIRECTIONS, bdp_bytes, bdp_name, buffer_bits_per_s, buffer_name, quantity_name};
 pub(crate) use quantities::{normalized, quantities};
 
-/// Number of measurements in a row until a link is certified: other processes may disturb it for a moment.
+/// Maximum number of measurements of a link in one lab. Other processes may disturb a measurement for a moment, so it is repeated.
 const ATTEMPTS_IN_A_ROW: u32 = 3;
-/// Number of measurements in all: a link is measured again when hosts are set up anew, because a disturbance may last.
+/// Maximum number of measurements of a link in all labs of a study. A disturbance may last, so each new lab measures the link again.
 const MAX_ATTEMPTS: u32 = 6;
 /// A link voids a trial if more than one in this number of packets is late.
 const MIN_PACKETS_PER_LATE: u64 = 20;
 
-/// Late packets below this number do not count.
+/// Fewer late packets than this do not void a trial.
 const IGNORED_LATE_PACKETS: u64 = 5;
 /// A finding about an emulated link: a line of `links.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -237,9 +237,11 @@ impl Links {
                         away.times
                     )));
                 }
-                let rate = rates.into_iter().flatten().max().map_or(carried, |rate| rate as f64);
-                let total_s = away.total_ns as f64 / 1e9;
-                observed.stall = observed.stall.merged(LinkStall { total_s, backlog_bits: rate * total_s });
+                observed.stall = observed.stall.merged(LinkStall {
+                    total_s: away.total_ns as f64 / 1e9,
+                    in_a_second_s: away.in_a_second_ns as f64 / 1e9,
+                    rate_bits_per_s: rates.into_iter().flatten().max().map_or(carried, |rate| rate as f64),
+                });
                 self.stalls.push(Stalls::of(&name, spec, away));
             }
             let (a_to_b, b_to_a) = (Box::new(a_to_b), Box::new(b_to_a));
@@ -248,7 +250,7 @@ impl Links {
         Ok(observed)
     }
 
-    /// The reason why the trial is void, if an absence of an emulator may have ended the slow start of a program's transfer.
+    /// The reason why the trial is void, if a stalled emulator may have ended the slow start of a program's transfer.
     pub(crate) fn ended_slow_start(&self, trial: &Trial, counted: Option<&Counted>) -> Option<VoidReason> {
         let hosts = counted.iter().flat_map(|counted| &counted.counters.hosts);
         absences::ended_slow_start(&self.stalls, trial, hosts)

@@ -9,7 +9,7 @@ use record::{HttpPlan, LoadModel, Noise, OnNoise};
 
 use crate::study::Study;
 
-/// Shortest trial, in seconds, before which a look at the noise is worthwhile.
+/// A look at the noise is worth its time only before trials of at least this length, in seconds.
 const SHORTEST_TRIAL_S: f64 = 5.0;
 /// The longest look, in seconds, and the largest share of the planned time that it may take.
 const LONGEST_S: f64 = 1.0;
@@ -17,9 +17,9 @@ const LARGEST_SHARE: f64 = 0.05;
 /// The longest wait for a quieter machine, in seconds.
 const LONGEST_WAIT_S: f64 = 10.0;
 
-/// Looks at the processors of this machine that the trial's load will use, and waits for a quieter machine if `on_noise` says so.
-/// `None` if the trial is shorter than 5 s or ends by itself, or if the kernel does not report the noise. Passes messages for the
-/// user to `tell`; there are none about a quiet machine.
+/// Looks at the processors of this machine that the trial's load will use, and waits for a quieter machine if `on_noise` says so. `None` if
+/// the trial is shorter than 5 s or ends by itself, or if the kernel does not report the noise. Passes messages for the user to `tell`, but
+/// none if the machine is quiet.
 pub fn before_trial(
     plan: &HttpPlan,
     on_noise: OnNoise,
@@ -34,8 +34,8 @@ pub fn before_trial(
     look_and_wait(length, on_noise, look, tell)
 }
 
-/// Looks at this machine before the first trial of a study, and waits, as [`before_trial`] does. Stores the measured noise in the
-/// plan. The look counts against the study's budget, the wait does not.
+/// Looks at this machine before the first trial of a study, and waits, as [`before_trial`] does. Stores the measured noise in the study.
+/// The study's budget includes the look but not the wait.
 pub fn before_study(study: &mut Study, stop: &AtomicBool, tell: &mut dyn FnMut(&str)) {
     let look = &mut |length| kernel::noise::look(length, &[]).ok().filter(|_| !stop.load(Ordering::Relaxed));
     if let Some(noise) = look_and_wait(length_before(study), study.trial.on_noise, look, tell) {
@@ -43,14 +43,15 @@ pub fn before_study(study: &mut Study, stop: &AtomicBool, tell: &mut dyn FnMut(&
     }
 }
 
-/// Stores the noise of this machine before the first trial in a study; also when the study is resumed.
+/// Stores the noise of this machine in a study, and subtracts the time of the look from its budget. A resumed study calls this with the
+/// noise of its first run.
 pub fn heed(study: &mut Study, noise: Noise) {
     study.budget = study.budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(noise.looked_s)));
     study.noise = Some(noise);
 }
 
-/// Looks once. If `on_noise` says to wait and the machine is noisy, looks repeatedly, for at most 10 s in all. Does not look without a
-/// `length`. `look` returns `None` if nothing can be measured, or if the user has asked to stop.
+/// Looks once. If `on_noise` says to wait and the machine is noisy, repeats the look, for at most 10 s in all. Without a `length`, there is
+/// no look. `look` returns `None` if it cannot measure anything, or if the user has asked to stop.
 fn look_and_wait(
     length: Option<Duration>,
     on_noise: OnNoise,
@@ -61,8 +62,8 @@ fn look_and_wait(
     let Some(length) = length else {
         if waits {
             tell(
-                "nothing waits for a quieter machine: there is no look at it before trials below 5 s, and before those that loops, \
-                 requests or programs end",
+                "no wait for a quieter machine: noise is measured only before trials of at least 5 s, and not if loops, requests \
+                 or programs end them",
             );
         }
         return None;
@@ -89,7 +90,7 @@ fn look_and_wait(
     Some(noise)
 }
 
-/// How long to look before the first trial of a study.
+/// Length of the look before the first trial of a study; `None` without a look.
 fn length_before(study: &Study) -> Option<Duration> {
     let plan = crate::plan(study, Vec::new()).ok()?;
     let setup = study.setup(0, plan.search.as_ref().map(|search| search.min)).ok()?;
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!((ms(20.0, 20.0), ms(5.0, 3_600.0)), (Some(1_000), Some(1_000)));
     }
 
-    /// The measured noise and the messages if successive looks see these shares of other programs.
+    /// The measured noise and the messages for successive looks that see these shares of other programs.
     fn waited(length_ms: Option<u64>, on_noise: OnNoise, others: &[f64]) -> (Option<Noise>, Vec<String>) {
         let (mut looks, mut told) = (others.iter(), Vec::new());
         let look = &mut |length: Duration| {
@@ -163,7 +164,7 @@ mod tests {
             assert_eq!((noise.unwrap().others_ratio, told.len()), (0.3, 1), "{told:?}");
         }
         let (noise, told) = waited(None, OnNoise::Wait, &[0.3]);
-        assert!(noise.is_none() && told[0].starts_with("nothing waits"), "{told:?}");
+        assert!(noise.is_none() && told[0].starts_with("no wait"), "{told:?}");
         assert_eq!(waited(None, OnNoise::Widen, &[0.3]), (None, Vec::new()));
     }
 

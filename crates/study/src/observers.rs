@@ -28,7 +28,7 @@ impl Observers {
     }
 
     pub(crate) fn before(&mut self, mut context: TrialContext<'_>) -> Result {
-        // The kernels come last, so that they do not count the work of the other observers.
+        // The kernels come last, so that their first reading does not count the work of the other observers.
         let [evidence, links, kernels, balancer] = self.all();
         [evidence, links, balancer, kernels]
             .into_iter()

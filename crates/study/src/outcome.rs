@@ -48,9 +48,9 @@ fn outcome_of(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
             let message = "every trial was void: nothing may be concluded for this setting; each trial lists its reasons";
             outcome.warnings.push(Warning::new("all_void", message));
         } else if outcome.goals_met.is_none() && !plan.goals.is_empty() && !valid.is_empty() {
-            let message = "whether every goal is met is undecided: the intervals of what they bound contain their bounds; each \
-                           trial lists which. A quieter machine, processors of its own for the generator (--cpus) or more \
-                           repeats decide";
+            let message = "it is undecided whether every goal is met: some measured intervals contain the bound of their goal, as each \
+                           trial lists. Use a quieter machine, give the generator processors of its own (--cpus), or \
+                           run more repeats";
             outcome.warnings.push(Warning::new(UNDECIDED, message));
         }
         outcome.warnings.extend(nothing_completed(&valid));
@@ -61,7 +61,7 @@ fn outcome_of(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
 /// Warns if no trial of a setting completed a request.
 fn nothing_completed(valid: &[&TrialEntry]) -> Option<Warning> {
     let first = valid.first().filter(|_| valid.iter().all(|entry| entry.trial.completed_nothing()))?;
-    let why = first.trial.main_failure().unwrap_or_else(|| "none was due".to_owned());
+    let why = first.trial.main_failure().unwrap_or_else(|| "no request was due".to_owned());
     Some(Warning::new("nothing_completed", format!("no request was completed in any trial: {why}")))
 }
 
@@ -89,7 +89,7 @@ fn search_outcome(
     let ends_itself =
         |entry: &&&TrialEntry| entry.trial.http().is_none_or(|http| http.plan.duration_ns.is_none());
     if of_block.iter().all(ends_itself) {
-        // The search does not know the duration of trials that end by themselves.
+        // The search cannot know the duration of trials that end by themselves, so add up their measured times.
         found.trial_seconds = of_block.iter().map(|entry| entry.trial.elapsed_s).sum();
     }
     let mut warnings =
@@ -234,7 +234,7 @@ fn summaries(plan: &StudyPlan, valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
         let values = at(|span| span.value);
         let is_wide = measured.iter().any(Span::is_wide);
         let summary = summarize(&values, confidence).ok()?;
-        // The median's interval reaches from the low end for the smallest values to the high end for the largest values.
+        // The interval reaches from the low end for the smallest possible values to the high end for the largest possible values.
         let low = summarize(&at(|span| span.least), confidence).ok()?.low;
         let high = summarize(&at(|span| span.most), confidence).ok()?.high;
         Some(QuantitySummary {

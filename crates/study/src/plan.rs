@@ -53,8 +53,8 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
     })
 }
 
-/// The settings with the host settings that vary among them, and the quantities that the workloads and observers declare,
-/// without duplicates.
+/// The settings, each with those of its host settings that vary, and the quantities that workloads and observers declare, without
+/// duplicates.
 fn settings_and_quantities(study: &Study) -> Result<(Vec<Setting>, Vec<DeclaredQuantity>), String> {
     let mut settings = study.settings.clone();
     let mut all: Vec<DeclaredQuantity> = Vec::new();
@@ -125,7 +125,7 @@ pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<
     Ok(Some(SecretFingerprints { prints: secrets.into_iter().map(print).collect(), salt }))
 }
 
-/// The key of a study file that only limits the study's duration.
+/// The key of a study file that limits only the study's duration.
 const BUDGET: &str = "budget";
 
 /// Fingerprint (FNV-1a, 64 bits) of everything that affects trials and is not in the plan itself, without secrets. Comments,
@@ -163,7 +163,7 @@ fn blocks(study: &Study) -> Vec<Vec<usize>> {
 fn in_words(setup: &Setup, varied: Option<&LoadUnit>) -> String {
     let target = setup.target.as_ref();
     let target = target.map(|target| match (target.name.as_str(), secrets::mask(&target.what)) {
-        // The only target of `proofload limit`.
+        // `proofload limit` calls its only target `target`, which says nothing to users.
         ("target", what) => format!("target {what}"),
         (name, what) => format!("target {name} ({what})"),
     });

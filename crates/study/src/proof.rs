@@ -21,7 +21,7 @@ use crate::{
 
 /// The folder of the proof within the result folder.
 const FOLDER: &str = "proof";
-/// The factor that the proof varies, with its levels. Its name is not possible in a study file.
+/// The factor that the proof varies, with its levels. A study file cannot use this name, so it does not clash.
 const FACTOR: &str = "the limit";
 const BEFORE: &str = "as it was";
 const RAISED: &str = "raised";
@@ -153,8 +153,8 @@ fn run_trials(
     Ok(Ok(claims.iter().enumerate().map(concluded).collect()))
 }
 
-/// The figures of a claim, each with whether the raised limit improved it if a difference is shown; `None` if the trials could
-/// not have shown one.
+/// The figures of a claim. The second value says whether the raised limit improved the figure; it is `None` if no difference is shown.
+/// Figures for which the trials cannot have shown a difference are left out.
 fn figures(all: &Comparison, study: &Study, claim: &Claim) -> Vec<(ProofFigure, Option<bool>)> {
     let name = &study.settings[claim.setting].name;
     let rows = all.rows.iter().filter(|row| row.setting == *name);
@@ -213,7 +213,7 @@ impl StudyFile for Document {
                     setup.workload.set_length(length);
                 }
                 if number % 2 == 1 {
-                    // Raising the limit already succeeded when the claim was made.
+                    // This cannot fail: the same call succeeded when the claim was made.
                     let _ = raise::raise(&mut setup, &claim.bottleneck);
                 }
                 setup

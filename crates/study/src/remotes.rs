@@ -12,12 +12,12 @@ impl RemoteHosts {
     /// Logs in to all hosts concurrently.
     ///
     /// # Errors
-    /// The reason for each host where the login failed.
+    /// If a login fails: the reason for each such host.
     pub fn connect(destinations: &[Destination]) -> Result<Self, Vec<String>> {
         let mut names = BTreeSet::new();
         let twice = destinations.iter().filter(|to| !names.insert(&to.name));
         let twice =
-            twice.map(|to| format!("two hosts to observe are called {}; write NAME=USER@HOST", to.name));
+            twice.map(|to| format!("two observed hosts are called {}; rename one: NAME=USER@HOST", to.name));
         let mut mistakes: Vec<String> = twice.collect();
         let mut remotes = Vec::new();
         thread::scope(|scope| {

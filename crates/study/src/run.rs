@@ -54,7 +54,7 @@ pub fn run(
     let journal = if options.resume { folder.journal() } else { folder.begin() }?;
     let (plan, done, earlier) = create_or_resume(study, new_plan, folder, options)?;
     let earlier = match earlier {
-        // A finished study is not changed.
+        // Leave a finished study unchanged.
         Some(finished) if finished.ending == Ending::Finished => {
             on_event(Event::Warning("this study is finished: nothing is left to run"));
             return Ok(finished);
@@ -71,7 +71,7 @@ pub fn run(
     };
     let resumed = earlier.as_ref().map_or(u32::from(options.resume), |earlier| earlier.resumed + 1);
     let mut earlier_warnings = earlier.map(|earlier| earlier.warnings).unwrap_or_default();
-    // This warning gives the reason why the earlier run ended.
+    // This warning says why the earlier run ended, which no longer holds.
     earlier_warnings.retain(|warning| warning.code != FAILED);
     let evidence = Evidence::new(folder, &done).map_err(|cause| FolderError::File {
         what: "continue in",
@@ -118,7 +118,7 @@ pub fn run(
     Ok(result)
 }
 
-/// Writes the plan into a new folder, or reads plan and trials of the run that is resumed.
+/// Writes the plan into a new folder, or reads the plan and the trials of the run to resume.
 fn create_or_resume(
     study: &Study,
     mut new_plan: StudyPlan,
@@ -132,7 +132,7 @@ fn create_or_resume(
         if let Source::File(document) = &study.source {
             folder.write_study_file(&document.masked_text())?;
         }
-        // The plan is written last: a folder with a plan counts as a result.
+        // Write the plan last: a folder with a plan counts as a result.
         folder.write_plan(&new_plan)?;
         return Ok((new_plan, Vec::new(), None));
     }
@@ -146,8 +146,8 @@ fn create_or_resume(
             folder.path().display()
         )));
     }
-    // `--resume` changes the command line, and `--set budget` may change it and how long trials may become. Everything else must be
-    // equal.
+    // `--resume` changes the command line. `--set budget` may change it, too, and also the maximum length of trials. Everything else must
+    // be equal.
     keep_settings(study, &mut new_plan, &stored_plan);
     let same = StudyPlan { command: new_plan.command.clone(), ..stored_plan.clone() } == new_plan;
     if !same {
@@ -160,8 +160,8 @@ fn create_or_resume(
     Ok((stored_plan, trials, result))
 }
 
-/// Keeps two settings of the resumed run: how long trials may become, which its budget determined, and the load found by a look at the
-/// target.
+/// Keeps two settings of the resumed run: the maximum length of trials, which its budget determined, and the load that a look at the target
+/// found.
 fn keep_settings(study: &Study, new_plan: &mut StudyPlan, stored_plan: &StudyPlan) {
     let looks = study.search.as_ref().is_some_and(|search| search.begin == Begin::Looks);
     let stored = stored_plan.search.iter().chain(&stored_plan.other_searches);
@@ -197,7 +197,7 @@ fn other_secrets(stored_plan: &StudyPlan, new_plan: &StudyPlan) -> Option<String
     (!words.is_empty()).then(|| words.join(", and "))
 }
 
-/// Warns if this machine differs from the one that a resumed study began on.
+/// Warns if the resumed study began on another machine.
 fn other_environment(folder: &ResultFolder, options: &Options) -> Result<Option<Warning>, RunError> {
     if !options.resume {
         return Ok(None);

@@ -29,7 +29,7 @@ use crate::{
     testbed::Testbed,
 };
 
-/// The names of earlier trials whose addresses were used.
+/// The names that earlier trials resolved, with their addresses.
 fn used_names(done: &[TrialEntry]) -> Vec<NamePlan> {
     let plans = done.iter().filter_map(|entry| entry.trial.http());
     let used = plans.flat_map(|http| &http.plan.connection.names).filter(|name| !name.used.is_empty());
@@ -58,16 +58,16 @@ pub(crate) struct Runner<'a> {
     /// Time that the trials of this run took beyond their own durations (setup, settling, draining), in seconds, and the number
     /// of these trials.
     overhead: (f64, u32),
-    /// Number of `entries` that earlier runs wrote. `replayed` of them have been matched with the plan.
+    /// Number of `entries` that earlier runs wrote. `replayed` is the number of these already matched with the plan.
     earlier_trials: usize,
     replayed: usize,
     pub(crate) entries: Vec<TrialEntry>,
     /// Results of the searches so far.
     limits: Vec<FoundLimit>,
     testbed: Option<Testbed>,
-    /// The setting for which `testbed` was brought up.
+    /// The setting that `testbed` serves.
     testbed_setting: Option<usize>,
-    /// The addresses of names. All trials use the same ones, also those of a resumed run.
+    /// The addresses of names. All trials use the same addresses, even after a resume.
     names: Vec<NamePlan>,
     /// Searched settings whose target has answered a probe.
     probed_settings: Vec<usize>,
@@ -176,7 +176,7 @@ impl<'a> Runner<'a> {
         self.pending_warnings.push(warning);
     }
 
-    /// Runs every planned trial that earlier runs did not run: all blocks, then the confirmations of the searches.
+    /// Runs every planned trial that earlier runs did not run: first all blocks, then the confirmations of the searches.
     pub(crate) fn finish(&mut self) -> Result {
         self.run_blocks()?;
         self.confirm()
@@ -209,7 +209,7 @@ impl<'a> Runner<'a> {
             let trial_s = search.trial_s(0).0;
             if trial_s > before_s {
                 let text = format!(
-                    "when a trial ran decided, not its load: searching again with trials of {trial_s:.0} s"
+                    "the result depends on when a trial runs, not on its load: searching again with trials of {trial_s:.0} s"
                 );
                 (self.on_event)(Event::Waiting(&text));
             }
@@ -310,8 +310,8 @@ impl<'a> Runner<'a> {
         self.before_s + self.started.elapsed().as_secs_f64()
     }
 
-    /// Removes hosts and targets, and reports everything that could not be removed. Removes the files that the targets stored,
-    /// unless an audit found a problem.
+    /// Removes hosts and targets, and reports everything that it could not remove. Removes the files that the targets stored, unless an
+    /// audit found a problem.
     pub(crate) fn take_down(&mut self) {
         if self.testbed.is_none() {
             return;

@@ -37,7 +37,7 @@ impl RunningSearch {
         }
     }
 
-    /// Adds a trial. Fails if [`RunningSearch::next`] did not ask for it, because the journal then belongs to another plan.
+    /// Adds a trial. Fails if [`RunningSearch::next`] did not request it, because the journal then belongs to another plan.
     pub(crate) fn tell(&mut self, entry: &TrialEntry) -> Result<(), String> {
         let wanted = self.next().ok_or("the journal holds more trials than the search asks for")?;
         if entry.load != Some(wanted.load) {
@@ -48,7 +48,7 @@ impl RunningSearch {
                 self.unit.show(wanted.load)
             ));
         }
-        // A trial that leaves a goal undecided shows neither that the load is carried nor that it is not.
+        // A trial that leaves a goal undecided does not show whether the load is carried.
         let loss = |goal| entry.loss_ratios.get(goal).copied().unwrap_or(1.0);
         let loss_ratios = (0..self.search.plan().goals.len()).map(loss).collect();
         let is_exhausted = entry.trial.http().is_some_and(|http| http.is_exhausted() || is_sent_late(http));
@@ -77,7 +77,7 @@ impl RunningSearch {
         Ok(())
     }
 
-    /// How the trials depend on the time, for the goal at this index; none if the load explains them.
+    /// How the results for the goal at this index depend on the time of the trial; none if the load explains the results.
     pub(crate) fn unsteady(&self, goal_index: usize) -> Option<Unsteady> {
         self.search.unsteady(goal_index)
     }

@@ -2,11 +2,11 @@
 
 use record::HttpTrial;
 
-/// The lateness of the median request at 0.9 of the rate, as a share of the sending time.
+/// If the generator sends at 0.9 of the planned rate, the median request is late by this share of the sending time.
 const MAX_LATE_SHARE: f64 = 0.05;
 
-/// Whether the generator sent an open load so late that the load was smaller: half of the requests left later than they would at 0.9
-/// of the rate.
+/// Whether the generator sent an open load so late that the load was smaller than planned: half of the requests were later than they would
+/// be at 0.9 of the planned rate.
 pub(crate) fn is_sent_late(http: &HttpTrial) -> bool {
     let sending_ns = http.plan.sending_ns().filter(|_| http.plan.load.is_open());
     let late_ns = http.own_lateness.quantile_ns(0.5) as f64;

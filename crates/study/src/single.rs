@@ -27,7 +27,7 @@ use crate::{
     widened::widened,
 };
 
-/// A trial that ends after a number of requests is stopped after this time, in nanoseconds, if none of them could be sent.
+/// If a trial with a fixed number of requests cannot send any of them, it stops after this time, in nanoseconds.
 const LONGEST_IN_VAIN_NS: u64 = 5_000_000_000;
 
 /// The content of a single trial's result folder.
@@ -37,7 +37,7 @@ pub struct SingleTrial {
     pub plan: StudyPlan,
     /// The machine that it ran on.
     pub environment: Environment,
-    /// The trial.
+    /// The trial, with its place in the study.
     pub entry: TrialEntry,
     /// The study's result.
     pub result: StudyResult,
@@ -94,7 +94,7 @@ pub fn run_watched(
     on_noise: OnNoise,
     mut on_tick: impl FnMut(&Tick),
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
-    // Refused requests are retried ever more rarely, so a fixed number of them would take hours.
+    // The pauses between retries of refused requests grow, so a fixed number of requests would take hours.
     let (ends_itself, mut in_vain, mut is_vain) = (plan.duration_ns.is_some(), true, false);
     let watch = |tick: &Tick| {
         on_tick(tick);

@@ -11,9 +11,9 @@ use search::{
 
 /// Code of the warning about a goal whose trials depend on the time.
 const UNSTEADY: &str = "unsteady";
-/// Code of the warning about a goal whose bounds come from longer trials than were asked for.
+/// Code of the warning about a goal whose bounds come from longer trials than the user requested.
 const LONGER_TRIALS: &str = "longer_trials";
-/// A trial that is longer than the service's cycle by this factor gives nearly the same result at any time.
+/// A trial of this many cycles of the service gives nearly the same result at any time.
 const CYCLES: f64 = 5.0;
 /// A trial that is longer by this factor than the time until losses begin mostly shows the service after that time.
 const DELAYS: f64 = 10.0;
@@ -37,7 +37,8 @@ pub(crate) fn check(
             warnings.push(Warning::new(UNSTEADY, format!("{}: {why}", outcome.goal)));
         } else if longer > 1.0 {
             let message = format!(
-                "{}: when a trial of {} ran decided, not its load; the bounds are those of trials of {}",
+                "{}: the result of trials of {} depended on when they ran, not on their load; the \
+                 bounds are those of trials of {}",
                 outcome.goal,
                 seconds(trial_s / longer),
                 seconds(trial_s)
@@ -54,7 +55,7 @@ pub(crate) fn timed(goal: &Goal, loss_ratio: f64, entry: &TrialEntry, asked: &Ne
     let parts = entry.trial.http().filter(|_| is_told).map_or(&[][..], parts);
     let slowness = |part: &Interval| {
         let GoalQuantity::ResponseTime { bound_ns } = goal.quantity else { return Some(0.0) };
-        // The known percentile of a second that is nearest to the bounded one, and not below it.
+        // Use the known percentile of a second that is nearest to the bounded one, and not below it.
         let time_us = match goal.loss_ratio {
             share if share >= 0.5 => part.p50_us,
             share if share >= 0.01 => part.p99_us,
@@ -106,26 +107,26 @@ fn in_words(unsteady: Unsteady, show: &dyn Fn(f64) -> String, trial_s: f64) -> S
     match unsteady {
         Unsteady::Disagree { missed, met, got_better, cycle_s } => {
             let help = match got_better {
-                true => "the service got better by itself, as one that warms up: search again now, or give a --warm-up".to_owned(),
+                true => "the service got better by itself, perhaps because it warmed up: search again now, or give a --warm-up".to_owned(),
                 false => {
                     let longer = longer(cycle_s);
-                    format!("as of a service that pauses, or counts requests by the clock: {longer}")
+                    format!("the service may pause, or count requests by the clock: {longer}")
                 }
             };
             let (missed, met) = (show(missed), show(met));
             format!(
-                "when a trial ran decided, not its load: {missed} was missed and {met}, a larger load, was met; {help}"
+                "the result depends on when a trial runs, not on its load: {missed} was missed and {met}, a larger load, was met; {help}"
             )
         }
         Unsteady::Passes { load, cycle_s } => format!(
-            "when a trial ran decided, not its load: at {} answers stopped or failed for a part of a trial, as of a service that pauses, or \
-             counts requests by the clock: {}",
+            "the result depends on when a trial runs, not on its load: at {} answers stopped or failed for a part of a trial; the service may \
+             pause, or count requests by the clock: {}",
             show(load),
             longer(cycle_s.unwrap_or(trial_s))
         ),
         Unsteady::Later { after_s } => format!(
-            "losses begin {after_s:.1} s after the beginning of a trial, before which nothing piled up, as of a service that has a \
-             store of permits: give trials of {} (--trial; now {})",
+            "losses begin {after_s:.1} s after the beginning of a trial, and nothing piled up before; the service may have a reserve, \
+             such as a token bucket: give trials of {} (--trial; now {})",
             seconds(DELAYS * after_s.max(trial_s / 2.0)),
             seconds(trial_s)
         ),

@@ -1,9 +1,9 @@
-//! The reasons for which a study ends.
+//! The reasons why a study ends.
 
 /// The result of a step of a study; the error says why the study ends.
 pub(crate) type Result<T = (), E = StopReason> = std::result::Result<T, E>;
 
-/// The reason for which a study ends before its whole plan has been run.
+/// The reason why a study ends before its whole plan has been run.
 pub(crate) enum StopReason {
     /// The user stopped it.
     Stopped,

@@ -1,4 +1,4 @@
-//! A study: what varies, and the setup of every setting and load.
+//! A study: its factors, settings, goals and searches, and the setup of each setting at each load.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -31,15 +31,15 @@ pub struct Study {
     pub search: Option<Search>,
     /// The same search with other presets, for the settings that name one.
     pub other_searches: Vec<Search>,
-    /// The noise that a look at this machine saw before the first trial; none if there was no look.
+    /// The noise that a look at this machine measured before the first trial; none if there was no look.
     pub noise: Option<Noise>,
     /// Warnings that the result repeats, such as settings that were left out.
     pub warnings: Vec<record::Warning>,
-    /// Where setups come from.
+    /// The source of the setups.
     pub source: Source,
 }
 
-/// Where the setup of a setting comes from.
+/// The source of a setting's setup.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A study file; the levels of the setting replace its placeholders.
@@ -50,9 +50,9 @@ pub enum Source {
 
 /// A study file that has been read.
 pub trait StudyFile: fmt::Debug + Send + Sync {
-    /// Passes the setups of the `wanted` settings and loads to `take`, until `take` returns false. `study` must have been read
-    /// from this file. The load is in the unit of the setting's search, and `None` without a search. All settings were checked
-    /// when the file was read, so a mistake means that something has changed since then, for example that a file is missing.
+    /// Passes the setups of the `wanted` settings and loads to `take`, until `take` returns false. `study` must have been read from this
+    /// file. The load is in the unit of the setting's search, and `None` without a search. Reading the file has checked all settings, so a
+    /// mistake here means that something has changed since then, for example that a file is missing.
     fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>);
 
     /// The file's text with all secrets masked.
@@ -79,7 +79,7 @@ pub struct TrialShape {
     /// Longest wait before a trial for leftovers of closed connections that would disturb it; zero does not wait. `None`: the time
     /// that connections usually take to close, and the time for which the kernel keeps their state.
     pub settle: Option<Duration>,
-    /// When hosts and targets are set up anew.
+    /// When hosts and targets are replaced by new ones.
     pub fresh: Fresh,
     /// How often a void trial is repeated.
     pub void_attempts: u32,
@@ -102,7 +102,7 @@ impl Default for TrialShape {
     }
 }
 
-/// When hosts and targets are set up anew.
+/// When hosts and targets are replaced by new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fresh {
     /// When the setting changes.
@@ -116,9 +116,9 @@ pub enum Fresh {
 pub struct Search {
     /// The unit of the load.
     pub unit: LoadUnit,
-    /// Smallest load.
+    /// Smallest load, in this unit.
     pub min: f64,
-    /// Largest load.
+    /// Largest load, in this unit.
     pub max: f64,
     /// Requested distance between the bounds, relative to the load.
     pub width: f64,
@@ -130,11 +130,11 @@ pub struct Search {
     pub repeats: Option<u32>,
     /// Number of trials at the lower bound after the search.
     pub confirm: u32,
-    /// Where the search begins.
+    /// The load at which the search begins.
     pub begin: Begin,
 }
 
-/// Where a search begins.
+/// The load at which a search begins.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Begin {
     /// At its smallest load, and then at multiples of it.
@@ -183,7 +183,7 @@ pub struct Action {
 pub enum ActionKind {
     /// A command of `proofload balance` for the balancer, given by the words after its name.
     Balance(Vec<String>),
-    /// A command.
+    /// A command line to run on the host.
     Command(Vec<String>),
     /// Sends SIGKILL to the programs of this name.
     Kill(String),
@@ -200,7 +200,7 @@ pub struct Audit {
     pub flush: Duration,
 }
 
-/// A target.
+/// The target of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Name of the target in the study file.
@@ -237,8 +237,7 @@ impl Study {
     /// The setup of a setting at a load.
     ///
     /// # Errors
-    /// Every mistake. All settings of a study file were checked at both ends of the search when the file was read, so mistakes
-    /// are rare here.
+    /// Every mistake. Mistakes are rare here, because reading a study file has checked all settings at both ends of the search.
     pub fn setup(&self, setting: usize, load: Option<f64>) -> Result<Setup, Vec<Mistake>> {
         let mut made = Err(Vec::new());
         self.each_setup(std::iter::once((setting, load)), &mut |_, setup| {

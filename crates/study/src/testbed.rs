@@ -76,7 +76,7 @@ impl Testbed {
         measure: lab::MeasureLink<'_>,
     ) -> Result<Self, TestbedError> {
         let plan = setup.lab.as_ref().map(|plan| with_target_folders(plan, stored));
-        // An invalid list is reported with the workload's other mistakes.
+        // The workload's own check reports an invalid list, together with its other mistakes.
         let cpus = setup.workload.cpus().and_then(|text| parse_cpus(text).ok()).unwrap_or_default();
         let busy_cpus = cpus.into_iter().map(|cpu| cpu as usize).collect();
         let options = lab::Options { busy_cpus, ..options.clone() };
@@ -132,8 +132,8 @@ impl Testbed {
         outcome.err().unwrap_or_default().iter().map(ToString::to_string).collect()
     }
 
-    /// The leftovers of connections on each host of the lab; `prefix` precedes the host's name. The load's hosts belong to this study
-    /// alone, so every open connection there is left from the last trial.
+    /// The leftovers of connections on each host of the lab; `prefix` precedes the host's name. Only this study uses the load's hosts, so
+    /// every open connection there is left from the last trial.
     pub(crate) fn leftovers(&self, prefix: &str) -> Vec<(String, io::Result<Vec<Leftover>>)> {
         let hosts = self.lab.iter().flat_map(Lab::hosts).enumerate();
         let of = |(index, host): (usize, lab::HostHandle<'_>)| {

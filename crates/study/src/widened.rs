@@ -2,8 +2,8 @@
 
 use record::{HttpTrial, OnNoise, Trial, VoidReason, VoidRule};
 
-/// The reason why a trial of HTTP requests is void under [`OnNoise::Void`]: a figure is not a single value. `None` for other
-/// trials, and for a trial that is already void and has no goals that could revoke its reasons.
+/// The reason why a trial of HTTP requests is void under [`OnNoise::Void`]: a figure is not a single value. `None` for other trials, and
+/// for a trial that is already void and has no goals that could revoke its void reasons.
 pub(crate) fn widened(trial: &Trial, on_noise: OnNoise) -> Option<VoidReason> {
     let http = trial.http().filter(|http| on_noise == OnNoise::Void && is_widened(http))?;
     if trial.validity.is_void() && http.plan.decides.is_none() {
@@ -15,7 +15,8 @@ pub(crate) fn widened(trial: &Trial, on_noise: OnNoise) -> Option<VoidReason> {
     };
     let why = trial.told(code).map(str::to_owned);
     let why = why.unwrap_or_else(|| load::soundness_in_words(http, trial.elapsed_s));
-    Some(VoidReason { rule, evidence: format!("not every figure is one value (--on-noise void): {why}") })
+    let evidence = format!("noise turned figures into intervals, which --on-noise void refuses: {why}");
+    Some(VoidReason { rule, evidence })
 }
 
 /// Whether a figure is an interval or a one-sided bound because the generator was disturbed or exhausted.

@@ -1,40 +1,41 @@
-//! Command lines of other programs, and what each must send: `tests/data/foreign-lines.txt`, which describes itself.
+//! Command lines of other programs, and the request that each must send, from `tests/data/foreign-lines.txt`. The file
+//! describes its own format.
 
 use std::{fs, path::Path};
 
-/// A command line of another program, and its truth.
+/// A command line of another program, and the expected result.
 #[derive(Debug, Clone, Default)]
 pub struct ForeignLine {
-    /// The line as typed, with the host and the paths of its files put in.
+    /// The line as typed, with the actual host and the actual paths of its files.
     pub line: String,
-    /// The request that it must send; none if it is refused.
+    /// The request that it must send; `None` if proofload must refuse the line.
     pub sends: Option<SentRequest>,
-    /// For a URL of https, the options of proofload that it becomes.
+    /// If the URL is `https`, the options of proofload that replace the program's TLS options.
     pub tls: String,
-    /// Words of the refusal; empty if it runs.
+    /// Words of the refusal; empty if proofload accepts the line.
     pub refused: String,
 }
 
-/// A request, apart from what programs say of themselves.
+/// A request, without the header fields that identify the program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SentRequest {
     /// The method.
     pub method: String,
     /// The target of the request line.
     pub target: String,
-    /// Names in lower case and values, sorted; without those that `normal` leaves out.
+    /// Names in lower case and values, sorted; without the fields that `normal` removes.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
 }
 
 impl ForeignLine {
-    /// The program, the first word of the line.
+    /// The name of the program, which is the first word of the line.
     pub fn program(&self) -> &str {
         self.line.split(' ').next().unwrap_or_default()
     }
 
-    /// The line with these words before its URL, which is the last word.
+    /// The line with `words` inserted before its URL, which is the last word.
     pub fn with(&self, words: &str) -> String {
         let (before, url) = self.line.rsplit_once(' ').expect("a line has a program and a URL");
         format!("{before} {words} {url}")
@@ -42,8 +43,8 @@ impl ForeignLine {
 }
 
 impl SentRequest {
-    /// The request in the form that requests are compared in: without User-Agent, Content-Length, `Connection: close`, and
-    /// with a known boundary between the parts of a form.
+    /// The request in a form that can be compared: without User-Agent, Content-Length, Expect and `Connection: close`,
+    /// and with a known boundary between the parts of a form.
     pub fn normal(mut self) -> Self {
         let boundary = self
             .headers
@@ -68,10 +69,11 @@ impl SentRequest {
     }
 }
 
-/// Reads the list for a service at `host`, which has a port, and writes the files of its lines into `folder`.
+/// Reads the list for a service at `host`, which must include a port. Writes the files that the lines need into
+/// `folder`.
 ///
 /// # Panics
-/// When the list is not of the form that it describes, or a file cannot be written.
+/// When the list does not have the format that it describes, or a file cannot be written.
 pub fn read(text: &str, host: &str, folder: &Path) -> Vec<ForeignLine> {
     let port = host.rsplit_once(':').expect("the host has a port").1;
     let put_in = |text: &str| text.replace("HOST", host).replace("PORT", port);

@@ -1,5 +1,5 @@
-//! A client of HTTP/1.1 that notices everything: what came, what came instead, and how the connection ended. It shares no
-//! code with what is tested.
+//! An HTTP/1.1 client that distinguishes all outcomes: the answer, the bytes in place of an answer, and the end of the
+//! connection. It shares no code with the tested program.
 
 use std::{
     fmt,
@@ -13,30 +13,30 @@ use serde_json::Value;
 
 use crate::PATIENCE;
 
-/// A longer head is no answer.
+/// Maximum size of an answer's head, in bytes. A longer head is not an answer.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// An answer as it came.
+/// An answer as received.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Its status; 0 if there was no answer.
     pub status: u16,
-    /// From the status line to the empty line.
+    /// The bytes from the status line to the empty line.
     pub head: String,
-    /// What follows, without the framing of chunks.
+    /// The bytes after the head, without the framing of chunks.
     pub body: Vec<u8>,
-    /// Bytes of the framing of chunks.
+    /// Number of bytes in the framing of chunks.
     pub framing_bytes: usize,
 }
 
 impl Answer {
-    /// An answer of this head and this body.
+    /// An answer with this head and this body.
     pub fn new(head: String, body: Vec<u8>) -> Self {
         let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
         Self { status, head, body, framing_bytes: 0 }
     }
 
-    /// A header's value, whatever the case of its name.
+    /// The value of a header field; ignores the case of its name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (found, value) = line.split_once(':')?;
@@ -57,15 +57,15 @@ impl Answer {
     /// The body as JSON.
     ///
     /// # Panics
-    /// When it is none.
+    /// When the body is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Where a listener says that it has stored the events.
+    /// The places at which a listener says that it stored the events.
     ///
     /// # Panics
-    /// When it does not say so.
+    /// When the answer has no receipt.
     pub fn receipts(&self) -> Vec<Receipt> {
         let value = self.header("proofload-receipt").unwrap_or_else(|| panic!("a receipt in {self:?}"));
         let read = |receipt: &str| {
@@ -86,7 +86,7 @@ impl Answer {
     }
 }
 
-/// A receipt as its header says it; empty and 0 where it says nothing.
+/// A receipt as in its header. Missing members are empty or 0.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the header")]
 pub struct Receipt {
@@ -96,16 +96,16 @@ pub struct Receipt {
     pub level: String,
 }
 
-/// What came instead of a whole answer.
+/// What arrived in place of a whole answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// FIN, after so many bytes since the last answer.
+    /// FIN, after this number of bytes since the last answer.
     Fin(usize),
     /// RST.
     Reset,
-    /// Nothing more within the time.
+    /// No more bytes within the timeout.
     Nothing,
-    /// Bytes that begin no answer.
+    /// Bytes that cannot be the beginning of an answer.
     Wrong(Vec<u8>),
 }
 
@@ -117,20 +117,20 @@ impl fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// A connection of a client.
+/// A client's connection.
 #[derive(Debug)]
 pub struct Client {
-    /// The connection, for what is no request and no answer.
+    /// The connection, for bytes that are neither a request nor an answer.
     pub socket: TcpStream,
     unread: Vec<u8>,
     is_head: bool,
 }
 
 impl Client {
-    /// Opens a connection, on which everything may take [`PATIENCE`].
+    /// Opens a connection. Each of its operations may take up to [`PATIENCE`].
     ///
     /// # Errors
-    /// When it is not accepted.
+    /// When the connection is not accepted.
     pub fn connect(to: impl ToSocketAddrs) -> io::Result<Self> {
         let mut client = Self { socket: TcpStream::connect(to)?, unread: Vec::new(), is_head: false };
         client.socket.set_nodelay(true)?;
@@ -138,21 +138,21 @@ impl Client {
         Ok(client)
     }
 
-    /// Waits no longer than this from now on.
+    /// Sets the longest wait of all later operations.
     pub fn timeout(&mut self, timeout: Duration) -> &mut Self {
         self.socket.set_read_timeout(Some(timeout)).expect("a time above 0");
         self.socket.set_write_timeout(Some(timeout)).expect("a time above 0");
         self
     }
 
-    /// Sends bytes, which must be taken.
+    /// Sends bytes. Panics if they cannot be sent.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         self.is_head = bytes.as_ref().starts_with(b"HEAD ");
         self.socket.write_all(bytes.as_ref()).expect("the server takes what is sent");
         self
     }
 
-    /// The next answer, or what came instead. An answer without a length ends with the connection.
+    /// The next answer, or what arrived in its place. An answer without a length ends with the connection.
     pub fn try_answer(&mut self) -> Result<Answer, NoAnswer> {
         let (mut buffer, mut has_ended) = ([0; 64 << 10], false);
         loop {
@@ -179,17 +179,18 @@ impl Client {
     /// The next answer.
     ///
     /// # Panics
-    /// When something else comes.
+    /// When something else arrives.
     #[track_caller]
     pub fn answer(&mut self) -> Answer {
         self.try_answer()
             .unwrap_or_else(|instead| panic!("{instead}; {}", String::from_utf8_lossy(&self.unread)))
     }
 
-    /// Sends a request, which need not be taken whole: a server may answer before. An empty answer if it closes instead.
+    /// Sends a request and returns the answer, or an empty answer if the server closes the connection instead. The
+    /// request need not be sent completely, because a server may answer earlier.
     ///
     /// # Errors
-    /// When neither comes.
+    /// When the server neither answers nor closes the connection.
     pub fn ask(&mut self, request: &[u8]) -> io::Result<Answer> {
         self.is_head = request.starts_with(b"HEAD ");
         let _ = self.socket.write_all(request);
@@ -200,51 +201,51 @@ impl Client {
         }
     }
 
-    /// Posts JSON and takes the answer.
+    /// Posts JSON and returns the answer.
     #[track_caller]
     pub fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> Answer {
         self.post_with(path, "", body)
     }
 
-    /// Posts with more headers, each with its line end, and takes the answer.
+    /// Posts with further header fields, each with its line break, and returns the answer.
     #[track_caller]
     pub fn post_with(&mut self, path: &str, headers: &str, body: impl AsRef<[u8]>) -> Answer {
         self.send(post_json(path, headers, body.as_ref())).answer()
     }
 
-    /// Asks for a path and takes the answer.
+    /// Sends a GET request for a path and returns the answer.
     #[track_caller]
     pub fn get(&mut self, path: &str) -> Answer {
         self.send(get(path)).answer()
     }
 
-    /// Whether the server closes within the time, without a reset and without another byte.
+    /// Whether the server closes the connection within the timeout, without a reset and without further bytes.
     pub fn is_closed(&mut self) -> bool {
         self.try_answer() == Err(NoAnswer::Fin(0))
     }
 }
 
-/// Sends a request on a connection of its own, as [`Client::ask`].
+/// Sends a request on a new connection, like [`Client::ask`].
 ///
 /// # Errors
-/// When the connection is not accepted, and neither an answer nor a close comes in time.
+/// When the connection is not accepted, or when the server neither answers nor closes it in time.
 pub fn exchange(to: impl ToSocketAddrs, request: &[u8]) -> io::Result<Answer> {
     Client::connect(to)?.ask(request)
 }
 
-/// A GET.
+/// The bytes of a GET request.
 pub fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").into_bytes()
 }
 
-/// A POST with further headers, each with its line end.
+/// The bytes of a POST request with further header fields, each with its line break.
 pub fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{headers}\r\n");
     [head.as_bytes(), body].concat()
 }
 
-/// The same, of JSON unless the headers say otherwise.
+/// Like [`post`], with JSON as the content type unless the header fields contain another one.
 pub fn post_json(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let has_type = headers.to_ascii_lowercase().contains("content-type:");
     post(
@@ -254,7 +255,7 @@ pub fn post_json(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     )
 }
 
-/// The answer that these bytes begin with, and how many of them are its; none while more must come.
+/// The answer at the beginning of these bytes, and its length; `None` while the answer is incomplete.
 fn parse(bytes: &[u8], is_head: bool, has_ended: bool) -> Result<Option<(Answer, usize)>, NoAnswer> {
     const START: &[u8] = b"HTTP/1.";
     let wrong = || NoAnswer::Wrong(bytes.to_vec());
@@ -281,7 +282,7 @@ fn parse(bytes: &[u8], is_head: bool, has_ended: bool) -> Result<Option<(Answer,
     }))
 }
 
-/// What these chunks hold, and how many bytes they are; none while more must come.
+/// The content of these chunks, and their length with the framing; `None` while they are incomplete.
 fn chunks(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, ParseIntError> {
     let (mut parts, mut at) = (Vec::new(), 0);
     while let Some(line) = bytes[at..].windows(2).position(|two| two == b"\r\n") {
@@ -305,7 +306,7 @@ mod tests {
 
     use super::*;
 
-    /// A client that has sent a request to a server that said this and then closed.
+    /// A client that has sent a request to a server, which sent these bytes and then closed the connection.
     fn told(answer: &'static [u8]) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = Client::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,11 +1,11 @@
-//! What tests of several crates use. Crates name it among their dev-dependencies only, so it may use no crate but `record`:
-//! one that depends on it would be compiled twice for its own unit tests.
+//! Helpers for the tests of several crates. Crates use this crate only as a dev-dependency. It may use no crate but
+//! `record`, because a crate that it uses would be compiled twice for its own unit tests.
 //!
-//! * [`http`]: a client that notices everything.
-//! * [`plans`]: plans and trials of which nothing is known yet.
-//! * [`until`] and [`find`]: waiting for what is about to happen; [`unread_bytes`]: whether a server has taken it.
-//! * [`assert_published`], [`assert_part_published`]: files of the documentation that are made from the code.
-//! * [`accepted_void`] and [`skipped`]: what a test that passes has not tested.
+//! * [`http`]: a client that distinguishes all outcomes of a request.
+//! * [`plans`]: plans and trials with neutral values.
+//! * [`until`] and [`find`]: wait for a condition; [`unread_bytes`]: shows whether a server has read its input.
+//! * [`assert_published`], [`assert_part_published`]: check files of the documentation that the code generates.
+//! * [`accepted_void`] and [`skipped`]: note what a passing test could not check.
 
 pub mod foreign_lines;
 pub mod http;

@@ -1,21 +1,21 @@
-//! What a run of tests tells of those that passed although the machine, or what is installed, kept them from a part.
+//! Notes of passing tests that could not check everything, because of the machine or a missing program.
 
 use std::{env, fs::OpenOptions, io::Write};
 
-/// The variable of the environment that names the file for it.
+/// The environment variable with the path of the file for the notes.
 const FILE: &str = "PROOFLOAD_TEST_NOTES";
 
-/// Notes that a test took what a void trial counted: which trial, and why it is void.
+/// Notes that a test used the counts of a void trial: which trial, and why it is void.
 pub fn accepted_void(what: &str) {
     note(&format!("void accepted: {what}"));
 }
 
-/// Notes that a part of a test was left out, and why.
+/// Notes that a test skipped a part, and why.
 pub fn skipped(what: &str, why: &str) {
     note(&format!("skipped: {what}: {why}"));
 }
 
-/// Adds a line in one write: tests of several processes write to the file.
+/// Appends a line in a single write, because tests of several processes write to the file.
 fn note(text: &str) {
     let Some(path) = env::var_os(FILE) else { return };
     let line = text.replace('\n', " ") + "\n";

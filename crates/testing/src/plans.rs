@@ -1,4 +1,4 @@
-//! Plans of trials and studies, and their results: sound, small, and empty of what a test is about.
+//! Plans of trials and studies, and their results. They are valid and small, and leave the tested properties empty.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub fn open(rate_per_s: f64, seconds: u64, connections: u64) -> HttpPlan {
     }
 }
 
-/// The same on connections that it opens when a request has none, at most so many.
+/// Like [`open`], but opens a connection when a request has none, up to `most` connections.
 pub fn on_demand(rate_per_s: f64, seconds: u64, most: u64) -> HttpPlan {
     let mut plan = open(rate_per_s, seconds, most);
     if let LoadModel::Open { connections, .. } = &mut plan.load {
@@ -62,7 +62,7 @@ pub fn on_demand(rate_per_s: f64, seconds: u64, most: u64) -> HttpPlan {
     plan
 }
 
-/// One event in each request, without retries or receipts.
+/// A plan with one event in each request, without retries or receipts.
 pub fn events() -> EventPlan {
     EventPlan {
         run: RunId(0xabcd),
@@ -120,7 +120,7 @@ pub fn study(title: &str, goals: Vec<Goal>) -> StudyPlan {
     }
 }
 
-/// A result of these outcomes, of a study of no trials that took no time.
+/// The result with these outcomes, of a study without trials that took no time.
 pub fn result(outcomes: Vec<SettingOutcome>) -> StudyResult {
     StudyResult {
         schema: RESULT_SCHEMA.to_owned(),
@@ -136,7 +136,7 @@ pub fn result(outcomes: Vec<SettingOutcome>) -> StudyResult {
     }
 }
 
-/// An outcome of a setting of which nothing is known.
+/// The outcome of a setting without any results.
 pub fn outcome(setting: usize) -> SettingOutcome {
     SettingOutcome {
         setting,
@@ -149,7 +149,7 @@ pub fn outcome(setting: usize) -> SettingOutcome {
     }
 }
 
-/// A quantity that had these values, at least one.
+/// The summary of a quantity with these values; at least one.
 pub fn summary(quantity: &str, values: Vec<f64>) -> QuantitySummary {
     let (mut sorted, count) = (values.clone(), values.len());
     sorted.sort_by(f64::total_cmp);
@@ -161,7 +161,7 @@ pub fn summary(quantity: &str, values: Vec<f64>) -> QuantitySummary {
         median: (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0,
         low: sorted[0],
         high: sorted[count - 1],
-        // From the smallest to the largest.
+        // The confidence of the interval from the smallest to the largest value.
         confidence: 1.0 - 0.5_f64.powi(count as i32 - 1),
         values,
         warnings: Vec::new(),

@@ -1,4 +1,4 @@
-//! Files of the documentation that are made from the code.
+//! Checks files of the documentation that the code generates.
 
 use std::{
     fs,
@@ -6,11 +6,11 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Several tests of a program may write parts of one file.
+/// Serializes writing, because several tests of a program may write parts of the same file.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// Compares a file below `docs` with what the code makes of its present text. With `UPDATE_DOCS`, as `make docs` sets it, writes the file
-/// instead.
+/// Compares a file below `docs` with the text that the code makes from the file's present text. If `UPDATE_DOCS` is
+/// set, as by `make docs`, writes the file instead.
 ///
 /// # Panics
 /// When the file differs.
@@ -25,7 +25,8 @@ pub fn assert_published(file: &str, wanted: impl FnOnce(&str) -> String) {
     assert!(present == wanted, "docs/{file}: run `make docs` and commit docs");
 }
 
-/// The same for the part of a file between the comments "`part`: written by `make docs`" and "end of `part`".
+/// Like [`assert_published`], for the part of a file between the comments "`part`: written by `make docs`" and "end of
+/// `part`".
 ///
 /// # Panics
 /// When the part differs, or the file has no such comments.

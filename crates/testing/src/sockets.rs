@@ -1,9 +1,9 @@
-//! What the kernel knows of a server's connections, for servers that say nothing while they run.
+//! The kernel's view of a server's connections, for servers that report nothing while they run.
 
 use std::{fs, net::SocketAddr};
 
-/// The connections of a server on an IPv4 address that it has not closed yet, accepted or not: how many bytes it has not
-/// read of each. What its clients have sent and is still on the way counts as another one's.
+/// The number of unread bytes of each connection that a server on an IPv4 address has not closed, accepted or not.
+/// Bytes that a client has sent and the server's kernel has not acknowledged have a separate entry.
 pub fn unread_bytes(server: SocketAddr) -> Vec<u64> {
     const ESTABLISHED: &str = "01";
     const CLOSE_WAIT: &str = "08";

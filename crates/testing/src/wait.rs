@@ -1,22 +1,22 @@
-//! Waiting for what is about to happen, where the kernel tells of no event.
+//! Waits for conditions of which the kernel sends no event.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// How long a test waits for what must come, however crowded or slow the machine is.
+/// Longest wait of a test for an expected event, long enough for a busy or slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Shortest and longest pause between two looks.
+/// Shortest and longest pause between two checks.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
 
-/// Looks again and again until there is something; none if there is nothing within this time. What takes long to look is looked at less
-/// often: many a look starts a program, and others need the processors.
+/// Calls `look` repeatedly until it returns a value; `None` if it returns none within this time. The pauses grow with
+/// the duration of `look`, because it may start a program, and other threads need the processors.
 pub fn find<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
-        // Looked once more after the time: this thread may have been away.
+        // Checks once more after the time is over, because this thread may not have run in between.
         let is_late = begun.elapsed() >= within;
         let looked = Instant::now();
         let found = look();
@@ -27,10 +27,10 @@ pub fn find<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 ///
 /// # Panics
-/// When it does not within [`PATIENCE`].
+/// When the condition does not hold within [`PATIENCE`].
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     assert!(find(PATIENCE, || holds().then_some(())).is_some(), "not within {PATIENCE:?}: {what}");

@@ -18,17 +18,17 @@ pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// The period in which a certificate is valid.
+/// The period of a certificate's validity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
-    /// The first valid moment.
+    /// Start of the validity.
     pub from: SystemTime,
-    /// The last valid moment.
+    /// End of the validity.
     pub until: SystemTime,
 }
 
 impl Default for Validity {
-    /// From yesterday, because clocks differ, for a year.
+    /// From yesterday, because clocks differ, until a year later.
     fn default() -> Self {
         let from = SystemTime::now() - DAY;
         Self { from, until: from + 366 * DAY }
@@ -39,7 +39,7 @@ impl Authority {
     /// A new authority with this name.
     ///
     /// # Errors
-    /// [`ConfigError::Certificate`], if the machine has no random bytes.
+    /// [`ConfigError::Certificate`], if the machine cannot provide random bytes.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
         let mut params = params(&[], name, Validity::default())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -64,7 +64,7 @@ impl Authority {
         Ok(roots)
     }
 
-    /// A new key and its certificate for these host names and IP addresses, for servers and clients.
+    /// A new key and a certificate for these host names and IP addresses. Both servers and clients can use it.
     ///
     /// # Errors
     /// [`ConfigError::Certificate`], for example for a name that is not ASCII.

@@ -5,13 +5,13 @@ use std::{fmt, io};
 use rustix::io::Errno;
 use rustls::{AlertDescription, CertificateError, Error, OtherError, PeerIncompatible, PeerMisbehaved};
 
-/// Why a session cannot continue, permanently or now.
+/// Reason why a session cannot continue, permanently or for now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The stream has no bytes to read, or no room to write. The session is intact: wait for the stream.
+    /// The stream has no bytes to read or no room for bytes to write. The session stays usable: wait for the stream.
     WouldBlock,
-    /// Several reads gave no plaintext yet, and the stream may have more. The session is intact: call again after other
-    /// streams had their turn.
+    /// Several reads have given no plaintext, and the stream may have more bytes. The session stays usable: call again
+    /// after other streams have had their turn.
     Again,
     /// The stream failed.
     Io(Errno),
@@ -19,40 +19,41 @@ pub enum Failure {
     CertificateExpired,
     /// A certificate of the peer's chain is not valid yet.
     CertificateNotYetValid,
-    /// The peer's certificate is for other names, or the peer reports that it has no certificate for this name.
+    /// The peer's certificate is for other names, or the peer reports that it has no certificate for the requested
+    /// name.
     WrongName,
-    /// The peer's certificate names no host at all.
+    /// The peer's certificate contains no host name.
     NoNames,
     /// No trusted authority issued the peer's certificate.
     UnknownIssuer,
-    /// The peer's certificate is an authority's, such as one made by `openssl req -x509`.
+    /// The peer's certificate belongs to an authority, like certificates made by `openssl req -x509`.
     IsAuthority,
     /// The peer's certificate has another fault, described in words.
     BadCertificate(&'static str),
-    /// The two sides have no version of TLS in common, or the peer speaks only versions before TLS 1.2.
+    /// The two sides have no TLS version in common, or the peer supports no version from TLS 1.2 on.
     ProtocolVersion,
     /// The two sides have no cipher, key exchange or signature scheme in common.
     NoCommonCipher,
-    /// The server requires a client certificate, and the client sent none. With TLS 1.3, the client learns this after
-    /// its handshake.
+    /// The server requires a client certificate, but the client sent none. With TLS 1.3, the client learns this only
+    /// after its handshake.
     CertificateRequired,
     /// The peer refused this side's certificate.
     CertificateRefused,
-    /// The peer's first bytes are not TLS but, for example, plain HTTP.
+    /// The peer's first bytes are not TLS, but for example plain HTTP.
     NotTls,
     /// The peer closed the stream before the end of the handshake.
     ClosedInHandshake,
-    /// Bytes were changed in transit, or the keys of the two sides differ.
+    /// Bytes were changed in transit, or the two sides use different keys.
     Decrypt,
     /// Any other failure: the peer broke the protocol, or sent another alert.
     Other,
 }
 
-/// The fault of a certificate in words, for an error of the library.
+/// The fault of a certificate in words, from an error of the library.
 pub fn certificate_fault(error: &CertificateError) -> &'static str {
-    const EXTENSION: &str = "it has a critical extension that is not known";
+    const EXTENSION: &str = "it has a critical extension that is not supported";
     match error {
-        CertificateError::BadEncoding => "its bytes are no X.509",
+        CertificateError::BadEncoding => "it is not an X.509 certificate",
         CertificateError::BadSignature => {
             "a signature is wrong, or made with an RSA key shorter than 2048 bits"
         }
@@ -69,7 +70,7 @@ pub fn certificate_fault(error: &CertificateError) -> &'static str {
         CertificateError::Revoked => "it was revoked",
         CertificateError::Other(other) => match other.0.downcast_ref() {
             Some(webpki::Error::UnsupportedCertVersion) => {
-                "it is of X.509 version 1 or 2, and only version 3 says what it is for"
+                "it is of X.509 version 1 or 2, but version 3 is needed, which states its use"
             }
             Some(webpki::Error::UnsupportedCriticalExtension) => EXTENSION,
             _ => "it breaks a rule of RFC 5280",
@@ -78,28 +79,28 @@ pub fn certificate_fault(error: &CertificateError) -> &'static str {
     }
 }
 
-/// The fault of a certificate and its key in words, for an error of the library.
+/// The fault of a certificate and its key in words, from an error of the library.
 pub fn identity_fault(error: &Error) -> String {
     match error {
-        // The library gives no further reason for a key that it cannot read.
+        // For a key that it cannot read, the library gives no further reason.
         Error::General(_) => "keys of this kind or length are not supported: RSA of 2048 to 4096 bits, P-256, P-384 and Ed25519 are".to_owned(),
         error => format!("{error}; certificate and key must belong together"),
     }
 }
 
-/// Whether a certificate was refused because it belongs to an authority instead of a server.
+/// Whether a certificate was rejected because it belongs to an authority and not to a server.
 fn is_of_authority(error: &OtherError) -> bool {
     matches!(error.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
 impl Failure {
-    /// Whether the session is intact, so that the caller may repeat the call.
+    /// Whether the session stays usable, so that the caller may repeat the call.
     #[inline]
     pub fn is_temporary(self) -> bool {
         matches!(self, Self::WouldBlock | Self::Again)
     }
 
-    /// The failure's name in JSON; failures of the stream share one.
+    /// The failure's name in JSON. All failures of the stream share one name.
     pub fn name(self) -> &'static str {
         match self {
             Self::WouldBlock => "would_block",
@@ -122,7 +123,7 @@ impl Failure {
         }
     }
 
-    /// The cause, if more is known than the kind of failure.
+    /// The cause, if it is known; `None` if only the kind of failure is known.
     pub fn cause(self) -> Option<&'static str> {
         match self {
             Self::NoNames => Some("it has no subjectAltName"),
@@ -131,12 +132,12 @@ impl Failure {
         }
     }
 
-    /// The failure for an error of reading or writing the stream.
+    /// The failure for an error of a read or write of the stream.
     pub(crate) fn of_stream(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::WouldBlock {
             return Self::WouldBlock;
         }
-        // Streams that are not sockets report only the kind of error.
+        // Streams other than sockets report only the kind of error.
         Self::Io(Errno::from_io_error(error).unwrap_or(match error.kind() {
             io::ErrorKind::ConnectionReset => Errno::CONNRESET,
             io::ErrorKind::ConnectionAborted => Errno::CONNABORTED,
@@ -147,14 +148,14 @@ impl Failure {
         }))
     }
 
-    /// The failure for an error of the protocol. `chosen` says whether the two sides had agreed on a cipher.
+    /// The failure for an error of the protocol. `chosen` tells whether the two sides had agreed on a cipher.
     pub(crate) fn of_protocol(error: &Error, handshaking: bool, chosen: bool) -> Self {
         match error {
             Error::InvalidCertificate(error) => Self::of_certificate(error),
             Error::NoCertificatesPresented => Self::CertificateRequired,
             Error::AlertReceived(alert) => Self::of_alert(*alert, handshaking, chosen),
             Error::PeerIncompatible(why) => Self::of_incompatibility(why),
-            // With TLS 1.2, signatures of RSA-PSS keys are unknown to the library.
+            // In TLS 1.2, the library does not support signatures of RSA-PSS keys.
             Error::PeerMisbehaved(PeerMisbehaved::SignedKxWithWrongAlgorithm) => Self::NoCommonCipher,
             Error::InvalidMessage(_) if handshaking && !chosen => Self::NotTls,
             Error::DecryptError => Self::Decrypt,
@@ -196,8 +197,8 @@ impl Failure {
         }
     }
 
-    /// The failure that the peer's alert reports about this side. TLS 1.2 has no alert for a missing certificate:
-    /// servers send `handshake_failure` after the cipher was chosen (RFC 5246, 7.4.6).
+    /// The failure of this side that the peer's alert reports. TLS 1.2 has no alert for a missing certificate: servers
+    /// send `handshake_failure` after the cipher was chosen (RFC 5246, 7.4.6).
     fn of_alert(alert: AlertDescription, handshaking: bool, chosen: bool) -> Self {
         match alert {
             AlertDescription::CloseNotify | AlertDescription::UserCanceled if handshaking => {

@@ -20,7 +20,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads a chain (this side's certificate first) and its key.
+    /// Reads a chain, which begins with this side's certificate, and its key.
     ///
     /// # Errors
     /// [`ConfigError::File`], with the file that cannot be used.
@@ -28,7 +28,7 @@ impl Identity {
         Ok(Self { chain: read_certificates(certificates)?, key: read_key(key)? })
     }
 
-    /// The mistakes in the two files, which are checked independently.
+    /// The mistakes in the two files. Each file is checked even if the other has a mistake.
     pub fn mistakes(certificates: &Path, key: &Path) -> impl Iterator<Item = ConfigError> {
         [read_certificates(certificates).err(), read_key(key).err()].into_iter().flatten()
     }
@@ -40,7 +40,7 @@ impl Identity {
     }
 }
 
-/// The bytes in base64, between lines that name their kind, in lines of 64 characters.
+/// Bytes as PEM: base64 in lines of 64 characters, between lines that name the kind.
 fn armoured(label: &str, der: &[u8]) -> String {
     let text = BASE64_STANDARD.encode(der);
     let mut armoured = format!("-----BEGIN {label}-----\n");
@@ -53,7 +53,7 @@ fn armoured(label: &str, der: &[u8]) -> String {
     armoured + &format!("-----END {label}-----\n")
 }
 
-/// Reads the certificates of authorities to trust.
+/// Reads the certificates of trusted authorities.
 ///
 /// # Errors
 /// [`ConfigError::File`].
@@ -68,11 +68,11 @@ pub fn read_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
     Ok(roots)
 }
 
-/// Reads the certificates of the authorities that the system trusts. Ignores certificates in obsolete forms, which the
-/// system's file may contain.
+/// Reads the certificates of the authorities that the system trusts. Ignores certificates of obsolete forms, because
+/// the system's file may contain them.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// If the file cannot be read.
 pub fn read_system_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
     let pem = read(path)?;
     let mut roots = RootCertStore::empty();
@@ -106,10 +106,10 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     })
 }
 
-/// Marks of an encrypted key in PEM: for PKCS#8 (RFC 7468, 11), and for OpenSSL's format for RSA keys only.
+/// Marks of an encrypted key in PEM: of PKCS#8 (RFC 7468, 11), and of OpenSSL's format for RSA keys.
 const ENCRYPTED: [&[u8]; 2] = [b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED"];
 
-/// The error for a file that cannot be used. `missing` is the message for a file without the wanted item.
+/// The error for an unusable file. `missing` is the message for a file that lacks the requested item.
 fn fails(path: &Path, text: &[u8], error: &pem::Error, missing: &str) -> ConfigError {
     let is_encrypted = ENCRYPTED.iter().any(|mark| text.windows(mark.len()).any(|part| part == *mark));
     let cause = match error {

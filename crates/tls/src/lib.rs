@@ -1,8 +1,8 @@
 //! TLS 1.2 and 1.3 on non-blocking streams, for clients and servers.
 //!
 //! A [`Session`] encrypts and decrypts; the caller owns the stream and waits for it. [`Failure`] tells why a session
-//! cannot go on, in classes that a load test must tell apart. [`Offer`] says which versions and ciphers a side offers.
-//! [`Identity`] is a certificate with its key, from files or made by an [`Authority`].
+//! cannot continue, in the classes that a load test must distinguish. [`Offer`] lists the versions and ciphers that a
+//! side offers. [`Identity`] is a certificate with its key, read from files or created by an [`Authority`].
 //!
 //! ```
 //! use std::{io::{Read, Write}, os::unix::net::UnixStream, sync::Arc};

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Identity, identity_fault, unverified::signed_by_any_key};
 
-/// Why a configuration cannot be created.
+/// Reason why a configuration cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file cannot be used.
@@ -22,7 +22,7 @@ pub enum ConfigError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with the file, and what to do.
+        /// The fault of the file, and advice for the user.
         cause: String,
     },
     /// No version or no cipher is left to offer.
@@ -90,7 +90,7 @@ pub struct Cipher {
     suite: SupportedCipherSuite,
 }
 
-/// All supported ciphers: those of TLS 1.3, then those of TLS 1.2, each group in order of preference.
+/// All supported ciphers: first those of TLS 1.3, then those of TLS 1.2, each group in order of preference.
 pub static CIPHERS: [Cipher; 9] = {
     use ring::cipher_suite as suites;
     [
@@ -141,14 +141,14 @@ impl FromStr for Cipher {
     }
 }
 
-/// The versions and ciphers that a side offers. The default is all supported ones.
+/// The versions and ciphers that a side offers; by default all supported ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offer {
     /// The earliest version.
     pub min: Version,
     /// The latest version.
     pub max: Version,
-    /// The ciphers in order of preference; if empty, all supported ones.
+    /// The ciphers in order of preference. If empty, all supported ones.
     pub ciphers: Vec<Cipher>,
 }
 
@@ -159,7 +159,7 @@ impl Default for Offer {
 }
 
 impl Offer {
-    /// A client's configuration without trusted authorities and without a client certificate.
+    /// A client's configuration with neither trusted authorities nor a client certificate.
     ///
     /// # Errors
     /// [`ConfigError::Offer`].
@@ -171,8 +171,9 @@ impl Offer {
         builder.with_protocol_versions(&self.versions()?).map_err(|_| self.nothing())
     }
 
-    /// A server's configuration. With `client_roots`, every client must have a certificate that one of them issued.
-    /// Sessions can be resumed by tickets for 6 to 12 hours; with TLS 1.3, each handshake gives two.
+    /// A server's configuration. With `client_roots`, every client must have a certificate from one of these
+    /// authorities. Tickets allow clients to resume sessions for 6 to 12 hours; with TLS 1.3, each handshake gives two
+    /// tickets.
     ///
     /// # Errors
     /// [`ConfigError::Offer`], or [`ConfigError::Certificate`] if certificate and key do not belong together.
@@ -195,7 +196,7 @@ impl Offer {
         };
         let config = builder.with_single_cert(identity.chain, identity.key);
         let mut config = config.map_err(|error| ConfigError::Certificate(identity_fault(&error)))?;
-        // Clients keep the sessions, sealed in tickets, so that thousands of sessions take no memory here.
+        // Clients keep their sessions in sealed tickets, so that thousands of sessions take no memory here.
         config.ticketer = ring::Ticketer::new()
             .map_err(|error| ConfigError::Certificate(format!("no key for tickets: {error}")))?;
         Ok(config)

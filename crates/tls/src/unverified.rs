@@ -10,8 +10,8 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime},
 };
 
-/// Schemes whose signatures cannot be checked here: those of P-521 keys, of Ed448 keys, and of RSA keys that allow only
-/// PSS (`rsa_pss_pss_…`, RFC 8446, 4.2.3).
+/// Signature schemes that cannot be checked here: those of P-521 keys, of Ed448 keys, and of RSA keys that are
+/// restricted to PSS (`rsa_pss_pss_…`, RFC 8446, 4.2.3).
 const UNCHECKED_SCHEMES: [SignatureScheme; 5] = [
     SignatureScheme::ECDSA_NISTP521_SHA512,
     SignatureScheme::ED448,
@@ -24,7 +24,7 @@ const RSA: &[u8] = &[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1];
 /// Sizes in bytes of the RSA keys whose signatures can be checked: 2048 to 8192 bits.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 
-/// Accepts every certificate, whatever its form. The server must still prove that it has the certificate's key, if this
+/// Accepts every certificate of any form. The server must still prove that it has the certificate's key, if this
 /// program can check signatures of such a key.
 #[derive(Debug)]
 pub struct AnyCertificate {
@@ -52,7 +52,7 @@ impl AnyCertificate {
             for algorithm in *algorithms {
                 match entity.verify_signature(*algorithm, message, signed.signature()) {
                     Ok(()) => return Ok(HandshakeSignatureValid::assertion()),
-                    // Other errors mean that the algorithm does not fit the key.
+                    // Other errors mean only that the algorithm does not fit the key.
                     Err(error) => is_wrong |= matches!(error, webpki::Error::InvalidSignatureForPublicKey),
                 }
             }
@@ -101,7 +101,7 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// A suite whose servers may also sign with Ed448, if the verifier accepts it: for TLS 1.2, clients accept only the
+/// A suite whose servers may also sign with Ed448 if the verifier accepts it. In TLS 1.2, clients accept only the
 /// signature schemes of the suite.
 pub(crate) fn signed_by_any_key(suite: SupportedCipherSuite) -> SupportedCipherSuite {
     use SignatureScheme as Scheme;
@@ -119,11 +119,11 @@ pub(crate) fn signed_by_any_key(suite: SupportedCipherSuite) -> SupportedCipherS
     SUITES.iter().find(|known| known.common.suite == suite.suite()).map_or(suite, SupportedCipherSuite::from)
 }
 
-/// The public key of a certificate of any version, with its algorithm (RFC 5280, 4.1). It follows version, serial
+/// The public key, including its algorithm, in a certificate of any version (RFC 5280, 4.1). It follows version, serial
 /// number, signature, issuer, validity and subject.
 fn public_key(certificate: &[u8]) -> Option<&[u8]> {
     let mut fields = element(element(certificate)?.1)?.1;
-    // A certificate of version 1 has no version field.
+    // Certificates of version 1 have no version field.
     let before = if fields.first() == Some(&0xa0) { 6 } else { 5 };
     for _ in 0..before {
         fields = element(fields)?.2;
@@ -131,7 +131,7 @@ fn public_key(certificate: &[u8]) -> Option<&[u8]> {
     Some(element(fields)?.0)
 }
 
-/// The length in bytes of an RSA key's modulus; none for other keys.
+/// The length of an RSA key's modulus in bytes; none for other keys.
 fn rsa_bytes(key: &[u8]) -> Option<usize> {
     let (_, algorithm, bits) = element(element(key)?.1)?;
     let modulus = element(element(element(bits)?.1.get(1..)?)?.1)?.1;
@@ -139,7 +139,7 @@ fn rsa_bytes(key: &[u8]) -> Option<usize> {
     algorithm.starts_with(RSA).then_some(modulus.len() - zeros)
 }
 
-/// The first element of DER: the whole element, its content, and the bytes after it.
+/// The first element of DER: the whole element, its content, and the bytes that follow it.
 fn element(der: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let first = usize::from(*der.get(1)?);
     let long =
@@ -172,7 +172,7 @@ mod tests {
         let key = public_key(&third).unwrap();
         assert!(webpki::RawPublicKeyEntity::try_from(&SubjectPublicKeyInfoDer::from(key)).is_ok());
         assert_eq!((key.len(), rsa_bytes(key)), (91, None), "a key of P-256");
-        // The same fields without the version and without the fields after the key.
+        // The same fields, without the version and without the fields that follow the key.
         let fields = element(element(&third).unwrap().1).unwrap().1;
         let old = &fields[element(fields).unwrap().0.len()..];
         let long =

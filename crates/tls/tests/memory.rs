@@ -47,15 +47,15 @@ fn an_idle_session_takes_little_memory() {
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
         let mut buffer = vec![0; 65_536];
-        // The first session allocates state that the configurations share, such as tickets, so only the second one is
-        // measured.
+        // The first session also allocates state that the configurations share, such as tickets, so only the second one
+        // is measured.
         for round in 0..2 {
             let before = ALLOCATED.load(Ordering::Relaxed);
             let mut client =
                 Box::new(Session::client(client_config.clone(), "localhost".try_into().unwrap()).unwrap());
             let mut server = Box::new(Session::server(server_config.clone()).unwrap());
             while !client.handshake(&mut near).unwrap() | !server.handshake(&mut far).unwrap() {}
-            // A request of some bytes, and an answer of 60 kB.
+            // A request of 200 bytes and an answer of 60 kB.
             client.send(&mut near, &[7; 200]).unwrap();
             assert_eq!(server.receive(&mut far, &mut buffer), Ok(200));
             server.send(&mut far, &vec![7; 60_000]).unwrap();

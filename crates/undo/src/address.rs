@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Network;
 
-/// An address that was given to an interface, with the longest prefix.
+/// An address that was added to an interface, with the longest prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceAddress {
     /// Name of the interface.
@@ -48,12 +48,12 @@ impl InterfaceAddress {
     }
 }
 
-/// Whether the interface has no such address, or is gone.
+/// Whether the error means that the interface does not have the address or is gone.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL | libc::ENODEV))
 }
 
-/// Sends one request, and returns the kernel's first answer.
+/// Sends one request and returns the kernel's first answer.
 pub(crate) fn ask(message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<u8>> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
@@ -68,7 +68,7 @@ pub(crate) fn ask(message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<u8
     Ok(socket.recv_from_full()?.0)
 }
 
-/// Sends one request, and waits for its acknowledgement.
+/// Sends one request and waits for its acknowledgement.
 pub(crate) fn request(message: RouteNetlinkMessage) -> io::Result<()> {
     let bytes = ask(message, NLM_F_ACK)?;
     let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes)

@@ -1,4 +1,4 @@
-//! Changes of this machine, and how to undo them.
+//! Changes of this machine, and how they are undone.
 
 use std::{
     fmt, fs,
@@ -15,7 +15,7 @@ use crate::{
     pins::{PINS_PREFIX, remove_balancer},
 };
 
-/// Time that a process may take to end, and a control group to become empty.
+/// Time that a process may take to end, or a control group to become empty.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A change of this machine.
@@ -27,38 +27,39 @@ pub enum Change {
         /// Identity of the process.
         #[serde(flatten)]
         process: ProcessId,
-        /// Role and name, by which others find the process.
+        /// Role and name, by which other processes find this one.
         role: String,
     },
-    /// A folder with its content, about to be created. Its path contains the run's identifier.
+    /// A folder with its contents that is about to be created. Its path contains the run's identifier.
     Folder {
         /// Path of the folder.
         path: PathBuf,
     },
-    /// A file, about to be created. Its path contains the run's identifier.
+    /// A file that is about to be created. Its path contains the run's identifier.
     File {
         /// Path of the file.
         path: PathBuf,
     },
-    /// A control group, about to be created. Its path contains the run's identifier; all its members are ours.
+    /// A control group that is about to be created. Its path contains the run's identifier, and all its members are
+    /// ours.
     ControlGroup {
         /// Its folder in the file system of control groups.
         path: PathBuf,
     },
-    /// A word that is missing in a list of the kernel and is about to be added.
+    /// A word that is about to be added to a list of the kernel.
     Word {
-        /// Path of the setting with the list.
+        /// Path of the setting that contains the list.
         path: PathBuf,
         /// The word.
         word: String,
     },
-    /// A setting of the kernel that is about to be changed.
+    /// A setting of the kernel that is about to change.
     Setting(Setting),
     /// An address that an interface is about to get.
     Address(InterfaceAddress),
-    /// The pins of a balancer, about to be made, and the folder of its state.
+    /// The pins of a balancer that are about to be created, and the folder of its state.
     Balancer {
-        /// Their folder in a BPF file system. Its name begins with [`PINS_PREFIX`].
+        /// Folder of the pins, in a BPF file system. Its name begins with [`PINS_PREFIX`].
         pins: PathBuf,
         /// The folder of its state.
         folder: PathBuf,
@@ -68,7 +69,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The network namespace that the change belongs to, if only one can see it.
+    /// The network namespace of the change; none if the change is visible in all of them.
     pub(crate) fn network(&self) -> Option<&Network> {
         match self {
             Self::Setting(setting) => Some(&setting.network),
@@ -78,7 +79,8 @@ impl Change {
         }
     }
 
-    /// Fails unless a later cleanup could prove that the change is the run's. The kernel's settings lie below `settings`.
+    /// Fails if a later cleanup could not prove that the change belongs to the run. The kernel's settings are below
+    /// `settings`.
     pub(crate) fn check_provable(&self, run: &str, settings: &[&str]) -> Result<(), Error> {
         match self {
             Self::Folder { path } | Self::File { path } | Self::ControlGroup { path }
@@ -101,8 +103,8 @@ impl Change {
         }
     }
 
-    /// Undoes the change, which has been proven to be the run's. Does nothing if it is already gone or not ours any more. Process
-    /// numbers are those of `pid_namespace`.
+    /// Undoes the change, which was proven to belong to the run. Does nothing if the change is already gone or no
+    /// longer ours. Process numbers are those of `pid_namespace`.
     pub(crate) fn undo(&self, pid_namespace: &str) -> Result<(), Error> {
         let undone = match self {
             Self::Process { process, .. } => {
@@ -150,7 +152,7 @@ fn ignore_not_found(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Removes a folder. Tries repeatedly, because a dying process may still write into the folder.
+/// Removes a folder. Tries several times, because a dying process may still create files in it.
 fn remove_folder(path: &Path) -> io::Result<()> {
     let deadline = Instant::now() + END_TIMEOUT;
     loop {
@@ -167,7 +169,7 @@ fn remove_control_group(path: &Path) -> io::Result<()> {
     let deadline = Instant::now() + END_TIMEOUT;
     loop {
         match ignore_not_found(fs::remove_dir(path)) {
-            // A group is busy while a process is in it or ends in it.
+            // A group stays busy while it contains a process, including one that is ending.
             Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
                 kill_members(path);
                 thread::sleep(Duration::from_millis(2));
@@ -187,9 +189,9 @@ fn kill_members(group: &Path) {
     let members = || fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     for pid in members().lines().filter_map(|line| line.parse().ok()) {
         let Some(process) = ProcessId::of(pid) else { continue };
-        // Checked again, because the number may have been reused since.
+        // The membership is checked again, because the process number may have been reused.
         if members().lines().any(|line| line == pid.to_string()) {
-            // A surviving process keeps the group busy, which the caller reports.
+            // A process that survives keeps the group busy, and the caller reports that.
             let _ = kill(process, END_TIMEOUT);
         }
     }

@@ -1,4 +1,4 @@
-//! Journals of other runs: lists live runs and cleans up after dead ones.
+//! Handles the journals of other runs: lists live runs and cleans up after dead ones.
 
 use std::{
     thread,
@@ -20,24 +20,24 @@ use crate::{
 pub struct Run {
     /// Identifier of the run.
     pub run: String,
-    /// The kind that its owner gave.
+    /// The kind that its owner set.
     pub kind: String,
-    /// The title that its owner gave.
+    /// The title that its owner set.
     pub title: String,
     /// Process that owns the run.
     pub owner: ProcessId,
-    /// Its changes that are not undone.
+    /// Its changes that have not been undone.
     pub changes: Vec<Change>,
 }
 
 /// The result of [`clean`].
 #[derive(Debug, Default)]
 pub struct Cleaned {
-    /// Number of dead runs.
+    /// Number of dead runs that were found.
     pub runs: usize,
     /// Descriptions of the undone changes.
     pub undone: Vec<String>,
-    /// Failures; the next call tries again.
+    /// Failures. The next call tries again.
     pub failures: Vec<Error>,
 }
 
@@ -48,7 +48,7 @@ pub struct Cleaned {
 pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
     for name in journals(folder)? {
-        // `clean` reports journals that cannot be read.
+        // Unreadable journals are skipped, because `clean` reports them.
         let Ok(Some(JournalContent { header, open, .. })) = journal::read(folder, &name) else { continue };
         if header.boot == boot_id() && header.pid_namespace == pid_namespace() && header.owner.is_alive() {
             let journal::Header { kind, title, run, owner, .. } = header;
@@ -59,11 +59,11 @@ pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
     Ok(runs)
 }
 
-/// Undoes the journals whose owner is dead. Changes nothing of a live owner, and nothing that is not proven to be ours. Services are
-/// left to their next start, unless their network namespace is gone.
+/// Undoes the journals whose owners are dead. Does not touch changes of live owners or changes that are not proven to
+/// be ours. The changes of services stay for their next start, unless their network namespace is gone.
 ///
 /// # Errors
-/// When the folder cannot be read. The result lists the changes that cannot be undone.
+/// If the folder cannot be read. The result lists the changes that could not be undone.
 pub fn clean(folder: &Folder) -> Result<Cleaned, Error> {
     clean_within(folder, LOCK_TIMEOUT)
 }
@@ -75,7 +75,7 @@ fn clean_within(folder: &Folder, time: Duration) -> Result<Cleaned, Error> {
     })
 }
 
-/// Like `clean`, but also undoes the changes of services that were killed or have kept their changes.
+/// Like `clean`, but also undoes the changes of services that were killed or that kept their changes.
 ///
 /// # Errors
 /// As [`clean`].
@@ -104,19 +104,19 @@ fn clean_one(
     is_asked: fn(&JournalContent) -> bool,
     cleaned: &mut Cleaned,
 ) -> Result<(), Error> {
-    // The owner or another call of `clean` may have removed the journal.
+    // The owner or another call of `clean` may have removed the journal meanwhile.
     let Some(content) = journal::read(folder, name)? else { return Ok(()) };
     if !is_asked(&content) {
         return Ok(());
     }
     let JournalContent { header, .. } = content;
     let is_same_boot = header.boot == boot_id();
-    // An owner that has just been killed may take a moment to end.
+    // An owner that was just killed may need a moment to end.
     let deadline = Instant::now() + time;
     while is_same_boot && header.owner.is_dying(&header.pid_namespace) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
     }
-    // A free lock alone does not prove that the owner is dead.
+    // A free lock does not prove that the owner is dead, so the process is checked as well.
     if is_same_boot && !header.owner.is_gone(&header.pid_namespace) {
         return Ok(());
     }
@@ -124,13 +124,13 @@ fn clean_one(
     if !try_lock(&file, time) {
         return Ok(());
     }
-    // Read again under the lock, because another call of `clean` may have changed the journal.
+    // The journal is read again under the lock, because another call of `clean` may have changed it.
     let Some(JournalContent { header, open, damage }) = journal::read(folder, name)? else { return Ok(()) };
     cleaned.runs += 1;
     let mut failed = damage.is_some();
     cleaned.failures.extend(damage);
     for change in open.iter().rev() {
-        // Processes do not survive a reboot; the number may be reused.
+        // Processes do not survive a reboot, and their numbers may have been reused.
         if !is_same_boot && matches!(change, Change::Process { .. }) {
             continue;
         }
@@ -149,15 +149,15 @@ fn clean_one(
     Ok(())
 }
 
-/// Removes journals whose owner died before the first line was complete. Nothing was changed under them.
+/// Removes journals whose owners died before the first line was complete. No changes were made under them.
 pub(crate) fn remove_unfinished_journals(folder: &Folder) {
     for name in folder.held().names().unwrap_or_default() {
         let owner = name.to_str().and_then(owner_of_unfinished_journal);
-        // An owner in another PID namespace looks dead but holds its lock.
+        // An owner in another PID namespace looks dead, but it still has its lock.
         let is_unlocked = |file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
         let is_dead = owner.is_some_and(|owner| !owner.is_alive());
         if is_dead && folder.held().kept(&name, OFlags::RDONLY).is_ok_and(is_unlocked) {
-            // Another call of `clean` may have removed it.
+            // Another call of `clean` may have removed the journal.
             let _ = folder.held().remove(&name);
         }
     }

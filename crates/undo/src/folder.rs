@@ -19,29 +19,29 @@ use crate::{
     lock::{LOCK_TIMEOUT, try_lock},
 };
 
-/// Environment variable that names another folder.
+/// Environment variable that selects another folder.
 const VARIABLE: &str = "PROOFLOAD_STATE_DIR";
-/// Name of the folder of tunings.
+/// Name of the folder with the journals of tunings.
 const TUNINGS: &str = "tunings";
-/// Folders in which the kernel shows its settings.
+/// Folders with the kernel's settings.
 const SETTINGS: [&str; 2] = ["/proc/sys", "/sys"];
 
-/// A folder for journals that no other user can look into, held by its descriptor.
+/// A folder for journals that other users cannot access. It stays open as a descriptor.
 #[derive(Debug, Clone)]
 pub struct Folder {
     held: Arc<files::Folder>,
-    /// Folders of the kernel's settings.
+    /// Folders with the kernel's settings.
     pub(crate) settings: &'static [&'static str],
 }
 
 impl Folder {
-    /// The folder of this user: `$PROOFLOAD_STATE_DIR`; otherwise `/run/proofload` for root, and
+    /// The folder of this user: `$PROOFLOAD_STATE_DIR` if set; otherwise `/run/proofload` for root, and
     /// `$XDG_RUNTIME_DIR/proofload` or `/tmp/proofload-UID` for other users. Created if missing.
     ///
-    /// Call this before entering a user namespace, because the user's number differs inside.
+    /// Call this before entering a user namespace, because the user's number is different inside.
     ///
     /// # Errors
-    /// When the folder cannot be created, or another user could look into it.
+    /// If the folder cannot be created, or another user could access it.
     pub fn of_this_user() -> Result<Self, Error> {
         let user = geteuid();
         match (std::env::var_os(VARIABLE), std::env::var_os("XDG_RUNTIME_DIR")) {
@@ -52,8 +52,9 @@ impl Folder {
         }
     }
 
-    /// The folder `name` in a folder that every user may write to. If another user has taken this name, a folder with a random suffix.
-    /// Later calls find the same folder again, because only private folders of this user can be opened.
+    /// Opens or creates the folder `name` inside a folder that all users may write to. If another user already has this
+    /// name, uses a folder with a random suffix. Later calls find the same folder again, because only private folders
+    /// of this user can be opened.
     fn in_shared(place: &Path, name: &str) -> Result<Self, Error> {
         let first = place.join(name);
         let user = geteuid().as_raw();
@@ -73,13 +74,13 @@ impl Folder {
         Self::at(place.join(drawn + &random_name().map_err(failed)?))
     }
 
-    /// The folder at `path`. If it is missing, it is created with access for this user only.
+    /// Opens the folder at `path`. If missing, it is created with access for this user only.
     ///
     /// # Errors
-    /// When the folder cannot be created, or another user could look into it.
+    /// If the folder cannot be created, or another user could access it.
     pub fn at(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
-        // Journals record the absolute paths of files in this folder.
+        // The path must be absolute, because journals record the paths of files in this folder.
         let path = std::path::absolute(&path).unwrap_or(path);
         files::Folder::make(&path, Trust::Private).map(Self::of).map_err(|error| unusable(path, &error))
     }
@@ -88,7 +89,7 @@ impl Folder {
         Self { held: Arc::new(held), settings: &SETTINGS }
     }
 
-    /// The folder of the journals of tunings, inside this one. [`clean`](crate::clean) does not look there.
+    /// The folder with the journals of tunings, inside this one. [`clean`](crate::clean) ignores it.
     ///
     /// # Errors
     /// As for [`at`](Self::at).
@@ -98,31 +99,32 @@ impl Folder {
         Ok(Self { held: Arc::new(held), settings: self.settings })
     }
 
-    /// Whether there has been a tuning.
+    /// Whether there is a folder for tunings, and so whether there was a tuning.
     pub(crate) fn has_tunings(&self) -> bool {
         self.held.has(TUNINGS)
     }
 
-    /// Locks the folder until the returned value is dropped: two tunings at once would take each other's values for the original ones.
+    /// Locks the folder until the returned value is dropped. Without the lock, two tunings at the same time would
+    /// record each other's values as the original ones.
     ///
     /// # Errors
-    /// When another process holds the lock.
+    /// If another process holds the lock.
     pub fn lock(&self) -> Result<files::Folder, Error> {
         self.lock_within(LOCK_TIMEOUT)
     }
 
     pub(crate) fn lock_within(&self, time: Duration) -> Result<files::Folder, Error> {
-        // A new descriptor holds the lock, so that dropping it releases the lock.
+        // The lock belongs to a new descriptor, so that dropping that descriptor releases the lock.
         let held = self.held.below(".", Trust::Private);
         let held = held.map_err(|error| unusable(self.path().to_owned(), &error))?;
-        let why = "another command changes settings of this host; wait for its end, and try again";
+        let why = "another command is changing settings of this host; wait for its end, and try again";
         match try_lock(&held, time) {
             true => Ok(held),
             false => Err(Error::Folder { path: self.path().to_owned(), why: why.to_owned() }),
         }
     }
 
-    /// The folder, to read and write in it.
+    /// The open folder, for reading and writing files in it.
     pub fn held(&self) -> &files::Folder {
         &self.held
     }
@@ -159,7 +161,7 @@ pub(crate) fn random_name() -> io::Result<String> {
     Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
 }
 
-/// Whether a name is that of a journal, `RUN.journal`. Other files in the folder are ignored.
+/// Whether a name is that of a journal: `RUN.journal`. Other files in the folder are ignored.
 fn is_journal(name: &str) -> bool {
     let is_run = |run: &str| run.len() == 16 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
     name.strip_suffix(".journal").is_some_and(is_run)
@@ -203,7 +205,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let own = Folder::in_shared(place.path(), "proofload-0").unwrap();
         assert_eq!(own.path(), place.path().join("proofload-0"));
-        // Another user owns a folder, a link to a folder of ours, and a folder whose name has a suffix like a random one.
+        // Another user owns three entries: a folder, a link to one of our folders, and a folder whose name has a suffix
+        // like a random one.
         for (name, target) in [("taken-0", None), ("linked-0", Some(own.path())), ("drawn-0", None)] {
             let first = place.path().join(name);
             match target {

@@ -28,7 +28,7 @@ pub(crate) struct Header {
     pub owner: ProcessId,
     pub boot: String,
     pub pid_namespace: String,
-    /// When the journal was opened, in nanoseconds since the boot.
+    /// Time at which the journal was opened, in nanoseconds since the boot.
     #[serde(default)]
     pub opened_ns: u64,
     /// Whether its changes stay after a kill, until the service starts again or `clean_all` undoes them.
@@ -36,7 +36,7 @@ pub(crate) struct Header {
     pub is_service: bool,
 }
 
-/// Any line after the first.
+/// Any line except the first.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Line {
@@ -81,20 +81,21 @@ impl Journal {
         Self::create(folder, kind, title, false)
     }
 
-    /// Creates the journal of a service, and takes over the changes of those services of the same kind and title that are dead or have
-    /// kept them. The caller makes sure that no other service with this title runs.
+    /// Creates the journal of a service. Takes over the changes of services of the same kind and title that are dead or
+    /// that kept their changes. The caller must make sure that no other service with this title runs.
     ///
     /// # Errors
-    /// When the journal cannot be written.
+    /// If the journal cannot be written.
     pub fn resume(folder: &Folder, kind: &str, title: &str) -> Result<(Self, Vec<(Entry, Change)>), Error> {
         let journal = Self::create(folder, kind, title, true)?;
         let (mut changes, mut names) = (Vec::new(), Vec::new());
         for name in journals(folder)?.into_iter().filter(|name| *name != journal.name) {
-            // `clean` reports journals that cannot be read.
+            // Unreadable journals are skipped, because `clean` reports them.
             let Ok(Some(JournalContent { header, open, .. })) = read(folder, &name) else { continue };
             let is_same = header.is_service && header.kind == kind && header.title == title;
             let is_same_boot = header.boot == boot_id();
-            // A live owner holds the lock of its journal. Its process number proves nothing, because it may belong to another container.
+            // A live owner has locked its journal. Its process number proves nothing, because it may belong to another
+            // container.
             let lock = |file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
             let is_left = || folder.held().kept(&name, OFlags::RDWR).is_ok_and(lock);
             if is_same && (!is_same_boot || is_left()) {
@@ -103,7 +104,8 @@ impl Journal {
             }
         }
         let entries = journal.record_all(changes.iter().cloned())?;
-        // Until the old journals are removed, they and the new one list the same changes. Undoing a change twice does no harm.
+        // Until the old journals are removed, the same changes are in the old and the new journals. Undoing a change
+        // twice is harmless.
         let removed = names.iter().try_for_each(|name| folder.held().remove(name));
         removed.map_err(|cause| Error::Write { path: folder.path().into(), cause })?;
         Ok((journal, entries.into_iter().zip(changes).collect()))
@@ -123,7 +125,7 @@ impl Journal {
             opened_ns: since_boot_ns(),
             is_service,
         };
-        // The hidden name shows the owner until the file is locked and its first line is complete.
+        // Until the file is locked and its first line is complete, its hidden name shows the owner.
         let ProcessId { pid, start_ticks } = header.owner;
         let hidden = format!(".{run}.{pid}.{start_ticks}");
         let written = || {
@@ -144,18 +146,19 @@ impl Journal {
         &self.run
     }
 
-    /// Records a change. The record is on the disk when this returns; only then may the caller make the change.
+    /// Records a change. When this returns, the record is on disk, and only then may the caller make the change.
     ///
     /// # Errors
-    /// When the record cannot be written, or the change could not be proven to be ours. The change must not be made then.
+    /// If the record cannot be written, or the change could not be proven to be ours later. The change must then not be
+    /// made.
     pub fn record(&self, change: Change) -> Result<Entry, Error> {
         self.record_all([change]).map(|entries| entries[0])
     }
 
-    /// Records several changes at once.
+    /// Records several changes with one write.
     ///
     /// # Errors
-    /// Those of [`record`](Self::record). None of the changes may be made then.
+    /// Those of [`record`](Self::record). None of the changes may then be made.
     pub fn record_all(&self, changes: impl IntoIterator<Item = Change>) -> Result<Vec<Entry>, Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut lines, mut entries, mut next) = (Vec::new(), Vec::new(), state.next);
@@ -173,15 +176,15 @@ impl Journal {
         Ok(numbers)
     }
 
-    /// Replaces recorded changes with versions that contain what has become known since.
+    /// Replaces recorded changes with versions that contain details learned since.
     ///
     /// # Errors
-    /// When the record cannot be written. The changes stay as they were recorded.
+    /// If the record cannot be written. The recorded changes then stay as they were.
     pub fn revise(&self, changes: impl IntoIterator<Item = (Entry, Change)>) -> Result<(), Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut lines, mut revised) = (Vec::new(), Vec::new());
         for (Entry(entry), change) in changes {
-            // A later record of the same entry takes the place of the earlier one.
+            // A later record of an entry replaces the earlier one.
             let text = line(&Line::Recorded { entry, change: change.clone() });
             lines.extend(text.map_err(|cause| self.not_written(cause))?);
             revised.push((entry, change));
@@ -191,12 +194,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Leaves the changes as they are, and keeps the journal for [`restore`](crate::restore) or for the next start of the service.
+    /// Leaves the changes in place and keeps the journal for [`restore`](crate::restore) or for the next start of the
+    /// service.
     pub fn keep(mut self) {
         self.set_kept(true);
     }
 
-    /// Sets whether dropping the journal leaves the changes as they are, as [`keep`](Self::keep) does.
+    /// Sets whether dropping the journal leaves the changes in place, as [`keep`](Self::keep) does.
     pub fn set_kept(&mut self, is_kept: bool) {
         self.is_kept = is_kept;
     }
@@ -204,7 +208,7 @@ impl Journal {
     /// Undoes one change.
     ///
     /// # Errors
-    /// When the change cannot be undone. It stays in the journal then.
+    /// If the change cannot be undone. It then stays in the journal.
     pub fn undo(&self, entry: Entry) -> Result<(), Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(change) = state.open.get(&entry.0).cloned() else { return Ok(()) };
@@ -212,7 +216,7 @@ impl Journal {
         self.remove_entry(&mut state, entry)
     }
 
-    /// Undoes all changes, the last first, and removes the journal if nothing is left.
+    /// Undoes all changes, starting with the last one. Removes the journal if no change is left.
     ///
     /// # Errors
     /// The changes that could not be undone. They stay in the journal for [`clean`](crate::clean).
@@ -227,14 +231,14 @@ impl Journal {
             if let Err(error) = change.undo(&numbers) {
                 failures.push(error);
             } else if !failures.is_empty() {
-                // The journal will stay because of a failure, so it must record this success.
+                // Because of an earlier failure, the journal will stay, so this success must be recorded in it.
                 if let Ok(text) = line(&Line::Undone { entry: number }) {
                     let _ = self.append(&mut state, &text);
                 }
             }
         }
         if failures.is_empty() {
-            // On failure, the next call of `clean` removes the empty journal.
+            // If this fails, the next call of `clean` removes the empty journal.
             let _ = self.folder.held().remove(&self.name);
             return Ok(());
         }
@@ -259,7 +263,7 @@ impl Journal {
             let end = state.file.stream_position()?;
             let written = state.file.write_all(lines).and_then(|()| state.file.sync_data());
             if written.is_err() {
-                // A partly written line, as on a full disk, would damage the next line.
+                // A partly written line, for example on a full disk, would damage the next line, so it is cut off.
                 let _ = state.file.seek(SeekFrom::Start(end)).and_then(|_| state.file.set_len(end));
             }
             written
@@ -270,28 +274,29 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // If a service panics, its changes stay, so that they keep working without it.
+        // The changes of a service that panics stay, so that they work without it.
         if self.is_kept || self.is_service && std::thread::panicking() {
             return;
         }
-        // The remaining changes stay in the journal for the next call of `clean`.
+        // Changes that cannot be undone stay in the journal for the next call of `clean`.
         let _ = self.undo_all();
     }
 }
 
 pub(crate) struct JournalContent {
     pub header: Header,
-    /// Changes that are not undone, in the order of recording.
+    /// Changes that have not been undone, in the order in which they were recorded.
     pub open: Vec<Change>,
-    /// The last damaged line, except the last line of the file.
+    /// The error of the last damaged line. The last line of the file does not count.
     pub damage: Option<Error>,
 }
 
-/// Reads a journal that this user has written; none if the file does not exist. An incomplete last line is ignored, because its change
-/// was never made. A damaged line, such as one whose change could not be proven to be ours, does not affect the other lines.
+/// Reads a journal that this user has written; none if the file does not exist. An incomplete last line is ignored,
+/// because its change was never made. A damaged line does not affect the other lines; a line whose change could not be
+/// proven to be ours counts as damaged.
 ///
 /// # Errors
-/// When the file cannot be read, may be another user's, or is not a journal.
+/// If the file cannot be read, may have been written by another user, or is not a journal.
 pub(crate) fn read(folder: &Folder, name: &str) -> Result<Option<JournalContent>, Error> {
     let path = folder.path().join(name);
     let failed = |cause: io::Error| Error::Read { path: path.clone(), cause };
@@ -303,7 +308,7 @@ pub(crate) fn read(folder: &Folder, name: &str) -> Result<Option<JournalContent>
     let (first, rest) = text.split_at(text.iter().position(|&byte| byte == b'\n').unwrap_or(text.len()));
     let header: Header = serde_json::from_slice(first).map_err(|error| failed(error.into()))?;
     if name.strip_suffix(".journal") != Some(&header.run) {
-        return Err(failed(io::Error::other("it is that of another run")));
+        return Err(failed(io::Error::other("it belongs to another run")));
     }
     let mut lines = rest.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).peekable();
     let (mut open, mut damage) = (BTreeMap::new(), None);
@@ -323,7 +328,7 @@ pub(crate) fn read(folder: &Folder, name: &str) -> Result<Option<JournalContent>
     Ok(Some(JournalContent { header, open: open.into_values().collect(), damage }))
 }
 
-/// Identifier of this boot of the machine.
+/// Identifier of the machine's current boot.
 pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
@@ -348,7 +353,8 @@ mod tests {
 
     #[test]
     fn an_incomplete_record_is_removed() {
-        // The limit applies to the whole process, whose output may go to a long file, so the test runs in a child process.
+        // The limit on the size of files applies to the whole process, whose output may go to a long file, so the test
+        // runs in a child process.
         const CHILD: &str = "UNDO_TEST_CHILD";
         if std::env::var_os(CHILD).is_none() {
             let name = "journal::tests::an_incomplete_record_is_removed";
@@ -362,11 +368,11 @@ mod tests {
         let folder = Folder::at(temporary.path().join("journals")).unwrap();
         let journal = Journal::open(&folder, "test", "a").unwrap();
         let things = Change::Folder { path: folder.path().join(format!("{}.things", journal.run())) };
-        // The kernel also sends a signal when a file is too long.
+        // The kernel also sends a signal to a process that exceeds the limit, so the signal is blocked.
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGXFSZ);
         signals.thread_block().unwrap();
-        // The limit lies in the middle of a line.
+        // The limit is in the middle of a line.
         let (before, max_bytes) = (getrlimit(Resource::Fsize), 100_001);
         setrlimit(Resource::Fsize, Rlimit { current: Some(max_bytes), ..before }).unwrap();
         let written = (0..).take_while(|_| journal.record(things.clone()).is_ok()).take(10_000).count();

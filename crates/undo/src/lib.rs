@@ -1,21 +1,23 @@
-//! Records changes of this machine, proves that they are ours, and undoes them.
+//! Records changes of this machine, proves that they are ours and undoes them.
 //!
-//! A run creates a [`Journal`] and records every change before it makes the change (a process: as soon as it has a number).
-//! Dropping the journal undoes the remaining changes. After a kill, the next run or `proofload clean` calls [`clean`],
-//! which undoes the journals whose owner is dead and no others.
-//! A service may be killed and restarted while its changes stay: [`Journal::resume`] takes them over, and only [`clean_all`] undoes
-//! them.
-//! A tuning of the kernel's settings stays after its owner's end, so its journals lie apart and wait for [`restore`].
+//! A run creates a [`Journal`] and records every change before it makes the change (a process as soon as it has a
+//! number). Dropping the journal undoes the remaining changes. After a kill, the next run or `proofload clean` calls
+//! [`clean`], which undoes only the journals whose owners are dead.
+//! A service may be killed and restarted without losing its changes: [`Journal::resume`] takes them over, and only
+//! [`clean_all`] undoes them.
+//! A tuning of the kernel's settings outlasts its owner, so its journals are in a separate folder and wait for
+//! [`restore`].
 //!
-//! Only what is proven to be ours is removed:
+//! Only changes that are proven to be ours are undone:
 //!
-//! * a process is identified by its number and start time, which no later process with this number shares;
+//! * a process is identified by its number and start time, because no later process with this number has the same start
+//!   time;
 //! * a folder, a file or a control group is identified by its path, which contains the run's random identifier;
-//! * pins of a balancer are identified by their folder's name, and lie in a BPF file system;
-//! * an address is identified by its interface and the network namespace in which it was given;
-//! * a setting is identified by its path below `/proc/sys` or `/sys`, the network namespace in which it was changed, and its value,
-//!   which is ours;
-//! * an owner is dead when its process is gone and the kernel has released its lock of the journal.
+//! * pins of a balancer are identified by the name of their folder and by its location in a BPF file system;
+//! * an address is identified by its interface and the network namespace in which it was added;
+//! * a setting is identified by its path below `/proc/sys` or `/sys`, the network namespace in which it was changed,
+//!   and the value that we gave it;
+//! * an owner is dead if its process is gone and the kernel has released its lock of the journal.
 
 mod address;
 mod change;
@@ -45,7 +47,7 @@ pub(crate) use setting::interface_name;
 pub use setting::{Network, Setting, sys_is_own};
 pub use tuning::{Restored, restore, tuned};
 
-/// Why a change could not be recorded or undone.
+/// Reason why a change could not be recorded or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The folder of the journals cannot be used.
@@ -53,10 +55,10 @@ pub enum Error {
     Folder {
         /// The folder.
         path: std::path::PathBuf,
-        /// The reason, and what the user can do.
+        /// The reason, and advice for the user.
         why: String,
     },
-    /// A journal cannot be written, so nothing may be changed.
+    /// A journal cannot be written, so no change may be made.
     #[error("cannot write the journal {path}: {cause}; without it nothing is changed")]
     Write {
         /// The journal.
@@ -85,15 +87,15 @@ pub enum Error {
         /// The error in the last damaged line.
         cause: std::io::Error,
     },
-    /// A change that later could not be proven to be ours.
+    /// A later cleanup could not prove that the change is ours.
     #[error(
-        "the path {0} does not contain the run's identifier, so a later cleanup could not prove that it is ours"
+        "the path {0} does not contain the run's identifier, so a later cleanup could not prove that proofload made it"
     )]
     Unprovable(std::path::PathBuf),
     /// The path does not belong to a setting of the kernel.
-    #[error("{0} is no setting of the kernel, which are below /proc/sys and /sys")]
+    #[error("{0} is not a kernel setting: those are files below /proc/sys and /sys")]
     NoSetting(std::path::PathBuf),
-    /// A setting has another value than we gave it.
+    /// A setting does not have the value that we gave it.
     #[error(
         "{path} is '{now}': another program or user has set it since, so the value stays; before the tuning it was '{before}': to \
          restore it, write '{before}' to {path}"
@@ -101,7 +103,7 @@ pub enum Error {
     Foreign {
         /// The setting.
         path: std::path::PathBuf,
-        /// Its value.
+        /// Its current value.
         now: String,
         /// Its value before we changed it.
         before: String,

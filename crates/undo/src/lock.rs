@@ -8,10 +8,11 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Time that the kernel may take to release the lock of an owner that has just been killed.
+/// Time that the kernel may take to release the lock of an owner that was just killed.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Locks a file or folder, within the time that a killed owner may take to release it.
+/// Tries to lock a file or folder for `time`, because a killed owner may need a moment to release it. Returns whether
+/// it succeeded.
 pub(crate) fn try_lock(file: impl AsFd, time: Duration) -> bool {
     let deadline = Instant::now() + time;
     while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {

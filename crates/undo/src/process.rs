@@ -1,4 +1,4 @@
-//! Identifies processes despite reused process numbers.
+//! Identifies processes even if process numbers are reused.
 
 use std::{
     fs, io,
@@ -13,7 +13,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Flag of an ending process (linux/sched.h).
+/// Flag of a process that is ending (linux/sched.h).
 const PF_EXITING: u64 = 4;
 
 /// Identity of a process: its number and start time.
@@ -26,9 +26,9 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// The process that has this number now; none if no process has it.
+    /// The process that has this number now; none if there is none.
     ///
-    /// Also none if `/proc` belongs to another PID namespace and would show a different process.
+    /// Also none if `/proc` belongs to another PID namespace, because it would show a different process.
     pub fn of(pid: u32) -> Option<Self> {
         if !proc_shows_own_pids() {
             return None;
@@ -40,19 +40,20 @@ impl ProcessId {
     /// This process.
     ///
     /// # Errors
-    /// When `/proc` does not show this process.
+    /// If `/proc` does not show this process.
     pub fn own() -> io::Result<Self> {
         Self::of(std::process::id()).ok_or_else(|| io::Error::other("/proc does not show this process"))
     }
 
-    /// Whether the process is alive. A zombie is not. True if `/proc` belongs to another PID namespace.
+    /// Whether the process is alive. A zombie counts as dead. If `/proc` belongs to another PID namespace, returns
+    /// true.
     pub fn is_alive(self) -> bool {
         if !proc_shows_own_pids() {
             return true;
         }
         let stat = match fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
             Ok(stat) => stat,
-            // It does not exist, or ended while its file was read.
+            // The process does not exist, or it ended while its file was read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return false,
             Err(error) => return error.raw_os_error() != Some(Errno::SRCH.raw_os_error()),
         };
@@ -60,14 +61,14 @@ impl ProcessId {
         start_ticks(&stat) == Some(self.start_ticks) && !ended
     }
 
-    /// Whether the process, with its number in `pid_namespace`, is certainly dead.
+    /// Whether the process, whose number is that in `pid_namespace`, is certainly dead.
     pub(crate) fn is_gone(self, pid_namespace: &str) -> bool {
         let can_tell =
             proc_shows_own_pids() && (pid_namespace == self::pid_namespace() || in_initial_pid_namespace());
         can_tell && self.resolve_here(pid_namespace).is_ok_and(|known| !known.is_some_and(Self::is_alive))
     }
 
-    /// Whether the process is alive but has been killed or is ending.
+    /// Whether the process is still alive but was killed or is ending.
     pub(crate) fn is_dying(self, pid_namespace: &str) -> bool {
         let here = match self.resolve_here(pid_namespace) {
             Ok(Some(here)) if here.is_alive() => here,
@@ -88,11 +89,11 @@ impl ProcessId {
         flags.is_some_and(|flags| flags & PF_EXITING > 0)
     }
 
-    /// Translates the process number from `pid_namespace` to our namespace. None if our namespace does not contain the
+    /// Translates the process number from `pid_namespace` to our namespace; none if our namespace does not contain the
     /// process.
     ///
     /// # Errors
-    /// When `/proc`, or the namespace of a process that may be this one, cannot be read.
+    /// If `/proc`, or the namespace of a process that may be this one, cannot be read.
     pub(crate) fn resolve_here(self, pid_namespace: &str) -> io::Result<Option<Self>> {
         if pid_namespace == self::pid_namespace() {
             return Ok(Some(self));
@@ -106,13 +107,14 @@ impl ProcessId {
             else {
                 continue;
             };
-            // Every user may read the process's number but not its namespace, and another user's process may have started in the same tick.
+            // Every user may read the number of a process but not its namespace, and a process of another user may have
+            // started in the same tick, so the number is compared first.
             if innermost_pid(here.pid) != Some(self.pid) {
                 continue;
             }
             match fs::read_link(format!("/proc/{}/ns/pid", here.pid)) {
                 Ok(inside) if inside.to_str() == Some(pid_namespace) => return Ok(Some(here)),
-                // The process may have ended meanwhile; an ending process has no namespaces.
+                // The process may be ending or have ended, and then has no namespaces.
                 Err(error) if Self::of(here.pid) == Some(here) && !here.is_ending() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
@@ -123,12 +125,12 @@ impl ProcessId {
     /// A handle that cannot refer to another process; none if the process is gone.
     pub fn open(self) -> Option<OwnedFd> {
         let handle = pidfd_open(Pid::from_raw(i32::try_from(self.pid).ok()?)?, PidfdFlags::empty()).ok()?;
-        // The handle is of the process that has the number now, so the identity is checked afterwards.
+        // The handle refers to the process that has the number now, so the identity is checked after it was opened.
         (Self::of(self.pid) == Some(self)).then_some(handle)
     }
 }
 
-/// Process number of a process's parent; none if the process does not exist.
+/// Number of a process's parent; none if the process does not exist.
 pub fn parent_pid(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Field 4, the second after the name.
@@ -144,7 +146,7 @@ pub fn proc_shows_own_pids() -> bool {
 /// Kills a process and waits for its end. Does nothing if the process is gone.
 ///
 /// # Errors
-/// When the kernel refuses, or the process has not ended within `timeout`.
+/// If the kernel refuses, or the process has not ended within `timeout`.
 pub fn kill(process: ProcessId, timeout: Duration) -> io::Result<()> {
     let Some(handle) = process.open() else { return Ok(()) };
     match pidfd_send_signal(&handle, Signal::KILL) {
@@ -157,10 +159,11 @@ pub fn kill(process: ProcessId, timeout: Duration) -> io::Result<()> {
     }
 }
 
-/// Waits until a descriptor is readable: input, or the handle of a process that has ended. False after `timeout`.
+/// Waits until a descriptor is readable: it has input, or it is the handle of a process that has ended. Returns false
+/// after `timeout`.
 ///
 /// # Errors
-/// When the kernel cannot wait for it.
+/// If the kernel refuses the wait.
 pub fn readable_within(descriptor: impl AsFd, timeout: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -178,13 +181,13 @@ pub(crate) fn pid_namespace() -> String {
     fs::read_link("/proc/self/ns/pid").map(|link| link.display().to_string()).unwrap_or_default()
 }
 
-/// Whether we are in the initial PID namespace, which contains every process of the machine. Its identifier is fixed
-/// (`PROC_PID_INIT_INO` of the kernel).
+/// Whether we are in the initial PID namespace, which contains all processes of the machine. Its identifier is a
+/// constant of the kernel (`PROC_PID_INIT_INO`).
 pub(crate) fn in_initial_pid_namespace() -> bool {
     pid_namespace() == "pid:[4026531836]"
 }
 
-/// The number of a process in its own PID namespace (the last of `NSpid`, see proc_pid_status(5)).
+/// The number of a process in its own PID namespace: the last one of `NSpid` (proc_pid_status(5)).
 fn innermost_pid(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
@@ -192,11 +195,11 @@ fn innermost_pid(pid: u32) -> Option<u32> {
 }
 
 fn start_ticks(stat: &str) -> Option<u64> {
-    // Field 3, the state, is the first after the name.
+    // Field 3, the state, is the first one after the name.
     fields(stat)?.nth(22 - 3)?.parse().ok()
 }
 
-/// The fields after the name, which is in parentheses and may contain anything.
+/// The fields after the name, which is in parentheses and may contain any characters.
 fn fields(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
     Some(stat.rsplit_once(')')?.1.split_whitespace())
 }

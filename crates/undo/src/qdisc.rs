@@ -1,4 +1,4 @@
-//! The clsact qdisc of a device, which holds the device's filters.
+//! The clsact qdisc of a device, which contains the device's filters.
 
 use std::io;
 
@@ -10,7 +10,8 @@ use netlink_packet_route::{
 
 use crate::address::{ask, request};
 
-/// Removes the qdisc unless it holds filters, which the kernel would remove with it. Does nothing if the qdisc or the device is gone.
+/// Removes the qdisc unless it contains filters, because the kernel would remove these too. Does nothing if the qdisc
+/// or the device is gone.
 ///
 /// # Errors
 /// When the kernel refuses.

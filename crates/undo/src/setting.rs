@@ -22,10 +22,11 @@ use crate::{
     process::{in_initial_pid_namespace, proc_shows_own_pids},
 };
 
-/// The inode of the initial network namespace (NET_NS_INIT_INO in linux/nsfs.h). Earlier kernels assign none below 0xf000_0000.
+/// The inode of the initial network namespace (NET_NS_INIT_INO in linux/nsfs.h). Kernels without that constant assign
+/// no inode below 0xf000_0000.
 const FIRST_INODE: u64 = 0xefff_fff9;
 
-/// A network namespace. An inode may be used again when its namespace is gone; a cookie is not.
+/// A network namespace. Its inode may be reused when it is gone; its cookie is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     device: u64,
@@ -37,28 +38,29 @@ impl Network {
     /// The network namespace of the calling thread.
     ///
     /// # Errors
-    /// When `/proc` does not show it.
+    /// If `/proc` does not show it.
     pub fn own() -> io::Result<Self> {
         let file = fs::metadata("/proc/thread-self/ns/net")?;
         Ok(Self { device: file.dev(), inode: file.ino(), cookie: cookie(&UnixDatagram::unbound()?) })
     }
 
-    /// A number that no other network namespace has at the same time.
+    /// A number that no other existing network namespace has.
     pub fn number(&self) -> u64 {
         self.cookie.unwrap_or(self.inode)
     }
 
-    /// Whether this is the initial network namespace, the first that the kernel creates. The namespace of the first process in `/proc`
-    /// proves nothing, because that process may be a container's.
+    /// Whether this is the initial network namespace, the first one that the kernel creates. The namespace of the first
+    /// process in `/proc` proves nothing, because that process may be a container's.
     pub fn is_first(&self) -> bool {
-        // Since Linux 6.18, its inode identifies it, because cookies number all kinds of namespaces; before, it has the first cookie.
+        // Since Linux 6.18, the inode identifies the initial namespace, because cookies count namespaces of all kinds.
+        // In earlier versions, it has the first cookie.
         self.inode == FIRST_INODE || self.cookie == Some(1)
     }
 
-    /// Whether a change in this namespace can be undone here (true) or is gone with the namespace (false).
+    /// Whether a change in this namespace can be undone here (true), or is gone because the namespace is gone (false).
     ///
     /// # Errors
-    /// When the change belongs to another namespace that may still exist.
+    /// If the change belongs to another namespace that may still exist.
     pub(crate) fn is_own_or_gone(&self) -> io::Result<bool> {
         match Self::own()? {
             own_network if own_network == *self => Ok(true),
@@ -67,14 +69,15 @@ impl Network {
         }
     }
 
-    /// Whether no process is in the namespace and no mount holds it. False if this process cannot see all processes.
+    /// Whether no process is in the namespace and no mount refers to it. False if this process cannot see all
+    /// processes.
     pub(crate) fn is_gone(&self) -> bool {
         if !in_initial_pid_namespace() || !proc_shows_own_pids() {
             return false;
         }
         let Ok(processes) = fs::read_dir("/proc") else { return false };
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        // In mountinfo, the root of a mount that holds the namespace is `net:[INODE]`, and the mount point follows the root.
+        // In mountinfo, a mount that refers to the namespace has the root `net:[INODE]`, followed by the mount point.
         let mark = format!(" net:[{}] ", self.inode);
         let mounted = mounts.lines().filter_map(|line| line.split_once(&mark)?.1.split(' ').next());
         let entered = processes.flatten().map(|entry| entry.path().join("ns/net"));
@@ -84,7 +87,7 @@ impl Network {
     /// Whether the file at this path refers to this namespace.
     fn is_at(&self, path: &Path) -> bool {
         let is_same_inode = fs::metadata(path).is_ok_and(|file| self.is(&file));
-        // A namespace that cannot be entered may be this one.
+        // If the namespace cannot be entered, it may be this one, so the answer is yes.
         let cookie = || self.cookie.and_then(|own| Some(cookie_at(path)? == own));
         is_same_inode && cookie().unwrap_or(true)
     }
@@ -94,7 +97,8 @@ impl Network {
     }
 }
 
-/// The cookie of the namespace that a file refers to; none if this user cannot enter it. A short-lived thread enters it.
+/// The cookie of the namespace that a file refers to; none if this user may not enter it. A short-lived thread enters
+/// it.
 fn cookie_at(path: &Path) -> Option<u64> {
     let file = fs::File::open(path).ok()?;
     let entered = thread::spawn(move || {
@@ -104,7 +108,8 @@ fn cookie_at(path: &Path) -> Option<u64> {
     entered.join().ok()?
 }
 
-/// A number of a socket's network namespace that no other namespace gets until the next boot; none before Linux 5.14.
+/// The cookie of a socket's network namespace, which no other namespace gets until the next boot; none before Linux
+/// 5.14.
 fn cookie(socket: &UnixDatagram) -> Option<u64> {
     let mut cookie = 0_u64;
     let mut length = size_of::<u64>() as libc::socklen_t;
@@ -120,20 +125,21 @@ fn cookie(socket: &UnixDatagram) -> Option<u64> {
 pub struct Setting {
     /// Its file, below `/proc/sys` or `/sys`.
     pub path: PathBuf,
-    /// Its value before the change, without the final line break.
+    /// Its value before the change, without the final newline.
     pub before: String,
-    /// Its value afterwards; none until it has been read back, because the kernel may store a value other than the written one.
-    /// Until then, any value counts as ours.
+    /// Its value after the change; none until it has been read back, because the kernel may store another value than
+    /// the written one. Until then, any value counts as ours.
     pub after: Option<String>,
-    /// Index of the interface that the setting belongs to, if any: the interface's name, and so the setting's path, may change.
+    /// Index of the setting's interface, if it has one: the interface may be renamed, which also changes the setting's
+    /// path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<u32>,
-    /// The network namespace in which it was changed.
+    /// The network namespace in which the setting was changed.
     pub network: Network,
 }
 
 impl Setting {
-    /// Reads a setting's value, without the final line break.
+    /// Reads a setting's value, without the final newline.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -144,7 +150,7 @@ impl Setting {
     /// Writes a setting's value.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn write(path: &Path, value: &str) -> io::Result<()> {
         let written = fs::write(path, format!("{value}\n"));
         #[cfg(test)]
@@ -152,7 +158,8 @@ impl Setting {
         written
     }
 
-    /// Whether the file exists and the value was changed: a new value was read back, or the present value differs from the former one.
+    /// Whether the file exists and the value was changed: a new value was read back, or the current value differs from
+    /// the former one.
     pub(crate) fn is_changed(&self) -> bool {
         match Self::read(&self.path) {
             Ok(now) => self.after.is_some() || now != self.before,
@@ -160,17 +167,17 @@ impl Setting {
         }
     }
 
-    /// The setting's present path; none if its interface is gone.
+    /// The setting's current path; none if its interface is gone.
     fn path_now(&self) -> Option<PathBuf> {
         let Some(index) = self.interface else { return Some(self.path.clone()) };
         let (folder, setting) = (self.path.parent()?.parent()?, self.path.file_name()?);
         Some(folder.join(interface_name(index)?).join(setting))
     }
 
-    /// Writes the former value, unless the setting has it, belongs to another network namespace, or is gone.
+    /// Writes the former value, unless the setting already has it, belongs to another network namespace, or is gone.
     ///
     /// # Errors
-    /// When the value is not ours any more, or the kernel refuses.
+    /// If the value is no longer ours, or the kernel refuses.
     pub(crate) fn put_back(&self) -> Result<(), Error> {
         let failed = |cause: String| Error::Undo { what: self.path.display().to_string(), cause };
         if !self.network.is_own_or_gone().map_err(|error| failed(error.to_string()))? {
@@ -181,7 +188,7 @@ impl Setting {
         }
         let Some(path) = self.path_now() else { return Ok(()) };
         let now = match Self::read(&path) {
-            // An interface may have gone, with all its settings.
+            // The interface may be gone together with all its settings.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             now => now.map_err(|error| failed(error.to_string()))?,
         };
@@ -203,16 +210,16 @@ impl Setting {
     }
 }
 
-/// The name that an interface of this thread's network namespace has now; none if it is gone.
+/// The current name of an interface in this thread's network namespace; none if the interface is gone.
 pub(crate) fn interface_name(index: u32) -> Option<String> {
-    // Any socket of this thread belongs to the thread's network namespace.
+    // Every socket that this thread creates belongs to the thread's network namespace.
     index_to_name(UnixDatagram::unbound().ok()?, index).ok()
 }
 
-/// Whether `/sys` shows the interfaces of the calling thread's network namespace: it shows those of the namespace in which it
-/// was mounted. False if that cannot be proven; the proof needs the right to mount.
+/// Whether `/sys` shows the interfaces of the calling thread's network namespace. It shows those of the namespace in
+/// which it was mounted. False if this cannot be proven; the proof needs the right to mount.
 pub fn sys_is_own() -> bool {
-    // This mount is never attached: it only shows the device number of this namespace's /sys.
+    // This mount is never attached. It only gives the device number of this namespace's /sys.
     let own_sys = || {
         let file_system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&file_system)?;
@@ -248,7 +255,8 @@ mod tests {
         let here = Network::own().unwrap();
         assert!(!here.is_gone());
         let before = Network { cookie: here.cookie.map(|cookie| cookie + 1_000_000), ..here };
-        // The other namespace is known to be gone only if this process sees all processes and can read the cookies of namespaces.
+        // This process can know that the other namespace is gone only if it sees all processes and can read the cookies
+        // of namespaces.
         let is_seen = in_initial_pid_namespace() && proc_shows_own_pids();
         let may_enter = cookie_at(Path::new("/proc/self/ns/net")).is_some();
         assert_eq!(before.is_gone(), is_seen && may_enter);
@@ -283,7 +291,7 @@ mod tests {
             interface: Some(index),
             network: Network::own().unwrap(),
         };
-        // Index 1 is lo; the other interface is gone.
+        // Index 1 is lo; no interface has the other index.
         of(1).put_back().unwrap();
         of(u32::MAX >> 1).put_back().unwrap();
         assert_eq!(Setting::read(&folder.path().join("lo/setting")).unwrap(), "0");
@@ -302,7 +310,7 @@ mod tests {
         ] {
             setting.network = Network::own().unwrap();
             change(&mut setting.network);
-            // Nothing is left to undo in a namespace that is gone.
+            // If the namespace is gone, nothing is left to undo.
             let undone = setting.put_back();
             assert!(undone.is_err() || setting.network.is_gone());
             assert_eq!(Setting::read(&setting.path).unwrap(), "3");
@@ -312,7 +320,7 @@ mod tests {
     #[test]
     fn the_first_namespace_is_known_whatever_process_is_the_first() {
         let of = |inode, cookie| Network { device: 4, inode, cookie };
-        // The first is from Linux 5.15 or 6.12, the second from Linux 6.18.
+        // The first pair of values is from Linux 5.15 and 6.12, the second from Linux 6.18.
         assert!(of(4_026_531_840, Some(1)).is_first() && of(4_026_531_833, Some(3)).is_first());
         for other in [of(4_026_532_247, Some(2)), of(4_026_532_247, Some(4_097)), of(4_026_532_247, None)] {
             assert!(!other.is_first(), "{other:?}");

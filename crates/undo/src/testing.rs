@@ -1,4 +1,5 @@
-//! Helpers for the tests of several modules, above all the state of a folder after each step, as a kill at that step would leave it.
+//! Helpers for the tests of several modules. Most of them record the state of a folder after each step, which is the
+//! state after a kill at that step.
 
 use std::{
     cell::RefCell,
@@ -7,21 +8,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The files of a folder, and of the folders in it, with their content.
+/// The files of a folder and of its subfolders, with their contents.
 pub(crate) type State = BTreeMap<PathBuf, Vec<u8>>;
 
 thread_local! {
     static WATCHED: RefCell<Option<(PathBuf, Vec<State>)>> = const { RefCell::new(None) };
 }
 
-/// Runs `run`, and returns the states of a folder after each of its steps.
+/// Runs `run`. Returns the states of a folder after each step.
 pub(crate) fn watch(folder: &Path, run: impl FnOnce()) -> Vec<State> {
     WATCHED.set(Some((folder.to_owned(), Vec::new())));
     run();
     WATCHED.take().map_or_else(Vec::new, |(_, states)| states)
 }
 
-/// Records the state of the watched folder after a change of the disk.
+/// Records the state of the watched folder after a change on disk.
 pub(crate) fn step() {
     WATCHED.with_borrow_mut(|watched| {
         if let Some((folder, states)) = watched {
@@ -30,7 +31,7 @@ pub(crate) fn step() {
     });
 }
 
-/// The present state of a folder.
+/// The current state of a folder.
 pub(crate) fn state(folder: &Path) -> State {
     let mut state = State::new();
     for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -42,13 +43,13 @@ pub(crate) fn state(folder: &Path) -> State {
     state
 }
 
-/// Restores a folder to a former state.
+/// Restores an earlier state of a folder.
 pub(crate) fn set(folder: &Path, former: &State) {
     state(folder).keys().for_each(|path| fs::remove_file(path).unwrap());
     former.iter().for_each(|(path, content)| fs::write(path, content).unwrap());
 }
 
-/// Gives this thread alone the user `nobody`, which may not inspect the first process.
+/// Gives only this thread the user `nobody`, who may not inspect the first process.
 pub(crate) fn become_nobody() {
     let nobody = rustix::process::Uid::from_raw(65_534);
     let done = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);

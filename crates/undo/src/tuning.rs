@@ -1,4 +1,4 @@
-//! Tunings: settings of the kernel that stay changed until they are restored.
+//! Tunings: settings of the kernel that stay changed until a restore.
 
 use std::io;
 
@@ -14,25 +14,27 @@ use crate::{
 pub struct Restored {
     /// The settings that have their former values again, without those whose files are gone.
     pub settings: Vec<Setting>,
-    /// The settings that another program has changed since the tuning. They keep their values, and later calls ignore them.
+    /// The settings that another program has changed since the tuning. They keep their values, and later calls ignore
+    /// them.
     pub foreign: Vec<Error>,
-    /// Failures; the next call tries again.
+    /// Failures. The next call tries again.
     pub failures: Vec<Error>,
-    /// Number of settings that were tuned in other network namespaces and can be restored only there.
+    /// Number of settings tuned in other network namespaces, where alone they can be restored.
     pub elsewhere: usize,
 }
 
-/// Gives the settings that were tuned in this network namespace the values from before the first tuning. The caller holds the
-/// lock of `folder`, which is the folder of tunings.
+/// Restores the settings that were tuned in this network namespace to their values before the first tuning. The caller
+/// must have locked `folder`, the folder of tunings.
 ///
 /// # Errors
-/// When the folder or the namespace cannot be read. The result lists the settings that cannot be restored.
+/// If the folder or the namespace cannot be read. The result lists the settings that could not be restored.
 pub fn restore(folder: &Folder) -> Result<Restored, Error> {
     let mut tunings = Tunings::read(folder)?;
     let (elsewhere, foreign) = (tunings.elsewhere, std::mem::take(&mut tunings.foreign));
     let failures = std::mem::take(&mut tunings.failures);
     let mut restored = Restored { elsewhere, foreign, failures, ..Restored::default() };
-    // In reverse order, because the kernel may accept a value only together with a certain value of another setting.
+    // The order is reversed, because the kernel may accept a value only together with a certain value of another
+    // setting.
     for setting in tunings.settings.into_iter().rev() {
         let is_changed = setting.is_changed();
         match setting.put_back() {
@@ -42,13 +44,13 @@ pub fn restore(folder: &Folder) -> Result<Restored, Error> {
             Err(error) => restored.failures.push(error),
         }
     }
-    // When a later setting was restored, the kernel may have changed an earlier one.
+    // The kernel may have changed a setting when a later one was restored, so all are restored again.
     for setting in &restored.settings {
         restored.failures.extend(Setting { after: None, ..setting.clone() }.put_back().err());
     }
     if restored.failures.is_empty() {
-        // The newest journal is removed first, and none before a newer one: a later tuning records the value that an earlier tuning
-        // wrote as the former value, so its journal is correct only together with the earlier journal.
+        // Journals are removed from the newest to the oldest. A later tuning records the value of an earlier tuning as
+        // the former value, so a journal is correct only together with all earlier ones.
         for name in tunings.done.into_iter().rev() {
             if folder.held().remove(name).is_err() {
                 break;
@@ -61,13 +63,13 @@ pub fn restore(folder: &Folder) -> Result<Restored, Error> {
     Ok(restored)
 }
 
-/// The settings that are tuned in this network namespace, each with its value before the first tuning and after the last.
+/// The settings tuned in this network namespace, each with its value before the first and after the last tuning.
 /// `folder` is the folder of all journals, which contains that of tunings.
 ///
 /// # Errors
-/// When the folder or the namespace cannot be read.
+/// If the folder or the namespace cannot be read.
 pub fn tuned(folder: &Folder) -> Result<Vec<Setting>, Error> {
-    // Reading must not create the folder.
+    // A read must not create the folder of tunings.
     match folder.has_tunings() {
         true => Tunings::read(&folder.of_tunings()?).map(|mut tunings| {
             tunings.settings.retain(Setting::is_changed);
@@ -77,10 +79,10 @@ pub fn tuned(folder: &Folder) -> Result<Vec<Setting>, Error> {
     }
 }
 
-/// All tunings of this network namespace as one.
+/// All tunings of this network namespace, merged into one.
 #[derive(Default)]
 struct Tunings {
-    /// The settings, in the order in which they were first changed.
+    /// The settings, in the order of their first change.
     settings: Vec<Setting>,
     /// The journals of this network namespace.
     done: Vec<String>,
@@ -94,7 +96,7 @@ impl Tunings {
     fn read(folder: &Folder) -> Result<Self, Error> {
         let unknown = |error: io::Error| Error::Folder {
             path: folder.path().to_owned(),
-            why: format!("cannot tell what belongs to this network namespace: {error}"),
+            why: format!("cannot determine which settings belong to this network namespace: {error}"),
         };
         let own_network = Network::own().map_err(unknown)?;
         let mut tunings = Self::default();
@@ -131,8 +133,9 @@ impl Tunings {
         here.into_iter().for_each(|setting| self.chain(setting));
     }
 
-    /// Adds a setting that an earlier tuning may also have changed. If another program wrote a value between the two tunings, that value
-    /// becomes the former value. If the later tuning found the original value, a killed [`restore`] had written it.
+    /// Adds a setting that an earlier tuning may have changed too. If another program wrote a value between the two
+    /// tunings, that value becomes the former value. If the later tuning found the original value, a [`restore`] that
+    /// was killed had written it.
     fn chain(&mut self, later: Setting) {
         let Some(earlier) = self.settings.iter_mut().find(|earlier| earlier.path == later.path) else {
             return self.settings.push(later);
@@ -182,7 +185,7 @@ mod tests {
             ["a", "b"].map(|name| Setting::read(&self.path(name)).unwrap())
         }
 
-        /// Does the first `steps` steps of a tuning: records the change, writes the value, records the value read back.
+        /// Makes the first `steps` steps of a tuning: record the change, write the value, record the value read back.
         fn tune(&self, name: &str, value: &str, steps: u32) {
             let journal = Journal::open(&self.folder, "tuning", "").unwrap();
             let path = self.path(name);
@@ -216,7 +219,7 @@ mod tests {
         }
     }
 
-    /// The content of the folders now, and after a kill at each step of `run`.
+    /// The contents of the folders now and after a kill at each step of `run`.
     fn states(scratch: &Scratch, run: impl FnOnce()) -> Vec<steps::State> {
         let mut states = vec![steps::state(scratch.temporary.path())];
         states.extend(steps::watch(scratch.temporary.path(), run));
@@ -242,13 +245,13 @@ mod tests {
             });
             for state in first {
                 steps::set(path, &state);
-                // The next restore is killed, too.
+                // The next restore is killed as well.
                 for state in states(&scratch, || restored(&scratch)) {
                     number += 1;
                     steps::set(path, &state);
                     restored(&scratch);
                     assert_eq!(journals(&scratch.folder).unwrap().len(), 0);
-                    // Another tuning follows the killed restore.
+                    // Another tuning follows the restore that was killed.
                     steps::set(path, &state);
                     scratch.tune("a", "4", 3);
                     restored(&scratch);
@@ -296,7 +299,7 @@ mod tests {
         assert!(matches!(restored.foreign[..], [Error::Foreign { .. }]), "{restored:?}");
         assert_eq!(scratch.values(), ["7", "1"]);
         assert!(restore(&scratch.folder).unwrap().foreign.is_empty());
-        // Another program also writes between two tunings.
+        // Another program writes between two tunings as well.
         scratch.tune("a", "8", 3);
         scratch.set("a", "9");
         scratch.tune("a", "10", 3);
@@ -323,7 +326,7 @@ mod tests {
         let lock = scratch.folder.lock().unwrap();
         assert!(scratch.folder.lock().unwrap_err().to_string().contains("another command"));
         drop(lock);
-        // A child process that another test starts shares the lock until its exec.
+        // A child process that another test has started shares the lock until its exec.
         scratch.folder.lock_within(testing::PATIENCE).unwrap();
     }
 }

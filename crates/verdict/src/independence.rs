@@ -15,19 +15,19 @@ const MAX_LITTLE_SHARE: f64 = 0.02;
 /// begin and end at different moments.
 const MIN_EXPLAINED: f64 = 0.9;
 
-/// A deviation of more than this many standard deviations of a Poisson distribution is not by chance.
+/// A deviation beyond this many standard deviations of a Poisson distribution is not due to chance.
 const CHANCE: f64 = 4.0;
-/// How far a percentile of all requests may be above that of the sound time: a share of the latter, or nanoseconds.
+/// A percentile of all requests may exceed that of the sound time by this share of the latter, or by `MAX_HIDDEN_NS` if that is more.
 const MAX_HIDDEN: f64 = 0.1;
 const MAX_HIDDEN_NS: f64 = 250_000.0;
 
 /// Whether the generator's absences were independent of the target, so that a trial may be judged by the time between them.
 ///
-/// A stop, a quota or a hypervisor acts regardless of what the target does. A thread of the target does not: it keeps the generator
-/// away just while the target works, and the remaining time shows a target with little to do. So if the target runs on this
-/// machine, the processor time of other programs must explain all waits for a processor. These programs are those that may use the
-/// generator's processors: those of `--cpus`, or all that this process may use (`own_cpus`). Short waits may be explained by
-/// coincidence; then slow answers must not be more frequent while the generator was away.
+/// A stop, a quota or a hypervisor acts regardless of what the target does. A thread of the target does not: it keeps the generator away
+/// exactly while the target works, so the remaining time shows a target with little to do. If the target runs on this machine, the
+/// processor time of other programs must therefore explain all waits for a processor. Only programs that may use the generator's processors
+/// count: those of `--cpus`, or all that this process may use (`own_cpus`). Other programs may explain short waits by coincidence; then
+/// slow answers must not be more frequent while the generator was away.
 pub fn is_disturbed_by_others(observed: &Observed<'_>, own_cpus: &BTreeSet<u32>) -> bool {
     let Some(http) = observed.trial.http().filter(|_| observed.links.is_empty()) else { return false };
     let is_of_target = observed.roles.iter().any(|role| *role != Role::Load);
@@ -50,20 +50,21 @@ pub fn is_disturbed_by_others(observed: &Observed<'_>, own_cpus: &BTreeSet<u32>)
     let own_s = http.cpu.user_s + http.cpu.system_s;
     let ran_s = programs.map(|program| program.running_s).sum::<f64>() - own_s;
     let (away_s, elapsed_s) = (http.away.total_s, counters.elapsed_s);
-    // The others may have run on other processors: their time here is at most the busy time of these processors, without that of this
-    // program and of the target.
+    // Other programs may have run on other processors. Their time on these processors is at most the busy time, less that of this program
+    // and of the target.
     let unused_s: f64 = ["idle", "steal"].map(|way| counters.machine.processors_s(&cpus, way)).iter().sum();
     let kept_here = |target: &&&ProgramUse| allowed(target).is_some_and(|allowed| allowed.is_subset(&cpus));
     let targets_s: f64 = targets.iter().filter(kept_here).map(|target| target.running_s).sum();
     let others_s = ran_s.min(elapsed_s * cpus.len() as f64 - unused_s - own_s - targets_s);
     let is_explained = MIN_EXPLAINED * waited_s.min(away_s) <= others_s + MAX_UNEXPLAINED_SHARE * elapsed_s;
-    // Other programs take this little time on any machine. If waits are a small part of the absence, stops caused it, not waits.
+    // On any machine, other programs use enough time to explain such short waits. If waits are a small part of the absence, stops caused
+    // it.
     let is_little = waited_s < MAX_LITTLE_SHARE * elapsed_s && waited_s > away_s / 4.0;
     is_explained && !(is_little && is_slower_outside(http))
 }
 
-/// Whether the sound time leaves out slow answers of the target: a percentile of all requests, even after subtracting the most that
-/// the generator may have added to each, is well above that of the sound time, and not by chance.
+/// Whether the sound time leaves out slow answers of the target. It does if a percentile of all requests, even less the most that the
+/// generator may have added to each, exceeds that of the sound time by more than `MAX_HIDDEN` and by more than chance.
 fn is_slower_outside(http: &HttpTrial) -> bool {
     let Some(sound) = http.sound.as_ref().map(|sound| &sound.response_time) else { return false };
     let all = &http.response_time;

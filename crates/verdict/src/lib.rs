@@ -75,7 +75,7 @@ enum Finding {
 
 /// Shortest trial, in seconds, whose shares of time are reliable: counters are read one after the other, which takes some milliseconds.
 const MIN_ELAPSED_S: f64 = 0.2;
-/// Causes that show in counts rather than in shares of time, and are judged however short the trial was.
+/// Causes that show in counts. They need no shares of time, so even a short trial can show them.
 const COUNTED: [Cause; 5] =
     [Cause::SourcePorts, Cause::Descriptors, Cause::Conntrack, Cause::AcceptQueue, Cause::SynQueue];
 
@@ -122,21 +122,21 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
         verdict.missing.push("an emulated link stalled".to_owned());
         exclude(&mut verdict, "an emulated link stalled");
     }
-    // If the load was carried, the causes have cost nothing yet. In a closed load, users who wait may send less than they could, so
-    // counted causes stand.
+    // If the target carried the load, likely causes have not limited it yet. In a closed load, users who wait may send less than they
+    // could, so counted causes stand.
     if !is_short
         && let Some(evidence) = rules::carried(observed)
         && (observed.trial.is_open()
             || verdict.bottlenecks.iter().all(|known| known.certainty == Certainty::Likely))
     {
-        exclude(&mut verdict, "the load was carried all the same");
+        exclude(&mut verdict, "the load was carried anyway");
         let (cause, certainty) = (Cause::OfferedLoad, Certainty::Counted);
         verdict.bottlenecks = vec![Bottleneck { cause, place: String::new(), evidence, certainty }];
     }
     verdict
 }
 
-/// Excludes all causes that were named, for this reason.
+/// Moves all named causes to the excluded ones and adds this reason to their evidence.
 fn exclude(verdict: &mut Verdict, why: &str) {
     let excluded = verdict.bottlenecks.drain(..).map(|Bottleneck { cause, place, evidence, .. }| {
         let at = if place.is_empty() { place } else { format!("{place}: ") };

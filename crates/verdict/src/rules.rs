@@ -15,7 +15,7 @@ use crate::{Finding, Observed, Role};
 pub(crate) use load::carried;
 use work::{busiest_target, have_time, in_flight};
 
-/// Smallest share of a core's time that the network's interrupts take if they are its main work.
+/// A core works mainly for the network if the network's interrupts take at least this share of its time.
 const SOFTIRQ_SHARE: f64 = 0.5;
 /// A core that is busy for this share has no time left.
 const FULL_CORE_SHARE: f64 = 0.97;
@@ -120,12 +120,13 @@ fn percent(share: f64) -> String {
     format!("{:.*} %", usize::from(share < 0.1), share * 100.0)
 }
 
-/// Why a host that should have been watched has no counters.
+/// Why a host has no counters although proofload should have watched it; none if it has some.
 pub(crate) fn is_lost(host: &HostCounters) -> Option<&str> {
     host.counters.missing.get("ssh").filter(|_| host.counters.values.is_empty()).map(String::as_str)
 }
 
-/// The machines of some hosts with their names: remote hosts, and this machine once, with an empty name, for all other hosts.
+/// The counters of these hosts' machines, with names. Each remote host has its own; all other hosts share this machine, which comes once,
+/// with an empty name.
 fn machines<'a>(
     observed: &'a Observed<'_>,
     hosts: impl Iterator<Item = &'a HostCounters> + Clone,
@@ -143,16 +144,16 @@ fn target_hosts<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a Hos
         .map(|(host, role)| (host, *role == Role::Both))
 }
 
-/// Whether requests go to this address of a host that generates the load as well.
+/// Whether requests go to this address. It belongs to a host that also generates the load, so the port decides.
 fn is_asked(observed: &Observed<'_>, address: &str) -> bool {
     let targets = observed.trial.http().map_or(&[][..], |http| &http.plan.targets);
     let port = address.parse().map(|address: SocketAddr| address.port());
     targets.iter().any(|target| port == Ok(target.port()))
 }
 
-/// Why processes of the targets could not be looked at, or only at the start and the end: there were too many, or this user may not see
-/// them. If all sockets that receive requests belong to processes that were seen, the hidden processes are not the target's. `sampled` says
-/// whether each second matters.
+/// Why proofload could not look at some processes of the targets, or only at the start and the end: there were too many, or this user may
+/// not see them. If all sockets that receive requests belong to visible processes, the hidden processes are not the target's. `sampled`
+/// says whether the rule needs a sample of each second.
 fn hidden_programs<'a>(observed: &'a Observed<'_>, sampled: bool) -> Option<&'a str> {
     let is_seen = |host: &HostCounters, address: &String| {
         host.programs.iter().any(|program| program.listens.contains(address))
@@ -162,7 +163,7 @@ fn hidden_programs<'a>(observed: &'a Observed<'_>, sampled: bool) -> Option<&'a 
         let asked = || host.listeners.keys().filter(|address| is_asked(observed, address));
         let is_another = asked().next().is_some() && asked().all(|address| is_seen(host, address));
         let hidden = missing.get("programs").filter(|_| !is_another);
-        // There were too many processes to look at each second. At the start and the end, all those of this machine are looked at.
+        // There were too many processes to sample each second. On this machine, proofload looked at all of them at the start and the end.
         let more = missing.get("more programs").filter(|_| sampled || host.machine.is_some());
         more.or(hidden).map(String::as_str)
     })

@@ -1,4 +1,4 @@
-//! What a request costs at a balancer, beside HAProxy and beside no balancer at all.
+//! The processor time that a balancer spends on a request, compared with HAProxy and with no balancer.
 
 use std::{collections::BTreeMap, fs};
 
@@ -8,7 +8,6 @@ use record::{ResultFolder, StudyPlan, TrialEntry, folder::Contents};
 use super::{Bar, By, Outcome, Runs, Scale, seconds};
 use crate::{Proofload, stats::median, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "balance-cost",
     what: "balancer, HAProxy and no balancer in turns over the same servers, new and kept connections, 8 rounds: the balancer's processor \
@@ -65,10 +64,10 @@ fn run(scale: Scale) -> Result<Outcome> {
         outcome.equal(&format!("{mode}_rounds"), own.len().min(proxy.len()) as u64, rounds, "with both");
         let mut ratio = Runs::default();
         own.iter().zip(&proxy).for_each(|(own, proxy)| ratio.push(own / proxy));
-        // A round of a second, beside whatever a machine of two processors does.
+        // A sample has a single round of one second, on a machine with as few as two processors, so its bound is wider.
         let most = scale.pick(0.2, 1.0 / 8.0);
         outcome.time().at_most(&format!("{mode}_balancer_to_haproxy"), &ratio, most, "");
-        // A difference of differences, which a short round does not tell.
+        // The figure is a ratio of differences, for which a short round is too noisy.
         if scale == Scale::Full {
             let mut added = Runs::default();
             let each = direct.iter().zip(&own_machine).zip(&proxy_machine);
@@ -87,7 +86,8 @@ fn run(scale: Scale) -> Result<Outcome> {
     }
     outcome.equal("failed", failed(&trials), 0, "of all requests");
     if scale == Scale::Full {
-        // Closed connections stay in its table for two minutes, and whoever counts them takes time for each.
+        // Closed connections stay in the balancer's table for two minutes, and counting them takes time for each, so also measure a long
+        // trial.
         let Contents { plan, trials, .. } = studied(1, "60s", r#"["l2dsr", "haproxy"]"#, "[false]")?;
         let of = |balancer: &str| values(&plan, &trials, (balancer, false), BALANCER);
         let (own, proxy) = (of("l2dsr"), of("haproxy"));
@@ -107,7 +107,7 @@ fn studied(rounds: u64, duration: &str, balancers: &str, keepalive: &str) -> Res
     let study = STUDY.replace("ROUNDS", &format!("{rounds}")).replace("SECONDS", duration);
     fs::write(&file, study.replace("BALANCERS", balancers).replace("KEEPALIVE", keepalive))?;
     let run = Proofload::new("run")?.arg(&file).with(|launch| launch.args(["--out", &out, "-q"]));
-    // Clients and servers take all processors, and their trials are void for that; what is judged is processor time.
+    // Clients and servers use all processors, so trials may be void. Only processor time is judged here, which stays valid.
     let output = run.timeout(seconds(900)).run()?;
     let read = ResultFolder::open(out.as_ref()).and_then(|folder| folder.read());
     read.with_context(|| output.described())
@@ -120,7 +120,7 @@ fn failed(trials: &[TrialEntry]) -> u64 {
 const BALANCER: &str = "host_balancer_processor_us_per_request";
 const MACHINE: &str = "machine_processor_us_per_request";
 
-/// The values of a quantity, in the order of the rounds; of a trial that was repeated, the last one's.
+/// The values of a quantity, in the order of the rounds. If a trial was repeated, its last value counts.
 fn values(
     plan: &StudyPlan,
     trials: &[TrialEntry],

@@ -1,4 +1,4 @@
-//! What changes at a balancer breaks no connection that need not break.
+//! Changes at a balancer break only those connections that cannot survive the change.
 
 use std::{thread, time::Duration};
 
@@ -12,7 +12,6 @@ use crate::{
     process::Process,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "balance-disruption",
     what: "under 2,000 new connections a second and 5,000 that stay: a server is added, drained, weighted, removed, the daemon killed, \
@@ -23,12 +22,12 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const SERVERS: usize = 5;
-/// By when a server that does not answer is known to be dead: three checks, each with its time to answer, and the last step of them.
+/// A check that recognises a dead server within [`KNOWN_DEAD_S`]: three checks, each with its timeout, and the last interval.
 const CHECK: &str =
     "check = { kind = \"tcp\", interval = \"500ms\", timeout = \"500ms\", fall = 3, rise = 2 }";
 const KNOWN_DEAD_S: f64 = 3.5;
 
-/// What happens.
+/// The changes to test.
 const EVENTS: [&str; 6] = ["kill", "add", "drain", "weight", "remove", "restart"];
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -58,7 +57,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Users who keep their connections, and requests on connections of their own.
+/// Two loads at once: users who keep their connections, and requests with a new connection each.
 struct Loads {
     users: u64,
     ramp_up_s: u64,
@@ -74,7 +73,7 @@ impl Loads {
         Ok([lab.load(&stayed)?, lab.load(&new)?])
     }
 
-    /// Until the users' connections are there.
+    /// Time until all users have connected.
     fn before(&self) -> Duration {
         seconds(self.ramp_up_s + 1)
     }
@@ -85,7 +84,7 @@ impl Loads {
     }
 }
 
-/// Lets an event happen; returns the daemon that runs then.
+/// Performs an event. Returns the balancer's process that runs afterwards.
 fn happen(lab: &Balanced, event: &str, daemon: Process) -> Result<Process> {
     let last = Balanced::web(SERVERS);
     match event {
@@ -125,7 +124,7 @@ fn unbroken(outcome: &mut Outcome, event: &str, loads: &Loads, stayed: &Trial, n
     ));
 }
 
-/// A server dies: its own connections break, and new ones go round it once its checks have failed.
+/// A server dies. Its own connections break; once its checks have failed, new connections avoid it.
 fn death(outcome: &mut Outcome, lab: &Balanced, loads: &Loads) -> Result<()> {
     lab.configure("", CHECK, SERVERS)?;
     let daemon = lab.start()?;
@@ -133,11 +132,11 @@ fn death(outcome: &mut Outcome, lab: &Balanced, loads: &Loads) -> Result<()> {
     let running = loads.start(lab)?;
     thread::sleep(loads.before());
     let own = lab.of_servers("ring_ratio")?[0];
-    // Dead to the world: it answers nobody any more.
+    // Without its link, the server answers nothing, not even with a reset.
     lab.on("web1", "ip link set eth0 down")?;
     let dead_s = loads.before().as_secs_f64();
     let [stayed, new] = loads.end(running)?;
-    // A request fails with its connection, or hangs.
+    // A request on a broken connection either fails or hangs.
     let broken = stayed.counts.failed + stayed.counts.in_flight;
     let most = (loads.users as f64 * own * 1.25) as u64;
     outcome.time().figure(
@@ -150,7 +149,7 @@ fn death(outcome: &mut Outcome, lab: &Balanced, loads: &Loads) -> Result<()> {
     let started_late: u64 = new.series.iter().filter(|step| late(step.end_s)).map(|step| step.sent).sum();
     let completed_late: u64 =
         new.series.iter().filter(|step| late(step.end_s)).map(|step| step.completed).sum();
-    // A sample is over by then.
+    // The load of a sample has ended by then.
     if started_late > 0 {
         outcome.time().figure(
             "death_lost_later",

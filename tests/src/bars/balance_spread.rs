@@ -1,4 +1,4 @@
-//! A balancer spreads new connections as its table says, and nothing else passes it.
+//! A balancer spreads new connections as its table says, and only requests pass through it.
 
 use std::time::Instant;
 
@@ -8,7 +8,6 @@ use testing::until;
 use super::{Bar, By, Outcome, Scale, seconds};
 use crate::balanced::Balanced;
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "balance-spread",
     what: "100,000 requests on new connections over 25 servers: none fails; shares as the ring's (chi-squared p > 0.01), by turns \
@@ -20,15 +19,16 @@ pub(super) const BAR: Bar = Bar {
 
 const SERVERS: usize = 25;
 const FILE_BYTES: u32 = 5 << 10;
-/// With 24 degrees of freedom, the sum exceeds the first once in ten thousand times, for a sample that runs often, and the second once in
-/// a hundred times.
+/// Limits of the chi-squared sum with 24 degrees of freedom. By chance, the sum exceeds the first in one of 10,000 runs (for samples, which
+/// run often) and the second in one of 100 (for a full run).
 const MAX_CHI_SQUARED: (f64, f64) = (58.6, 42.98);
-/// Connections that take no turn, because their port was used less than 1.07 s before: with more of them, little is said of turns.
+/// Maximum percentage of connections that skip their turn because their port was used less than 1.07 s before. With more of them, the
+/// result says little about the turns.
 const MOST_KEPT_PERCENT: f64 = 20.0;
-/// Frames of checks, and of those that look for addresses, beside those of the requests.
+/// Allowed number of frames other than those of requests: checks and address resolution.
 const OTHER_FRAMES: u64 = 2_000;
 
-/// The connections in the balancer's table, once a sweep has seen all of those that there were.
+/// The number of connections in the balancer's table, after a sweep that has seen all of them.
 fn known_flows(lab: &Balanced) -> Result<f64> {
     let since = Instant::now();
     let mut known = None;
@@ -62,7 +62,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         };
         let client = since(lab.traffic("client")?, client);
         let balancer = since(lab.traffic("balancer")?, balancer);
-        // Received by the balancer, and sent by the client.
+        // Frames that the balancer received, less those that the client sent.
         let more = balancer[0][0].saturating_sub(client[1][0]);
         outcome.figure(
             &of("frames_not_of_clients"),
@@ -91,7 +91,8 @@ fn run(scale: Scale) -> Result<Outcome> {
         if schedule == "maglev" {
             let shares = lab.of_servers("ring_ratio")?;
             let apart = |(flows, share): (&f64, &f64)| (flows - share * total).powi(2) / (share * total);
-            // The client takes its ports several times, and the ring has one server for each.
+            // The client uses each port several times, and the ring always gives a port the same server, so connections from one port are
+            // not independent.
             let uses = total / known_flows(&lab)?;
             outcome.note(format!("{schedule}: {uses:.2} connections from each port"));
             let chi_squared = flows.iter().zip(&shares).map(apart).sum::<f64>() / uses;
@@ -99,7 +100,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             let bound = format!("<= {most}: p > {}", scale.pick("0.0001", "0.01"));
             outcome.figure(&of("chi_squared"), format!("{chi_squared:.1}"), bound, chi_squared <= most);
         } else {
-            // The kernel may give a port again that its server has closed just now.
+            // The kernel may reuse a port that its server has just closed; such a connection keeps its server and takes no turn.
             let kept = lab.of_servers("kept")?;
             let turns: Vec<f64> = flows.iter().zip(&kept).map(|(flows, kept)| flows - kept).collect();
             let most = turns.iter().copied().fold(0.0, f64::max);

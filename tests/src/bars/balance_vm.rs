@@ -1,4 +1,4 @@
-//! The kernel's own balancer and ours, from the same study file, in a machine that has both.
+//! The kernel's own balancer and ours, run from the same study file in a virtual machine that has both.
 
 use std::fs;
 
@@ -8,7 +8,6 @@ use record::TrialEntry;
 use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{Vm, repository};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "balance-vm",
     what: "in Debian's kernel, studies/l2dsr-vs-proxy.toml with LVS and with our balancer, new and kept connections: 50 users of 3 web \
@@ -22,7 +21,7 @@ const STUDY: &str = "/l2dsr-vs-proxy.toml";
 const REQUESTS: u64 = 50 * 3;
 
 fn run(scale: Scale) -> Result<Outcome> {
-    // With each of both balancers.
+    // One trial with each of the two balancers.
     let (keepalive, trials_due) = scale.pick(("false", 2), ("false,true", 4));
     let study = fs::read(repository().join("studies/l2dsr-vs-proxy.toml"))?;
     let ran = Vm::default()

@@ -1,4 +1,4 @@
-//! What is said of programs, held against programs that know what they did.
+//! Figures about programs, compared with programs that know what they used.
 
 use std::{fs, process::Command, time::Instant};
 
@@ -15,7 +15,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "command-figures",
     what: "programs of known wall time, processor time, memory and bytes, with children and strays: each figure is right, nothing is \
@@ -25,9 +24,9 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Burns processor time in a child, a grandchild and a stray, holds memory in two processes, and sleeps. The
-/// program and the stray write down the processor time that they have had, by the kernel: their own and that of the
-/// children that they waited for. In microseconds: os.times() cuts each of its numbers to hundredths of a second.
+/// Burns processor time in a child, a grandchild and a stray, holds memory in two processes, and sleeps. The program and the stray write
+/// down the processor time that the kernel counts for them and for the children that they waited for. They use getrusage, because
+/// os.times() cuts its numbers to hundredths of a second.
 const KNOWN: &str = r#"
 import os, sys, time
 from resource import getrusage, RUSAGE_CHILDREN, RUSAGE_SELF
@@ -77,7 +76,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The program that knows what it does, here or on a host.
+/// Runs this program on this machine or on a host, and checks each figure about it.
 fn known(outcome: &mut Outcome, scale: Scale, on_host: bool) -> Result<()> {
     let folder = TemporaryFolder::new()?;
     fs::write(folder.file("known.py"), KNOWN)?;
@@ -113,11 +112,11 @@ fn known(outcome: &mut Outcome, scale: Scale, on_host: bool) -> Result<()> {
         let told = fs::read_to_string(&times)?;
         let told: f64 = told.lines().map(|line| line.parse().unwrap_or(f64::NAN)).sum();
         let told = told / trials.len() as f64;
-        // The interpreter takes its time to start.
+        // The upper bound includes the start of the interpreter.
         within("wall_s", of("wall_s")?, 1.5, 2.2);
-        // What the two do afterwards, such as ending, is their own too.
+        // The upper bound includes processor time after the two have written their figures, such as for their exit.
         within("processor_s", of("user_s")? + of("system_s")?, told - 0.02, told + 0.15);
-        // Looked at now and then.
+        // Memory is only sampled, so the peak may be missed.
         within("peak_memory_mib", of("peak_memory_bytes")? / f64::from(1 << 20), 100.0, 145.0);
     }
     let left = fs::read_to_string(&strays)?;
@@ -129,7 +128,7 @@ fn known(outcome: &mut Outcome, scale: Scale, on_host: bool) -> Result<()> {
     Ok(())
 }
 
-/// A file by one TCP connection to its end: payload against what the link says it carried.
+/// Sends a file over one TCP connection, and compares the payload with the bytes that the link counted.
 fn socat(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     let folder = TemporaryFolder::new()?;
     let megabytes: u64 = scale.pick(50, 500);
@@ -140,21 +139,21 @@ fn socat(outcome: &mut Outcome, scale: Scale) -> Result<()> {
          run = [\"socat\", \"-u\", \"FILE:{{scratch}}/file\", \"TCP:{{sink}}\"]\nbytes = \"{megabytes}MB\"\n",
         HOSTS.replace("RATE", "500mbit")
     );
-    // What a link carried is counted, however late it was.
+    // A void trial is good enough: the link's counters are right even if packets were late.
     let trials = study_of(&folder, &study)?;
     let wire = trials.last().and_then(|entry| entry.trial.quantities.get("link_way_a_to_b_bytes").copied());
     let share = wire.context("the link has no bytes")? / (megabytes as f64 * 1e6 * 1538.0 / 1448.0);
     let of = "of payload x 1538/1448";
     outcome.figure("socat_wire_share", format!("{share:.4}"), format!(">= 0.99 {of}"), share >= 0.99);
     if scale.is_timed() {
-        // An emulator that stalls makes TCP send again what was not lost.
+        // If the emulator stalls, TCP retransmits data that was not lost, so this bound depends on time.
         let bound = format!("<= 1.01 {of}");
         outcome.time().figure("socat_wire_share_at_most", format!("{share:.4}"), bound, share <= 1.01);
     }
     Ok(())
 }
 
-/// A copy inside of a study and outside, in turns.
+/// Compares the time of a copy inside a study with that outside.
 fn scp(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     let folder = TemporaryFolder::new()?;
     let file = folder.file("data");
@@ -191,7 +190,7 @@ fn scp(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     Ok(())
 }
 
-/// The seconds that `scp` took in a shell of the host, by the shell's own clock.
+/// The seconds that `scp` took in a shell of the host, measured by the shell's clock.
 fn outside(labs: &Labs, lab: &Process, file: &str, repeats: u32) -> Result<Vec<f64>> {
     let told = lab.stdout();
     let folder = told.lines().find_map(|line| line.strip_prefix("files and logs in "));
@@ -209,7 +208,7 @@ fn outside(labs: &Labs, lab: &Process, file: &str, repeats: u32) -> Result<Vec<f
     Ok(times)
 }
 
-/// The trials of a study, none of which failed; they may be void.
+/// Runs a study and returns its trials. None may fail, but they may be void.
 fn study_of(folder: &TemporaryFolder, text: &str) -> Result<Vec<TrialEntry>> {
     let (file, out) = (folder.file("study.toml"), folder.file("result"));
     fs::write(&file, text)?;

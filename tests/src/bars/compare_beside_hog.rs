@@ -1,4 +1,4 @@
-//! Comparisons beside a hog: equal targets are not told apart, and one that takes a tenth more time is.
+//! Comparisons beside a hog: they find no difference between equal targets, and find one if a target takes 10 % more time.
 
 use std::fs;
 
@@ -14,7 +14,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "compare-beside-hog",
     what: "beside a hog of 10 % on the generator's processor, 8 runs of each of two targets: 100 comparisons of equal ones claim at \
@@ -26,9 +25,9 @@ pub(super) const BAR: Bar = Bar {
 
 const HOG_SHARE: f64 = 0.1;
 const HOG_BURSTS_MS: [f64; 2] = [0.2, 20.0];
-/// Runs of each target. Eight quiet ones show 10 %.
+/// Runs of each target. Eight quiet runs suffice to show 10 %.
 const RUNS: u64 = 8;
-/// How many comparisons are named together in `PROVE_CASES`: `0-24`; those with a difference `1000-1024`.
+/// Number of comparisons that one name in `PROVE_CASES` selects: `0-24`, or `1000-1024` for those with a difference.
 const TOGETHER: u64 = 25;
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -68,15 +67,15 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What a comparison claims.
+/// The claims of a comparison.
 struct Claims {
-    /// Quantities that it says differ, with its verdict.
+    /// Quantities that differ according to the comparison, each with the verdict.
     differences: Vec<String>,
     undecided: u64,
     shown: String,
 }
 
-/// Compares two targets, of which the second takes `factor` times as long as the first.
+/// Compares two targets. The second takes `factor` times as long as the first.
 fn claims(seed: u64, factor: f64) -> Result<Claims> {
     let folder = TemporaryFolder::new()?;
     let cores = Cores::of_this_process()?;

@@ -1,10 +1,9 @@
-//! Beyond the limits of a process and of one address: several of both, on either side.
+//! More connections than one process or one address can hold: both sides use several of each.
 
 use anyhow::Result;
 
 use super::{Bar, By, Outcome, Scale, many_connections::Plan};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "connections-200k",
     what: "200,000 connections (sample: 22,000) from this machine for 10 s, no error; memory reported",
@@ -18,10 +17,10 @@ fn run(scale: Scale) -> Result<Outcome> {
     Plan {
         users,
         client_processes: Plan::processes_for(users).max(2),
-        // The kernel spreads connections over the processes by a hash: an eighth of slack.
+        // The kernel spreads connections over the processes by a hash, so leave an eighth of the descriptors as slack.
         serve_processes: Plan::processes_for(users + users / 8).max(2),
-        // 12 sources × 2 targets: some 8,000 of the 28,000 ports that a pair of addresses has, and
-        // well below the half from which on Linux takes milliseconds to find a free one.
+        // 12 sources × 2 targets use some 8,000 of the 28,000 ports of each pair of addresses. Beyond half of them, Linux would take
+        // milliseconds to find a free one.
         sources: "127.0.1.1-127.0.1.12",
         listen: &["127.0.0.1:0", "127.0.0.2:0"],
         ramp_up_s,

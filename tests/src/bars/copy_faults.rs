@@ -1,4 +1,4 @@
-//! A copy over a long path that is disturbed ends with all that was to come, or says why not; the same command goes on then.
+//! A disturbed copy over a long path either ends complete or names the reason; the same command then resumes it.
 
 use std::{
     collections::VecDeque,
@@ -27,7 +27,6 @@ mod watch;
 
 use watch::{Watch, descendants, ssh_of};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "copy-faults",
     what: "11 faults, each 8 times at a random moment of a copy over 100 Mbit/s and 50 ms, up and down in turn: it ends with all that \
@@ -38,14 +37,14 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const SEED: u64 = 0x0bad_c0de;
-/// How long a copy takes that nobody disturbs, about.
+/// Approximate time of an undisturbed copy.
 const USUAL: Duration = Duration::from_millis(3_200);
-/// Labs that are up at once.
+/// Number of labs that run concurrently.
 const LABS: usize = 4;
-/// Time that processes of `ssh` have after the end.
+/// Maximum time for which `ssh` processes may outlive the copy.
 const LAST_WORDS: Duration = PATIENCE;
 const LARGE_BYTES: usize = 12_000_000;
-/// Enough to take new keys twice on one connection.
+/// Enough bytes to exchange new keys twice on one connection.
 const REKEYED_BYTES: usize = 40_000_000;
 const SMALL: usize = 20;
 
@@ -64,7 +63,7 @@ run = "sshd"
 config = "debian"
 "#;
 
-/// What happens.
+/// The faults to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     LinkGone,
@@ -85,10 +84,10 @@ use Fault::{
     TwoStartups,
 };
 
-/// Each with its name, and what a copy that it ends must say; nothing, where it must not end.
+/// Each fault with its name, and the messages of which a copy must show one if the fault ends it; none if it must not end the copy.
 const FAULTS: [(Fault, &str, &[&str]); 11] = [
     (LinkGone, "link_gone", &["not responding", "does not respond", "timed out", "timeout"]),
-    // An end that has given up answers with a reset once the link is back.
+    // An end that has given up answers with a reset once the link is up again.
     (
         LinkPause,
         "link_down_10_s",
@@ -116,15 +115,15 @@ struct Case {
     seed: u64,
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Debug)]
 struct Ended {
     fault: Fault,
-    /// What it was, and how it ended.
+    /// A description of the case and of how it ended.
     story: String,
     /// Time until the disturbed copy ended.
     took: Duration,
-    /// What must not be.
+    /// What went wrong.
     faults: Vec<String>,
 }
 
@@ -164,7 +163,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Does cases in a lab of its own, with a small disk of its own, until there are none.
+/// Works on cases until none is left. Each worker has a lab and a small disk for itself.
 fn work(todo: &Arc<Mutex<VecDeque<Case>>>) -> Result<Vec<Ended>> {
     let (mounts, labs) = (PrivateMounts::new()?, Labs::new()?);
     let disk = PathBuf::from(labs.path("disk"));
@@ -182,16 +181,16 @@ fn work(todo: &Arc<Mutex<VecDeque<Case>>>) -> Result<Vec<Ended>> {
         place.labs.down(place.lab)?;
         Ok((ended, place.labs))
     })?;
-    // Where the disk is mounted, its folder cannot be removed.
+    // Drop the mounts first, because the folder of a mounted disk cannot be removed.
     drop((mounts, labs));
     Ok(ended)
 }
 
-/// A lab, and files to copy.
+/// A running lab with the files to copy.
 struct Place {
     labs: Labs,
     lab: Process,
-    /// The lab's own folder.
+    /// The folder with the lab's files and logs.
     folder: String,
 }
 
@@ -212,11 +211,11 @@ impl Place {
         Ok(self.labs.command(&format!("lab shell {host} --"))?.words(words))
     }
 
-    /// An sshd of its own, so that it can be started again.
+    /// Starts an sshd beside the lab's, so that the test can restart it.
     fn sshd(&self, fault: Fault) -> Result<Process> {
         let sshd = format!("/usr/sbin/sshd -D -e -p 2222 -f {}/server-sshd/sshd_config", self.folder);
         let option = match fault {
-            // As accounts are that may do nothing else.
+            // Like an account that may use nothing but SFTP.
             Bare => "ForceCommand=/usr/lib/openssh/sftp-server -P fsync,posix-rename,limits",
             OneSession => "MaxSessions=1",
             TwoStartups => "MaxStartups=2",
@@ -229,10 +228,10 @@ impl Place {
         Ok(sshd)
     }
 
-    /// Lets nothing pass the link, or everything.
+    /// Blocks the link for all packets, or opens it.
     fn link(&self, is_up: bool) -> Result<()> {
         for host in ["client", "server"] {
-            // No packet has room in a queue of a byte.
+            // A queue of one byte has no room for any packet.
             let words = if is_up { "del dev eth0 root" } else { "replace dev eth0 root bfifo limit 1" };
             let done = self.within(host, &format!("tc qdisc {words}"))?.run(PATIENCE)?;
             ensure!(done.code == Some(0), "{}", done.stderr);
@@ -240,7 +239,7 @@ impl Place {
         Ok(())
     }
 
-    /// Files with contents that do not repeat.
+    /// Writes files with random contents, so that no part repeats.
     fn make_source(&self, fault: Fault, random: &mut Random) -> Result<()> {
         let source = self.at("source");
         let _ = fs::remove_dir_all(&source);
@@ -261,7 +260,7 @@ impl Place {
         let mut words = format!("{program} copy -qr -P 2222 -F {}/ssh_config", self.folder);
         words += match case.fault {
             LinkGone => " -o ServerAliveInterval=1 -o ConnectTimeout=1",
-            // Either the connections outlive it, or new ones are made.
+            // In half of the cases the connections survive the pause; in the others they time out, and the copy must make new ones.
             LinkPause if case.seed % 4 < 2 => " -o ServerAliveInterval=1 -o ConnectTimeout=3",
             Rekey => " --connections 1",
             _ => "",
@@ -286,7 +285,7 @@ impl Place {
         let _ = fs::remove_dir_all(&folder);
         resize(&disk, size)?;
         fs::create_dir_all(folder.join("source"))?;
-        // What is there keeps its name until it is replaced.
+        // Existing files must keep their names until the copy replaces them.
         for name in ["large", "small-1"] {
             fs::write(folder.join("source").join(name), "old")?;
         }
@@ -334,7 +333,7 @@ impl Place {
         Ok(Ended { fault: case.fault, story, took, faults })
     }
 
-    /// Does what disturbs. Returns the folders of sockets that were there.
+    /// Injects the fault. Returns the folders of the sockets that existed at that moment.
     fn disturb(
         &self,
         case: Case,
@@ -406,7 +405,7 @@ impl Place {
         files.iter().filter_map(|file| file["resumed_bytes"].as_u64()).sum()
     }
 
-    /// What is left of a copy.
+    /// Reports what the copy has left behind: partial files, `ssh` processes, sockets and journals.
     fn left(&self, folder: &Path, sockets: Vec<PathBuf>, faults: &mut Vec<String>) -> Result<()> {
         for entry in fs::read_dir(folder.join("source"))?.flatten() {
             let name = entry.file_name();
@@ -434,7 +433,7 @@ fn kill(pid: u32) {
     }
 }
 
-/// As when its machine goes down: with all that it has started.
+/// Kills sshd with all its descendants, as if its machine went down.
 fn kill_all(sshd: &mut Process) {
     descendants(sshd.pid()).iter().for_each(|(pid, _)| kill(*pid));
     let _ = sshd.wait(PATIENCE);
@@ -447,7 +446,7 @@ fn resize(disk: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// The files below a folder and their hashes, by programs of others.
+/// The files below a folder with their hashes, computed by programs that share no code with the copy.
 fn hashes(folder: &Path) -> Result<String> {
     let list = "cd \"$0\" && find . -type f ! -name '*.part' -exec sha256sum {} + | sort";
     let done = Launch::new("sh").args(["-c", list, &folder.display().to_string()]).run(PATIENCE)?;

@@ -1,4 +1,4 @@
-//! What holds a copy back, named by `proofload copy` itself.
+//! `proofload copy` names what limits a copy.
 
 use std::{
     fs,
@@ -20,7 +20,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "copy-held-back",
     what: "socket buffers of 2 MB, 0.1 % packet loss, no link at all, a slow disk of the target, a server with small windows (dropbear), \
@@ -30,18 +29,18 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Files of so many bytes are the source; there are as many names of one as a case needs.
+/// Size of a source file. A case that needs several files uses hard links to one.
 const FILE_BYTES: u64 = 100_000_000;
 const TUNED: &str = "tcp_rmem = \"64MB\", tcp_wmem = \"64MB\"";
 
-/// A bottleneck that is built.
+/// A bottleneck that the test builds.
 struct Case {
     cause: &'static str,
-    /// What hosts have.
+    /// Settings of both hosts.
     hosts: &'static str,
-    /// What the link has, apart from its delay.
+    /// Settings of the link, except its delay.
     link: &'static str,
-    /// Delay of each way in milliseconds, at least and at most.
+    /// Smallest and largest one-way delay, in milliseconds.
     delay_ms: [u64; 2],
     files: usize,
     words: &'static str,
@@ -51,7 +50,7 @@ struct Case {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Server {
     Openssh,
-    /// OpenSSH whose disk is slow to write.
+    /// OpenSSH with a disk that writes slowly.
     SlowDisk,
     Dropbear,
 }
@@ -144,7 +143,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What a copy named, and by which figures.
+/// Runs a copy, and returns the cause that it names with the evidence.
 fn held_back(case: &Case, source: &Path, number: u64, random: &mut Random) -> Result<(String, String)> {
     let labs = Labs::new()?;
     let [least, most] = case.delay_ms;
@@ -152,7 +151,7 @@ fn held_back(case: &Case, source: &Path, number: u64, random: &mut Random) -> Re
     let Case { hosts, link, .. } = case;
     let server = match case.server {
         Server::Dropbear => dropbear(&labs)?,
-        // Root's own start files have no part in it.
+        // Keeps root's shell start files out of the test.
         _ => {
             "run = \"sshd\"\nconfig = \"debian\"\nargs = [\"-o\", \"SetEnv=HOME=/nonexistent\"]\n".to_owned()
         }
@@ -180,7 +179,7 @@ fn held_back(case: &Case, source: &Path, number: u64, random: &mut Random) -> Re
     }
     let (from, json) = (from.display().to_string(), labs.path("report.json"));
     let program = crate::proofload::binary()?.display().to_string();
-    // The window that is small, and the disk that is slow, are those of the server when it receives.
+    // Small windows and a slow disk only matter if the server receives.
     let is_up = number.is_multiple_of(2) || case.server != Server::Openssh;
     let ends = if is_up { [from, format!("server:{to}")] } else { [format!("server:{from}"), to] };
     let words = format!(
@@ -197,7 +196,7 @@ fn held_back(case: &Case, source: &Path, number: u64, random: &mut Random) -> Re
     Ok((words(&held["cause"]), format!("{way}, {delay_ms} ms: {}", words(&held["evidence"]))))
 }
 
-/// A server with windows of 64 KiB, and a home of its own for root.
+/// A server with windows of 64 KiB and a private home for root.
 fn dropbear(labs: &Labs) -> Result<String> {
     let [host_key, key, script, config] =
         ["host_key", "key", "serve", "ssh_config"].map(|name| labs.path(name));

@@ -1,11 +1,10 @@
-//! What a copy costs where no path holds it back, beside scp with the same cipher.
+//! The cost of a copy if no path limits it, compared with scp using the same cipher.
 
 use anyhow::Result;
 
 use super::{Bar, By, Outcome, Runs, Scale};
 use crate::copying::{CopyPath, Way};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "copy-loopback",
     what: "on loopback, `copy` takes no more time and processor time for a GB than scp with --no-verify --no-fsync, and 1.5 of them by \
@@ -28,7 +27,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             for pair in 0..pairs {
                 let ours = || path.copy(&format!("{CIPHER} {options}"), way, "file", "copy");
                 let scp = || path.scp(CIPHER, way, "file", "copy");
-                // Whoever comes second may find a quieter machine.
+                // Alternate the order, because the second one may find a quieter machine.
                 let (ours, scp) = if pair % 2 == 0 {
                     let ours = ours()?;
                     (ours, scp()?)
@@ -39,7 +38,7 @@ fn run(scale: Scale) -> Result<Outcome> {
                 wall.push(ours.wall_s / scp.wall_s);
                 cpu.push(ours.cpu_s / scp.cpu_s);
             }
-            // A login counts for much of a small copy, and other programs take processors.
+            // In a small copy, the login takes a large share of the time, and other programs may disturb it, so the bound is wider.
             let most = scale.pick(3.0, most);
             outcome.time().at_most(&format!("{direction}_{name}_wall_ratio"), &wall, most, "");
             outcome.time().at_most(&format!("{direction}_{name}_cpu_ratio"), &cpu, most, "");

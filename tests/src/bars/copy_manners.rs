@@ -1,4 +1,4 @@
-//! What a copy leaves to others on its path, and how it keeps a limit.
+//! How much of a path a copy leaves to others, and how precisely it keeps a limit.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use testing::PATIENCE;
 use super::{Bar, By, Outcome, Runs, Scale};
 use crate::copying::{CopyPath, Way};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "copy-manners",
     what: "`copy -l` holds its rate within 2 %, up and down; one TCP flow of somebody else beside `copy --polite` keeps ≥ 0.35 of the \
@@ -21,12 +20,12 @@ pub(super) const BAR: Bar = Bar {
 
 const RATE_MBIT: u32 = 100;
 
-/// A flow of somebody else, which begins earlier than a copy.
+/// A flow of another program, which begins before a copy.
 #[derive(Clone, Copy)]
 struct Beside {
     flow_s: u32,
     file_bytes: u64,
-    /// The seconds of the flow in which both carry, all connections of the copy among them.
+    /// First and last second of the flow in which both send, after all connections of the copy have started.
     shared: (usize, usize),
 }
 
@@ -60,10 +59,10 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The first seconds under a limit, in which connections still start, and what waits for them is carried later.
+/// Seconds at the start to leave out: connections are still starting, and data that waits for them is carried later.
 const STARTING_S: usize = 3;
 
-/// The rate under a limit: the slope of what has arrived over time, since a single second begins within a request.
+/// Checks the rate under a limit: the slope of the received bytes over time, because a single second may cut a request in two.
 fn limited(
     outcome: &mut Outcome,
     path: &CopyPath,
@@ -85,7 +84,7 @@ fn limited(
     Ok(())
 }
 
-/// The slope of the sum of these values over their number, by least squares.
+/// The slope of the running sum of these values, by least squares.
 fn slope(values: &[f64]) -> f64 {
     let mut sum = 0.0;
     let sums = std::iter::once(0.0).chain(values.iter().map(|value| {
@@ -102,7 +101,7 @@ fn slope(values: &[f64]) -> f64 {
     above / below
 }
 
-/// The share of what TCP can carry that one flow has beside a copy.
+/// The share of TCP's goodput that one flow keeps beside a copy.
 fn left_to_another(path: &CopyPath, options: &str, beside: Beside) -> Result<f64> {
     let flow = path.flow(beside.flow_s)?;
     std::thread::sleep(Duration::from_secs(1));
@@ -126,7 +125,7 @@ mod tests {
     #[test]
     fn a_slope_is_that_of_the_sums() {
         assert!((slope(&[5.0; 8]) - 5.0).abs() < 1e-9);
-        // What a second lacks, the next has: the ends weigh no more than their distance.
+        // If a second lacks bytes, the next one has them, so the slope is nearly unchanged. The values at the ends have no extra weight.
         assert!((slope(&[4.0, 6.0, 5.0, 5.0, 5.0, 5.0, 6.0, 4.0]) - 5.0).abs() < 0.2);
     }
 }

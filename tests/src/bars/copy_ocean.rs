@@ -1,4 +1,4 @@
-//! Copies over 1 Gbit/s and a round trip of 228 ms: one large file, many small ones, and packets that are lost.
+//! Copies over 1 Gbit/s and a round trip of 228 ms: one large file, many small ones, and a lossy link.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,6 @@ use anyhow::Result;
 use super::{Bar, By, Outcome, Runs, Scale, is_wanted};
 use crate::copying::{Copied, CopyPath, Way};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "copy-ocean",
     what: "1 Gbit/s and 228 ms, Debian's sshd: 4 GB up and down (not the first copy to this machine) at ≥ 95 % of TCP's goodput \
@@ -29,7 +28,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let path = CopyPath::up(Some(100), TUNED, "delay = \"50ms\"", 1 << 30)?;
         path.make("file", 100_000_000)?;
         let copied = path.copy("", Way::Up, "file", "copy")?;
-        // Others run beside it, so that a login, for one, takes twice as long.
+        // Other tests run beside a sample, so that a login takes twice as long, for example.
         large(&mut outcome, "up", &copied, &path, (100_000_000, 0.9, 10.0));
         small_files(&mut outcome, &path, 200, 10.0)?;
         path.down()?;
@@ -41,7 +40,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     if ["half", "small", "set"].into_iter().any(is_wanted) {
         sets(&mut outcome)?;
     }
-    // 34 GB of disk are needed, so that nobody gets it unasked.
+    // This case needs 34 GB of disk, so it only runs if the user names it.
     if std::env::var("PROVE_CASES").is_ok() && is_wanted("reference") {
         let path = CopyPath::up(Some(1_000), TUNED, DELAY, 34_000_000_000)?;
         published(&mut outcome, &path, 50_000_000)?;
@@ -56,7 +55,8 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The figures of a copy of one large file, which takes at least such a share of goodput, and at most so many seconds beside the bytes.
+/// The figures of a copy of one large file. Its share of TCP's goodput must be at least `least`, and it may take `more_s` seconds longer
+/// than its bytes alone.
 fn large(
     outcome: &mut Outcome,
     name: &str,
@@ -110,7 +110,7 @@ fn clean(outcome: &mut Outcome) -> Result<()> {
     path.down()
 }
 
-/// Half a gigabyte, many small files, and the files of the published test at a tenth of their size.
+/// Copies half a gigabyte, many small files, and the files of the published test at a tenth of their size.
 fn sets(outcome: &mut Outcome) -> Result<()> {
     let path = CopyPath::up(Some(1_000), TUNED, DELAY, 3 * FILE_BYTES)?;
     if is_wanted("half") {
@@ -129,12 +129,12 @@ fn sets(outcome: &mut Outcome) -> Result<()> {
     path.down()
 }
 
-/// The 680 files of the published test, each of so many bytes.
+/// Copies the 680 files of the published test, each with this many bytes.
 fn published(outcome: &mut Outcome, path: &CopyPath, bytes: u64) -> Result<()> {
     let count = 680;
     let first = path.make("set/0", bytes)?;
     for number in 1..count {
-        // Names of one file: the disk need not hold the set twice.
+        // Hard links save the disk space of the other files.
         let name = Path::new(&first).with_file_name(number.to_string());
         fs::hard_link(&first, name)?;
     }
@@ -165,7 +165,7 @@ fn small_files(outcome: &mut Outcome, path: &CopyPath, count: u32, most_s: f64) 
     Ok(())
 }
 
-/// The buffers that Debian has.
+/// Copies with Debian's default buffers.
 fn untuned(outcome: &mut Outcome) -> Result<()> {
     let bytes = FILE_BYTES / 2;
     let path = CopyPath::up(Some(1_000), "", DELAY, 3 * bytes)?;
@@ -187,7 +187,8 @@ fn lossy(outcome: &mut Outcome, congestion: &str) -> Result<()> {
         let copied = path.copy("--no-verify", Way::Up, "file", "copy")?;
         let rates = copied.report["rate_bytes_per_s"].as_array().cloned().unwrap_or_default();
         let rates: Vec<f64> = rates.iter().filter_map(serde_json::Value::as_f64).collect();
-        // As iperf3 leaves out its first 8 s. Both are measured for as long: what the start has left in the windows fades for a minute.
+        // Leave out the first 8 s, as iperf3 does, and measure both for the same time: the effect of the start on the windows fades over a
+        // minute.
         let steady = rates.get(8..rates.len().saturating_sub(1)).unwrap_or_default();
         ours.push(steady.iter().sum::<f64>() / steady.len().max(1) as f64);
         theirs.push(path.iperf3(copied.number("connections") as u64, steady.len() as u32)?);

@@ -1,11 +1,10 @@
-//! Copies fill nine paths without flags.
+//! Copies fill nine paths without any options.
 
 use anyhow::Result;
 
 use super::{Bar, By, Outcome, Scale, is_wanted};
 use crate::copying::{CopyPath, Way};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "copy-paths",
     what: "10, 100, 300 ms × 10 Mbit/s, 100 Mbit/s, 1 Gbit/s: `copy` without flags carries ≥ 95 % of what TCP can, in the mean of \
@@ -15,7 +14,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Time that the bytes alone take.
+/// Time that the bytes alone take on the link, in seconds.
 const SECONDS: f64 = 18.0;
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -27,7 +26,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             if !is_wanted(&name) {
                 continue;
             }
-            // Time to log in and to ramp up is beyond the bytes' own.
+            // Login and ramp-up come on top of this time.
             let bytes = (f64::from(rate) * 125_000.0 * scale.pick(SECONDS / 2.0, SECONDS)) as u64;
             let link = format!("delay = \"{}ms\"", f64::from(round_trip) / 2.0);
             let host = "tcp_rmem = \"64MB\", tcp_wmem = \"64MB\"";

@@ -1,6 +1,5 @@
-//! A machine that cannot open what the plan wants: found before the first packet, or shown as
-//! requests never sent; never as errors of the target, never as a smaller load passed off as the
-//! one asked for.
+//! A machine that cannot open as many files as the plan needs. Either the plan is refused before the first packet, or the requests count as
+//! never sent. They never count as errors of the target, and the load is never reduced silently.
 
 use anyhow::Result;
 use record::VoidRule;
@@ -8,7 +7,6 @@ use record::VoidRule;
 use super::{Bar, By, Outcome, Scale};
 use crate::{Proofload, Serve, proofload::adds_up};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "descriptors",
     what: "400 connections under a limit of 256 descriptors: more processes or a refusal; forced, void",
@@ -71,7 +69,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     );
     let share = trial.counts.never_sent as f64 / trial.counts.scheduled.max(1) as f64 * 100.0;
     let truth = (1.0 - opened as f64 / CONNECTIONS as f64) * 100.0;
-    // A machine that is busy leaves more of them unsent, and never fewer.
+    // A busy machine leaves more requests unsent, but never fewer.
     let bound = format!(">= {truth:.1} %, the share of the connections that were not opened");
     outcome.figure("forced_never_sent_percent", format!("{share:.1}"), bound, share >= truth - 1.0);
     if scale == Scale::Full {

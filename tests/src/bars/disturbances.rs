@@ -1,28 +1,28 @@
-//! Disturbances of generator and target, beside the target's own log.
+//! Disturbances of generator and target, compared with the target's own log.
 //!
 //! # What is true
 //!
-//! The target answers each request a drawn time after the kernel received it, and never has a queue of its own choice. Its log
-//! has, for each answer, when the kernel received the request and when the answer was written: before the call and after it,
-//! since a target that loses its processor within the call does not know when the answer left. So each truth is an interval as
-//! well. What disturbed the target is in the log, and in the truth. What held the generator up is in neither.
+//! The target answers each request a drawn time after the kernel received it, and never delays a request by a queue. For each answer, its
+//! log has the time when the kernel received the request, and the times just before and just after the call that wrote the answer: if the
+//! target loses its processor within the call, it does not know when the answer left. So each truth is an interval, too. Disturbances of
+//! the target are in the log, and thus in the truth. Delays by the generator are in neither.
 //!
-//! * *Service time*, each percentile and the mean: those of the log. A request waits nowhere else: not for the target to read
-//!   it, which the log includes, and not on the way, which is a function call on loopback.
-//! * *Response time*: the same. It begins when the request was due; a generator that is never held up sends it then. Pools are
-//!   so large that no request waits for a connection in truth (the delay and every burst together keep fewer than half of them busy).
-//!   Where a request opens its connection, it also waits for that: at most [`OPENING_NS`] if that many requests opened one.
-//! * *Throughput* of a closed load: users ÷ (mean time of the log + what a cycle takes beside it), where the latter is between
-//!   nothing and what it took in undisturbed trials ([`Cycle`]). Cycles are whole, as docs/throughput.md counts them. Of an open load:
-//!   how many of the logged times, begun at the planned moments, had ended when the last request was due, ÷ that time; requests that
-//!   never came may have been among them.
-//! * *Answers*: the number of log entries, which is that of completed requests, and of those that nobody waited for.
+//! * *Service time*, each percentile and the mean: those of the log. A request waits nowhere else: the log includes the wait until the
+//!   target reads it, and its way is a function call on loopback.
+//! * *Response time*: the same. It begins when the request was due, and an undisturbed generator sends it then. Pools are so large that
+//!   an undisturbed request never waits for a connection (the delay and every burst together keep fewer than half of them busy).
+//!   If a request opens its connection, it also waits for that: at most [`OPENING_NS`] if that many requests opened one.
+//! * *Throughput* of a closed load: users ÷ (mean time of the log + the rest of a cycle). The rest is between 0 and its value in
+//!   undisturbed trials ([`Cycle`]). Cycles are whole, as docs/throughput.md counts them. Of an open load: the number of logged times that
+//!   had ended when the last request was due, if each had begun when it was planned, ÷ that moment. Requests that never came may have
+//!   been among them.
+//! * *Answers*: the number of log entries. It equals the number of completed requests plus the answers that nobody waited for.
 //!
-//! # What is held against it
+//! # What is compared with it
 //!
-//! A figure's interval, as it is printed. It holds the truth if they have a point in common. A figure that is shown as one value has
-//! the error that docs/validity.md tolerates; either end has the [resolution](held::Held) of the histograms and of the clocks. A figure is
-//! *far* if the ends as printed miss the truth by more than 10 % and 250 µs.
+//! The interval of a figure, as printed. It is right if it has a point in common with the truth. A figure shown as one value has the error
+//! that docs/validity.md tolerates; either end has the [resolution](held::Held) of the histograms and of the clocks. A figure is *far* off
+//! if the printed ends miss the truth by more than 10 % and 250 µs.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -38,7 +38,6 @@ mod held;
 
 pub(super) use case::stopped;
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "disturbances",
     what: "300 drawn disturbances of generator or target: by the target's log, 98 of 100 intervals of each figure hold the \
@@ -48,14 +47,14 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Cases, and how many are named together in `PROVE_CASES`: `0-49`.
+/// Number of cases, and number of cases that one name in `PROVE_CASES` selects: `0-49`.
 const CASES: u64 = 300;
 const CASES_TOGETHER: u64 = 50;
-/// How long a request may wait for its connection to open, which takes two calls on loopback.
+/// Longest wait of a request for its connection to open, which takes two calls on loopback.
 const OPENING_NS: f64 = 500_000.0;
-/// What outside of its interval no more figures of a kind may be (0 to 1).
+/// Largest share of figures of a kind that may be outside of their intervals (0 to 1).
 const MAX_OUTSIDE: f64 = 0.02;
-/// With fewer answers a width says more of the number than of the disturbance.
+/// With fewer answers, the width of an interval depends more on their number than on the disturbance.
 const MIN_ANSWERS: usize = 1_000;
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -67,7 +66,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     if let Some(fault) = cycle.fault() {
         outcome.undecided("throughput_known", "<= 500 us of a cycle beside the target's time", fault);
     }
-    // A sample has each disturbance once.
+    // A sample runs each disturbance once.
     let seeds =
         (0..scale.pick(case::DISTURBANCES, CASES)).filter(|&seed| is_wanted_among(seed, CASES_TOGETHER));
     for seed in seeds {
@@ -79,15 +78,15 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What the cases have shown.
+/// The results of all cases.
 #[derive(Debug, Default)]
 struct Found {
     cases: u64,
-    /// Of each kind of figure, how many were held, were outside, and were far outside.
+    /// For each kind of figure: how many agree with the truth, are outside, and are far outside.
     kinds: BTreeMap<Kind, [u64; 3]>,
-    /// Widths relative to the truth, of cases that were disturbed for at most so many per cent of the time.
+    /// Widths relative to the truth, by the largest percentage of time for which the cases were disturbed.
     widths: BTreeMap<(u64, Kind), Runs>,
-    /// Cases that were disturbed for at most 15 % of the time, and those of them that are void.
+    /// Number of cases that were disturbed for at most 15 % of the time, and of void trials among them.
     slightly: u64,
     void: u64,
 }
@@ -163,7 +162,7 @@ impl Found {
 }
 
 impl Ran {
-    /// Each figure that the truth is known of, beside it.
+    /// Compares each figure whose truth is known with it.
     fn held(&self, case: &Case, cycle: Cycle) -> Vec<Held> {
         let counts = &self.trial.counts;
         let times = Truth::of_times(&self.served);

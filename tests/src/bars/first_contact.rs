@@ -1,4 +1,4 @@
-//! First contact: what somebody learns who asks for the limit of a service, with nothing but its URL, on two shared processors.
+//! First contact: the result for a user who searches for the limit of a service, knows only its URL, and has two shared processors.
 
 use std::fs;
 
@@ -21,7 +21,6 @@ use crate::{
 
 mod wrong_protocol;
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "first-contact",
     what: "limit rate URL --budget 60s beside a hog of 30 %: 18 of 20 answers of five services are useful; nothing is said of \
@@ -31,16 +30,17 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// The hog's share of each processor (0 to 1), and the shortest and longest of its bursts.
+/// The hog's share of each processor (0 to 1), and the lengths of its shortest and longest bursts.
 const HOG_SHARE: f64 = 0.3;
 const HOG_BURSTS_MS: [f64; 2] = [0.2, 50.0];
-/// The same for a goal of 20 ms at the 99th percentile: a target that is held up for longer has no capacity for that goal.
+/// The same for a goal of 20 ms at the 99th percentile. Bursts are shorter, because a target that stops for longer has no capacity for that
+/// goal.
 const P99_BURSTS_MS: [f64; 2] = [0.2, 5.0];
-/// Runs of a service.
+/// Number of runs for each service.
 const RUNS: u64 = 4;
-/// Runs for a goal of the 99th percentile.
+/// Number of runs for a goal at the 99th percentile.
 const P99_RUNS: u64 = 2;
-/// Capacities of `serve`, per second: what two processors carry beside the hog, target and generator.
+/// Range of the capacities of `serve`, per second. Two processors can carry these beside the hog, the target and the generator.
 const CAPACITIES_PER_S: [f64; 2] = [500.0, 5_000.0];
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -54,7 +54,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A service as somebody meets it.
+/// A service that the user tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Service {
     Nginx,
@@ -79,7 +79,7 @@ impl Service {
         }
     }
 
-    /// What it needs and this machine does not have.
+    /// A program that the service needs and this machine does not have.
     fn missing(self) -> Option<String> {
         let needs: &[[&str; 2]] = match self {
             Self::Nginx => &[["nginx", "nginx-light"], ["wrk", "wrk"]],
@@ -91,7 +91,7 @@ impl Service {
     }
 }
 
-/// A service that runs. Ended when dropped.
+/// A running service. It ends when dropped.
 enum Running {
     Nginx(Nginx),
     Plain(PlainServer),
@@ -120,7 +120,7 @@ impl Running {
     }
 }
 
-/// Everything on two processors, which the hog takes in turn or together, as its bursts fall.
+/// Runs everything on two processors. The hog takes either or both of them, as its bursts fall.
 fn contacts(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     let cores = Cores::of_this_process()?;
     let _confined = Confined::to(&[cores.server, cores.generator])?;
@@ -137,7 +137,7 @@ fn contacts(outcome: &mut Outcome, scale: Scale) -> Result<()> {
             made += 1;
         }
     }
-    // 18 of 20.
+    // At least nine of ten: 18 of 20.
     let least = (9 * made).div_ceil(10);
     if made > 0 {
         let bound = format!(">= {least}");
@@ -158,10 +158,10 @@ fn contacts(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     Ok(())
 }
 
-/// Asks for a service's limit once, prints what came of it, and says whether that is useful.
+/// Searches for a service's limit once, notes the result, and says whether it is useful.
 ///
-/// `serve` carries its capacity, by its closed form: one server with a constant service time, and constant arrivals. Of another
-/// service the median of four trials by wrk is the reference, two before the search and two after it, beside the same hog.
+/// The reference for `serve` is its capacity, which a closed form gives: one server with a constant service time and constant arrivals. For
+/// other services it is the median of four trials by wrk, two before the search and two after it, beside the same hog.
 fn contact(
     outcome: &mut Outcome,
     service: Service,
@@ -205,11 +205,11 @@ fn contact(
     Ok(judged.is_ok())
 }
 
-/// What `limit rate` answered.
+/// The answer of `limit rate`.
 struct Answer {
-    /// Its bounds; also those that are provisional, if its time ran out.
+    /// The bounds. If the time ran out, they are provisional.
     goal: GoalOutcome,
-    /// Its first sentence.
+    /// The first sentence of the answer.
     sentence: String,
     code: Option<i32>,
     wall_s: f64,
@@ -232,7 +232,7 @@ impl Answer {
         })
     }
 
-    /// Nothing if it is useful, or why it is not.
+    /// Checks that the answer is useful. The error says why it is not.
     fn judged(&self, reference_per_s: f64, own_closed_per_s: f64) -> Result<(), String> {
         let [lower, upper] = self.bounds();
         let lower = lower.ok_or("no lower bound")?;
@@ -268,7 +268,7 @@ impl Answer {
     }
 }
 
-/// What wrk carries: 64 connections for 5 s.
+/// The rate that wrk reaches with 64 connections in 5 s.
 fn wrk_per_s(url: &str) -> Result<f64> {
     let finished = Launch::new("wrk").words("-t2 -c64 -d5s").arg(url).run(PATIENCE)?;
     let rate =
@@ -276,7 +276,7 @@ fn wrk_per_s(url: &str) -> Result<f64> {
     rate.with_context(|| format!("no rate from wrk: {}{}", finished.stdout, finished.stderr))
 }
 
-/// What our own closed trial carries: 64 users for 5 s. No measure of the service, so a void trial counts as well.
+/// The rate that our own closed trial reaches with 64 users in 5 s. It does not measure the service, so a void trial counts, too.
 fn closed_per_s(url: &str) -> Result<f64> {
     let output = Proofload::http(url, "-u 64 -d 5s -q")?.run()?;
     let rate_per_s = output.trial()?.throughput_per_s;

@@ -1,5 +1,5 @@
-//! Lines of wrk, ab and curl, drawn by a grammar of their options and of odd targets: what proofload sends for each is what the
-//! program itself sends, or the line is refused with the reason.
+//! Command lines of wrk, ab and curl, drawn from a grammar of their options and of odd targets. For each line, proofload must send what the
+//! program itself sends, or refuse the line with a reason.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "foreign-grammar",
     what: "400 lines of wrk, ab and curl (sample: 60), drawn by a grammar of their options and of odd targets, beside these programs: \
@@ -26,7 +25,7 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const SEED: u64 = 22;
-/// Parts of paths and queries.
+/// Parts from which paths and queries are drawn.
 const PARTS: &[&str] = &[
     "a",
     "b.html",
@@ -86,7 +85,7 @@ const HEADERS: &[&str] = &[
     "Content-Type: text/x",
     "@X: 1",
 ];
-/// Options of curl with their values; FILE is a file.
+/// Options of curl with their values. FILE stands for the path of a file.
 const CURL: &[&[&str]] = &[
     &["-A", "agent"],
     &["-e", "http://r.test/"],
@@ -158,7 +157,7 @@ struct Drawn {
 
 fn draw(random: &mut Random, host: &str, file: &str) -> Drawn {
     let pick = |random: &mut Random, from: &[&'static str]| from[random.below(from.len() as u64) as usize];
-    // wrk takes a second for each line.
+    // Draw wrk rarely, because each of its lines takes a second.
     let (program, options) =
         [("curl", CURL), ("curl", CURL), ("ab", AB), ("wrk", WRK)][random.below(4) as usize];
     let mut words = Vec::new();
@@ -185,7 +184,7 @@ fn draw(random: &mut Random, host: &str, file: &str) -> Drawn {
 }
 
 impl Drawn {
-    /// The words that make it short, before the others.
+    /// Words in front of the others that keep the run short.
     fn short(&self) -> &'static [&'static str] {
         match self.program {
             "wrk" => &["-t1", "-c1", "-d1s"],
@@ -210,7 +209,7 @@ impl Drawn {
     }
 }
 
-/// What a run sends, each request once. A program that is slow to begin is given more time.
+/// The requests that a run sends, without repetitions. If a program is too slow to send any, it runs again.
 fn sent(recorder: &Recorder, run: impl Fn() -> Result<Finished>) -> Result<(Finished, Vec<SentRequest>)> {
     for attempt in 1.. {
         let finished = run()?;

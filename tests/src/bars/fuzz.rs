@@ -1,11 +1,11 @@
-//! What reads the bytes of others, under a fuzzer that knows which branches it has seen.
+//! Parsers of foreign bytes, tested by a fuzzer that measures which branches it has covered.
 
 use anyhow::{Result, bail};
 
 use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{process::Launch, repository};
 
-/// The bar of HTTP/1.1.
+/// The bar of the HTTP/1.1 parser.
 pub(super) const HTTP1: Bar = Bar {
     name: "fuzz-http1",
     what: "the HTTP/1.1 parsers under libFuzzer for 600 s, no finding",
@@ -14,7 +14,7 @@ pub(super) const HTTP1: Bar = Bar {
     run: |scale| fuzz("http1", scale),
 };
 
-/// The bar of values taken from answers.
+/// The bar of the parser that takes values from answers.
 pub(super) const ANSWERS: Bar = Bar {
     name: "fuzz-answers",
     what: "values taken from answers (JSON path, header, cookie, expression, redirects, gzip) under libFuzzer \
@@ -24,7 +24,7 @@ pub(super) const ANSWERS: Bar = Bar {
     run: |scale| fuzz("answers", scale),
 };
 
-/// The bar of bodies.
+/// The bar of the parser of bodies.
 pub(super) const EVENTS: Bar = Bar {
     name: "fuzz-events",
     what: "the readers of bodies, all kinds and encodings, under libFuzzer for 600 s, no finding",
@@ -33,7 +33,7 @@ pub(super) const EVENTS: Bar = Bar {
     run: |scale| fuzz("events", scale),
 };
 
-/// The bar of SFTP.
+/// The bar of the SFTP parser.
 pub(super) const SFTP: Bar = Bar {
     name: "fuzz-sftp",
     what: "the decoder of SFTP under libFuzzer for 600 s, no finding",
@@ -42,10 +42,10 @@ pub(super) const SFTP: Bar = Bar {
     run: |scale| fuzz("sftp", scale),
 };
 
-/// Time to build the fuzzer, at the most.
+/// Maximum time to build the fuzzer, in seconds.
 const BUILD_S: u64 = 900;
 
-/// Runs one of the fuzzers.
+/// Runs one of the fuzzers, and counts what it finds.
 fn fuzz(target: &str, scale: Scale) -> Result<Outcome> {
     let fuzz_s = scale.pick(5, 600);
     let script = repository().join("fuzz/run.sh");
@@ -55,7 +55,7 @@ fn fuzz(target: &str, scale: Scale) -> Result<Outcome> {
     let finished = Launch::new("bash")
         .arg(script.display().to_string())
         .args([target, &fuzz_s.to_string()])
-        // The flags of the build that started us are not the fuzzer's.
+        // These flags are for the build of this program, not of the fuzzer.
         .without_env("RUSTFLAGS")
         .without_env("CARGO_ENCODED_RUSTFLAGS")
         .without_env("CARGO_TARGET_DIR")

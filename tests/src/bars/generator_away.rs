@@ -1,4 +1,4 @@
-//! A generator that is stopped, throttled or crowded, against a target that keeps its own log.
+//! A generator that is stopped, throttled or crowded, measured with a target that keeps its own log.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use crate::{
     witnessed_target::{Served, WitnessedTarget},
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "generator-away",
     what: "200 trials whose generator is stopped, throttled or crowded: no figure is printed as the target's that is not; \
@@ -79,7 +78,7 @@ impl Case {
         Self { load, connections, delay, trouble }
     }
 
-    /// Runs it; gives the trial and how long each request was with the target.
+    /// Runs the case. Returns the trial and the time that each request spent with the target.
     fn run(&self, cores: Cores) -> Result<(Trial, Vec<u64>)> {
         let target = WitnessedTarget::start(self.delay, cores.server)?;
         let load = match self.load {
@@ -106,7 +105,7 @@ impl Case {
     }
 }
 
-/// Troubles a generator, and keeps what does so.
+/// Disturbs a generator. The disturbance lasts until the result is dropped.
 fn take(trouble: Trouble, process: &mut Process, cores: Cores) -> Result<(Option<Quota>, Option<Process>)> {
     match trouble {
         Trouble::Stop { after, lasting } => {
@@ -131,7 +130,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// No figure that is printed is wrong and neither marked nor void.
+/// Every printed figure that is wrong must be marked, or the trial must be void.
 fn disturbed(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
     let (mut wrong, mut void, mut marked, mut unknown) = (0, 0, 0, 0);
     for seed in 0..cases {
@@ -150,7 +149,7 @@ fn disturbed(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
             let after = sound.run(cores)?.0;
             let (a, b) = (before.throughput_per_s, after.throughput_per_s);
             if (a / b - 1.0).abs() > 0.05 {
-                // The machine itself was not the same before and after.
+                // The machine itself changed between the two undisturbed trials, so the truth is unknown.
                 unknown += 1;
             } else if is_outside(trial.throughput(), f64::midpoint(a, b), 0.1, 0.0) {
                 faults.push(format!("{:?}, and {a:.0} and {b:.0}/s undisturbed", trial.throughput()));
@@ -171,7 +170,7 @@ fn disturbed(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
     Ok(())
 }
 
-/// Answers that lie unread on one connection come with one read, and one stamp.
+/// If several answers wait unread on a connection, one read returns them all with one time stamp.
 fn pipelined(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
     let mut wrong = 0;
     for _ in 0..cases {
@@ -198,13 +197,13 @@ fn pipelined(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether the truth lies outside of a figure's interval, by more than this share of it and this much.
+/// Whether the truth lies outside of a figure's interval by more than both this share of the truth and this amount.
 pub(super) fn is_outside(shown: Span, truth: f64, share: f64, allowed: f64) -> bool {
     let off = (shown.least - truth).max(if shown.at_least { 0.0 } else { truth - shown.most });
     off > (share * truth).max(allowed)
 }
 
-/// Printed percentiles whose interval does not contain the target's.
+/// Printed percentiles whose interval does not contain the target's percentile.
 fn wrong_times(trial: &Trial, mut truth: Vec<u64>) -> Vec<String> {
     truth.sort_unstable();
     let mut faults = Vec::new();
@@ -214,7 +213,7 @@ fn wrong_times(trial: &Trial, mut truth: Vec<u64>) -> Vec<String> {
             let beyond = count * (1.0 - quantile);
             let Some(truth_ns) = nearest_rank(&truth, quantile).filter(|_| beyond >= 10.0) else { continue };
             let shown = times.percentile(quantile);
-            // A request that opens its connection waits for that.
+            // A request that opens its connection also waits for that.
             let opening_ns = if trial.counts.connections_opened as f64 >= beyond { 500_000 } else { 0 };
             let allowed_ns = (truth_ns / 10).max(250_000) + opening_ns;
             if is_outside(shown, truth_ns as f64, 0.0, allowed_ns as f64) {
@@ -225,12 +224,12 @@ fn wrong_times(trial: &Trial, mut truth: Vec<u64>) -> Vec<String> {
     faults
 }
 
-/// A generator that is away for less than this share of the time, the stop and what else took its processor.
+/// Only trials with a smaller share of absences count, including the stop and other programs.
 const AWAY_SHARE: f64 = 0.001;
-/// The longest stop.
+/// The longest stop, as a share of the time.
 const STOPPED_SHARE: f64 = 0.0015 / SECONDS;
 
-/// A stop of less than a thousandth of the time leaves p50 and p90 usable.
+/// After a stop of less than a thousandth of the time, p50 and p90 are still usable.
 fn shortly_away(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
     let (mut kept, mut counted) = (0_u64, 0_u64);
     for seed in 1_000..1_000 + cases {
@@ -264,7 +263,7 @@ fn shortly_away(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
     Ok(())
 }
 
-/// What nothing disturbed is valid, and nothing up to p99 is marked.
+/// Undisturbed trials are valid, and none of their percentiles up to p99 is marked.
 fn undisturbed(outcome: &mut Outcome, cores: Cores, wanted: u64) -> Result<()> {
     let (mut sound, mut void, mut marked, mut tried) = (0, 0, 0, 0);
     while sound < wanted && tried < 4 * wanted {

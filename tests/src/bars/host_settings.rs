@@ -1,4 +1,4 @@
-//! Settings of the kernel: a published file is judged rightly, and what a tuning changes comes back, wherever it was killed.
+//! Kernel settings: `host check` judges a published file correctly, and restoring after a tuning works even if the tuning was killed.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "host-settings",
     what: "host check names each faulty line of a published file and no sound one; 200 x host tune, SIGKILL, host restore leave every \
@@ -29,7 +28,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// The settings that reference test 3 gave its web hosts and its balancer.
+/// The settings of web hosts and balancer in reference test 3.
 const PUBLISHED: &str = "# web and balancer
 net.core.somaxconn = 500000
 net.ipv4.tcp_max_orphans = 30000
@@ -61,7 +60,7 @@ vm.swappiness = 100
 net.ipv6.conf.all.disable_ipv6 = 1
 ";
 
-/// What is wrong with them in a network namespace of its own, which has its own table of connections.
+/// The faults of these settings in a network namespace with its own connection table.
 const WRONG_INSIDE: &[(&str, &str)] = &[
     ("net.core.netdev_budget", "no_effect"),
     ("net.core.netdev_budget_usecs", "no_effect"),
@@ -77,7 +76,7 @@ const WRONG_INSIDE: &[(&str, &str)] = &[
     ("vm.swappiness", "harmful no_effect"),
 ];
 
-/// What is wrong with them on the machine. Whether the numbers of the machine are lowered depends on its size.
+/// The faults of these settings on the machine. Whether the machine's own values are larger depends on its size.
 const WRONG_OUTSIDE: &[(&str, &str)] = &[
     ("net.core.netdev_max_backlog", "harmful"),
     ("net.core.netdev_weight", "obsolete"),
@@ -88,8 +87,8 @@ const WRONG_OUTSIDE: &[(&str, &str)] = &[
 ];
 const LOWERED: &[(&str, u64)] = &[("fs.file-max", 2_000_000), ("net.ipv4.tcp_max_orphans", 30_000)];
 
-/// All settings that a network namespace has, sorted, without what counts or cannot be read. What the machine allows is that of all
-/// its namespaces: labs beside this one allow more for a while.
+/// All settings of a network namespace, sorted, without counters and unreadable files. The allowed congestion controls are left out: all
+/// namespaces of the machine share them, and labs beside this one may allow more for a while.
 const SNAPSHOT: &str = "find /proc/sys/net /sys/class/net/*/tx_queue_len /sys/class/net/*/queues/*/rps_cpus -type f -perm -u=r \
                         ! -name nf_conntrack_count ! -name tcp_allowed_congestion_control -exec grep -sH . {} + | sort";
 
@@ -111,7 +110,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A network namespace with an interface and a `/sys` of its own, held by a process.
+/// A network namespace with an interface and its own `/sys`, held by a process.
 struct Namespace {
     holder: Process,
     state: String,
@@ -126,9 +125,9 @@ impl Namespace {
         Ok(Self { holder, state: folder.file("state") })
     }
 
-    /// The program here. The holder has said that it is in its own namespace, so no other is entered.
+    /// The binary, run in this namespace. The holder has reported that it is in the namespace, so nsenter cannot enter another one.
     fn command(&self, words: &str) -> Result<Launch> {
-        // Words may hold blanks, written as unbreakable ones.
+        // A word that contains a blank has a no-break space there.
         let words = words.split(' ').map(|word| word.replace('\u{a0}', " "));
         Ok(self.inside(Launch::new(binary()?.display().to_string()).args(words)))
     }
@@ -162,7 +161,7 @@ fn snapshot(shell: &Launch) -> Result<String> {
     Ok(taken.stdout)
 }
 
-/// `host check` on the published file, inside a namespace and outside.
+/// Runs `host check` on the published file inside and outside of a namespace.
 fn judge(here: &Namespace, folder: &TemporaryFolder, outcome: &mut Outcome) -> Result<()> {
     let file = folder.file("published.conf");
     fs::write(&file, PUBLISHED)?;
@@ -188,7 +187,7 @@ fn judge(here: &Namespace, folder: &TemporaryFolder, outcome: &mut Outcome) -> R
     Ok(())
 }
 
-/// What is wrong with each setting, as `check --json` tells; the kinds sorted.
+/// The faults of each setting, sorted by kind, as `check --json` reports them.
 fn faults(json: &str) -> Result<BTreeMap<String, String>> {
     let report: Value = serde_json::from_str(json).context("check printed no JSON")?;
     let lines = report["lines"].as_array().context("no lines")?;
@@ -224,7 +223,7 @@ fn expect(found: &BTreeMap<String, String>, wrong: BTreeMap<&str, &str>, outcome
     );
 }
 
-/// A tuning that nobody kills.
+/// Tests a tuning that is not killed.
 fn tune_and_restore(here: &Namespace, there: &Namespace, outcome: &mut Outcome) -> Result<()> {
     let (before, before_there) = (here.snapshot()?, there.snapshot()?);
     let refused = here.run(&format!("{TUNE} --set net.ipv4.tcp_congestion_control=nosuch"))?;
@@ -239,7 +238,7 @@ fn tune_and_restore(here: &Namespace, there: &Namespace, outcome: &mut Outcome) 
         "tcp_rmem:4096\t16384\t4194304",
         "v0/tx_queue_len:10000",
     ];
-    // With two processors or more, a single receive queue is spread over all of them.
+    // With two processors or more, the tuning spreads a single receive queue over all of them.
     let processors = kernel::noise::allowed_cpus()?.len();
     let mask = now.lines().find_map(|line| line.split_once("v0/queues/rx-0/rps_cpus:")).context("no mask")?.1;
     let is_spread = mask.bytes().any(|digit| digit.is_ascii_hexdigit() && digit != b'0');
@@ -249,14 +248,14 @@ fn tune_and_restore(here: &Namespace, there: &Namespace, outcome: &mut Outcome) 
         && tuned.stdout.contains("tcp_tw_reuse: 2 → 1");
     outcome.holds("told", is_told, "what was changed, and what a namespace does not have");
 
-    // Neither another namespace nor the cleaning after dead runs touches it.
+    // Neither `restore` in another namespace nor `clean`, which cleans up after dead runs, touches the tuning.
     let (elsewhere, clean) = (there.run("host restore")?, here.run("clean")?);
     let is_left = here.snapshot()? == now && there.snapshot()? == before_there;
     let is_said =
         elsewhere.stderr.contains("other network namespaces") && clean.stdout.contains("stay tuned");
     outcome.holds("stays", is_left && is_said, "after restore in another namespace, and clean");
 
-    // A second tuning, and a hand that comes in between.
+    // A second tuning, and values that somebody else sets in between.
     here.run("host tune --set net.core.somaxconn=70000 --set net.ipv4.tcp_ecn=1")?;
     here.inside(Launch::new("sh"))
         .args(["-c", "echo 7 >/proc/sys/net/ipv4/tcp_syn_retries"])
@@ -286,10 +285,10 @@ fn tune_and_restore(here: &Namespace, there: &Namespace, outcome: &mut Outcome) 
     Ok(())
 }
 
-/// Tunings that are killed at random moments.
+/// Kills tunings at random moments.
 fn kill(here: &Namespace, kills: u64, outcome: &mut Outcome) -> Result<()> {
     let before = here.snapshot()?;
-    // How long a tuning takes when nobody holds it up, so that the moments are spread over all of it.
+    // Measure the time of an undisturbed tuning, to spread the moments over all of it.
     let mut life = Duration::MAX;
     for _ in 0..5 {
         life = life.min(here.run(TUNE)?.wall);
@@ -299,7 +298,7 @@ fn kill(here: &Namespace, kills: u64, outcome: &mut Outcome) -> Result<()> {
     let (mut left, mut changed, mut done) = (0, 0, 0);
     for _ in 0..kills {
         if random.below(4) == 0 {
-            // What an earlier tuning has changed comes back to what was before it.
+            // Sometimes tune twice. The restore must bring back the values from before the first tuning.
             here.run("host tune --set net.core.somaxconn=5000 --set v0.txqueuelen=77")?;
         }
         let (untouched, journals) = (here.snapshot()?, here.journals());
@@ -307,8 +306,8 @@ fn kill(here: &Namespace, kills: u64, outcome: &mut Outcome) -> Result<()> {
         if random.below(4) == 0 {
             thread::sleep(random.between(Duration::ZERO, life));
         } else {
-            // Most of its life passes before and after the changes, which begin with a journal.
-            // Looked at without a pause, because the changes take less than a millisecond.
+            // Most of the time passes before and after the changes, which begin with a journal. Poll without a pause, because the changes
+            // take less than a millisecond.
             let until = Instant::now() + life * 10;
             while here.journals() == journals && Instant::now() < until {}
             thread::sleep(random.between(Duration::ZERO, life / 4));

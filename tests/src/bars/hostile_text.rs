@@ -1,4 +1,4 @@
-//! Whatever text a user or a server gives, no command lets it act on a terminal or on a workflow's log.
+//! No command lets the text of a user or a server control a terminal or the log of a workflow.
 
 use std::{
     fs,
@@ -19,7 +19,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "hostile-text",
     what: "40 hostile strings in titles, names, levels, paths, headers, answers, logs and files: no command gives one \
@@ -29,7 +28,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// What acts; each is followed by a word that tells it from our own.
+/// Strings that can control a terminal or a workflow. A word follows each, to tell it from proofload's own output.
 const HOSTILE: [&str; 40] = [
     "\u{1b}[2J",
     "\n::error::",
@@ -74,7 +73,7 @@ const HOSTILE: [&str; 40] = [
 ];
 const WORD: &str = "PWNED";
 
-/// Commands, one a line; `@` is where the string goes, `%` the server's authority.
+/// Command lines. `@` stands for the string, `%` for the server's authority.
 const COMMANDS: &[&str] = &[
     "@",
     "http @",
@@ -136,7 +135,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let server = hostile_server(text.clone())?;
         lay_out(folder.path(), &text, server)?;
         for line in COMMANDS {
-            // A terminal gets what a pipe gets, and lines that change; a workflow's log is a pipe.
+            // A terminal gets the same output as a pipe, plus lines that are rewritten. The log of a workflow is a pipe.
             for on_terminal in [false, true] {
                 let done = call(line, &text, server, folder.path(), on_terminal)?;
                 let printed = done.stdout + &done.stderr;
@@ -154,14 +153,14 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Whether the string stands in an output as it is, or a line of it does.
+/// Whether an output contains the string unchanged, or a line that controls a workflow.
 fn acts(printed: &str, hostile: &str, on_terminal: bool) -> bool {
     let whole = format!("{hostile}{WORD}");
     let obeyed = printed.lines().any(|line| {
         let words = line.trim_start();
         words.starts_with("##[") || (words.starts_with("::") && !words.starts_with("::error title="))
     });
-    // A terminal has colours, and lines that begin anew; a name that ends one of our lines is no harm.
+    // Output to a terminal has colours and rewrites lines. A string that begins with a line break may follow one of proofload's own lines.
     let is_break = hostile.starts_with(['\n', '\r']);
     let raw = !is_break && printed.contains(&whole);
     let stray = !on_terminal && printed.chars().any(|c| c.is_control() && c != '\n');
@@ -183,9 +182,9 @@ fn call(line: &str, text: &str, server: SocketAddr, folder: &Path, on_terminal: 
     launch.run(PATIENCE)
 }
 
-/// Files with the string wherever they hold text of a user.
+/// Writes files with the string at every place that holds a user's text.
 fn lay_out(folder: &Path, text: &str, server: SocketAddr) -> Result<()> {
-    // TOML takes escapes as JSON writes them, but for what is beyond the basic plane; nothing here is.
+    // TOML has the escapes of JSON, except for characters beyond the basic plane, which do not occur here.
     let escaped: String = text
         .chars()
         .map(|c| if c.is_ascii_graphic() { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) })
@@ -224,7 +223,7 @@ fn lay_out(folder: &Path, text: &str, server: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// A server whose every answer holds the string wherever it may. It ends with this program.
+/// A server whose every answer has the string wherever possible. It ends with this program.
 fn hostile_server(text: String) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

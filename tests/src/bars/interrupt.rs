@@ -1,4 +1,4 @@
-//! An interrupted trial leaves what it measured so far, and says so.
+//! An interrupted trial stores what it has measured so far, and says that it was interrupted.
 
 use std::fs;
 
@@ -9,7 +9,6 @@ use testing::until;
 use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{Proofload, Serve, proofload::adds_up, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "interrupt",
     what: "SIGINT in the middle: exit status 130, JSON written and marked, counts add up",

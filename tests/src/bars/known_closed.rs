@@ -5,7 +5,6 @@ use anyhow::Result;
 use super::{Bar, By, Outcome, Runs, Scale, ms};
 use crate::{Proofload, Serve, machine::Cores};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "known-closed",
     what: "200 users against a delay of 300 ms: 666.7/s within 1 %, median 300 ms within 1 ms",
@@ -18,8 +17,8 @@ const TRUTH_PER_S: f64 = 200.0 / 0.3;
 
 fn run(scale: Scale) -> Result<Outcome> {
     let (repeats, seconds) = scale.pick((3, 2), (5, 15));
-    // Users that began at the same moment would stay in step, and wait for each other's answers to be
-    // written: they start over one cycle. A processor for each side, or the two queue behind each other.
+    // Users that begin at the same moment would stay in step and wait until each other's answers are written, so they start over one cycle.
+    // Each side has a processor, because otherwise they would queue for one.
     let cores = Cores::of_this_process()?;
     let mut outcome = Outcome::default();
     let (mut throughput, mut p50) = (Runs::default(), Runs::default());

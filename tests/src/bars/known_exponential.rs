@@ -1,12 +1,11 @@
-//! A target whose delays are drawn from an exponential distribution: every percentile that the
-//! client reports lies where the target's own record of the same requests says it may.
+//! A target with exponentially distributed delays: each percentile that the client reports must lie in the range that the target's own
+//! record of the same requests allows.
 
 use anyhow::Result;
 
 use super::{Bar, By, Outcome, Scale, ms};
 use crate::{Proofload, Serve, stats::quantile_ranks};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "known-exponential",
     what: "exponential delays: every percentile to p99.9 inside the 95 % interval of serve's own record",
@@ -15,8 +14,8 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// What the way to the target and back may add: two wake-ups and two passes through the loopback,
-/// on processors that other programs use too.
+/// Most that the way to the target and back may add: two wake-ups and two passes through the loopback, on processors that other programs
+/// use, too.
 const LOOPBACK_NS: f64 = 100_000.0;
 /// Relative step of the histograms on both sides: three digits each.
 const RESOLUTION: f64 = 0.002;

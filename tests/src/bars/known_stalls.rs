@@ -1,13 +1,11 @@
-//! A target that freezes for a tenth of the time. Whoever measures from the actual send hardly sees
-//! it (coordinated omission); measured from the intended send the distribution is known:
-//! a request due in a stall of length S waits for the rest of it, so P(R > x) = 0.1 · (1 − x/S).
+//! A target that freezes for a tenth of the time. Times from the actual send hardly show this (coordinated omission). Times from the
+//! intended send have a known distribution: a request due in a stall of length S waits for the rest of it, so P(R > x) = 0.1 · (1 − x/S).
 
 use anyhow::Result;
 
 use super::{Bar, By, Outcome, Scale, ms};
 use crate::{Proofload, Serve};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "known-stalls",
     what: "1,000/s against a stall of 1 s in 10: p95 0.5 s and p99 0.9 s, each within 5 %",
@@ -17,8 +15,8 @@ pub(super) const BAR: Bar = Bar {
 };
 
 fn run(scale: Scale) -> Result<Outcome> {
-    // Whole periods, so that the share of stalled time is exactly a tenth wherever it begins; and so
-    // begun that none of them is cut by the end: serve starts its first period just before.
+    // Use whole periods, so that the share of stalled time is exactly a tenth wherever the trial begins. The end of the trial cuts no
+    // stall, because serve starts its first period just before the trial.
     let (seconds, stall_ms) = scale.pick((5, 500.0), (40, 1_000.0));
     let serve = Serve::start(&format!("--stall {}ms,{stall_ms}ms", 10.0 * stall_ms))?;
     let output = Proofload::http(&serve.url(), &format!("-R 1000 -c 64 -d {seconds}s -q"))?.run()?;

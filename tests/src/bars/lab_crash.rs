@@ -1,4 +1,4 @@
-//! A lab killed at any moment leaves nothing behind, and nothing of anyone else's is touched.
+//! A lab that is killed at any moment leaves nothing behind, and proofload touches nothing of other users.
 
 use std::{fs, thread, time::Duration};
 
@@ -9,7 +9,6 @@ use testing::PATIENCE;
 use super::{Bar, By, Outcome, Scale};
 use crate::{lab::Labs, process::Launch, random::Random};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "lab-crash",
     what: "200 SIGKILLs at random moments of a lab: nothing is left after the next command, nothing else is touched",
@@ -37,7 +36,7 @@ on = "far"
 command = ["sh", "-c", "sleep infinity & sleep infinity"]
 "#;
 
-/// Somebody else's lab, up all the time.
+/// Another user's lab, which stays up all the time.
 const NEIGHBOUR: &str = r#"
 title = "neighbour"
 [hosts]
@@ -53,13 +52,13 @@ fn run(scale: Scale) -> Result<Outcome> {
     let kills = scale.pick(8, 200);
     let labs = Labs::new()?;
     let file = labs.file("crash.toml", FILE)?;
-    // How long a life is, so that the moments are spread over all of it.
+    // Measure how long a lab takes to come up, to spread the moments over all of it.
     let (lab, up) = labs.up(&file)?;
     labs.down(lab)?;
 
     let (mut neighbour, _) = labs.up(&labs.file("neighbour.toml", NEIGHBOUR)?)?;
     let mut stranger = Launch::new("sleep").arg("infinity").start()?;
-    // What looks like ours and is not.
+    // Names that look like proofload's but are not.
     fs::create_dir(labs.state().join("0123456789abcdef.lab"))?;
     fs::write(labs.state().join("notes.journal"), "somebody's notes\n")?;
     let before = labs.inventory()?;

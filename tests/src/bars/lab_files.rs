@@ -1,4 +1,4 @@
-//! Broken lab files and broken processes: everything is told, nothing is left.
+//! Broken lab files and broken processes: proofload reports every mistake and leaves nothing behind.
 
 use std::fs;
 
@@ -8,7 +8,6 @@ use testing::PATIENCE;
 use super::{Bar, By, Outcome, Scale};
 use crate::lab::Labs;
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "lab-files",
     what: "20 broken lab files: every mistake with its line, nothing started; 6 broken processes: told with the \
@@ -18,7 +17,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// A file, and of every mistake the line, the column and a part of what is said.
+/// A file, and for every mistake its line, its column and a part of the message.
 type Broken = (&'static str, &'static [(usize, usize, &'static str)]);
 
 const BROKEN: [Broken; 20] = [
@@ -95,7 +94,7 @@ const BROKEN: [Broken; 20] = [
     ),
 ];
 
-/// A process, and what is said of it, the end of its log included.
+/// A process, and parts of the message about it, which includes the end of its log.
 const PROCESSES: [(&str, &[&str]); 6] = [
     (
         "command = [\"sh\", \"-c\", \"echo waiting for nothing; sleep 1000\"]\nready = \"tcp:80\"\nready_timeout = \"300ms\"\n",
@@ -122,7 +121,7 @@ const PROCESSES: [(&str, &[&str]); 6] = [
 
 fn run(_scale: Scale) -> Result<Outcome> {
     let labs = Labs::new()?;
-    // Makes the folder of the journals.
+    // This first run makes the folder of the journals.
     labs.run("clean")?;
     let before = labs.inventory()?;
     let mut outcome = Outcome::default();

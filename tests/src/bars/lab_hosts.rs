@@ -1,4 +1,4 @@
-//! A whole network is up in a moment, and gone in less.
+//! A large network comes up quickly, and goes down even faster.
 
 use anyhow::{Result, ensure};
 
@@ -8,7 +8,6 @@ use crate::{
     proofload::{binary, parse_trial},
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "lab-hosts",
     what: "28 hosts on a segment are up in 3 s and down in 1 s; 200 hosts work",
@@ -36,7 +35,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 
     let file = labs.file("200.toml", &segment(200)?)?;
     let (lab, up) = labs.up(&file)?;
-    // Not merely up: the last host had its answers from the first, and others still do.
+    // A check that the network works: the last host has had answers from the first, and others still get some.
     for host in ["h2", "h100", "h199"] {
         let url = "http://10.1.0.1:8080/";
         let load = format!("lab shell {host} -- {} http {url} -n 100 -c 2 -q --json -", binary()?.display());
@@ -53,7 +52,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// So many hosts on a segment; the last has had answers from the first before it is ready.
+/// A segment with this many hosts. The lab is ready once the last host has had answers from the first.
 fn segment(hosts: u32) -> Result<String> {
     Ok(format!(
         "title = \"{hosts} hosts\"\n[hosts]\nh = {{ count = {hosts} }}\n[[links]]\nbetween = [\"h\"]\n\

@@ -1,4 +1,4 @@
-//! Labs inside labs, inside containers and without root: they work, and the machine stays as it was.
+//! Labs inside labs, in containers and without root work, and leave the machine unchanged.
 
 use std::{thread, time::Duration};
 
@@ -13,7 +13,6 @@ use crate::{
     random::Random,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "lab-nested",
     what: "labs in labs up to 5 deep, in containers, without root, killed at random, 50 times: the machine stays as it was",
@@ -22,7 +21,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Whatever of this was made on the machine itself would show.
+/// A lab with a host, a segment, a sysctl and a process. The inventory would show each of them if it were made on the machine itself.
 const FILE: &str = r#"
 title = "TITLE"
 [hosts]
@@ -37,13 +36,13 @@ run = "serve"
 "#;
 const DEEPEST: u64 = 5;
 
-/// Where the outermost lab is started.
+/// The place where the outermost lab starts.
 const WAYS: [&str; 3] = ["machine", "container", "nobody"];
 
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let root = prepared(Labs::new()?, "cpu_quota = 0.5,")?;
-    // Where the kernel does not let that user have labs, root's must do.
+    // If the kernel does not let the user nobody have labs, test only root's.
     let nobody = match Labs::refusal_for_nobody()? {
         None => Some(prepared(Labs::of_nobody()?, "")?),
         Some(why) => {
@@ -60,7 +59,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let before = labs.inventory()?;
         let depth = if way == "nobody" { 1 + random.below(2) } else { 1 + random.below(DEEPEST) };
         let mut nest = nest(labs, way, depth)?;
-        // Every other one is killed at any moment, the others when all are up.
+        // Kill every other nest at a random moment, and the rest once all labs are up.
         let is_killed_early = round % 2 == 1;
         let is_up = if is_killed_early {
             thread::sleep(random.between(Duration::ZERO, Duration::from_millis(300 * depth)));
@@ -95,7 +94,7 @@ fn prepared(labs: Labs, quota: &str) -> Result<Labs> {
     Ok(labs)
 }
 
-/// Starts labs inside each other.
+/// Starts this many labs, each inside the one before.
 fn nest(labs: &Labs, way: &str, depth: u64) -> Result<Process> {
     let container = ["unshare", "--pid", "--fork", "--kill-child"];
     let words = if way == "container" { &container[..] } else { &[] };

@@ -1,4 +1,4 @@
-//! A segment of a certain rate: what TCP gets through a port, alone and shared.
+//! A segment with a limited rate: the rate that TCP reaches through a port, alone and shared.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{lab::Labs, process::Finished};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "lab-segment",
     what: "three hosts on a segment of 100 Mbit/s: a TCP flow gets 93 to 96 Mbit/s, to and from a host, and so do \
@@ -35,7 +34,7 @@ name = "two"
 port = 5202
 "#;
 
-/// With an MTU of 1500 and TCP's time stamps 1448 of 1514 bytes of a frame are payload: 95.6 Mbit/s.
+/// With an MTU of 1500 and TCP time stamps, 1448 of the 1514 bytes of a frame are payload: 95.6 Mbit/s.
 const MOST_MBIT_PER_S: f64 = 96.0;
 const LEAST_MBIT_PER_S: f64 = 93.0;
 

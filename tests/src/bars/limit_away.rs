@@ -1,4 +1,4 @@
-//! `proofload limit` with a generator that is stopped now and then, against targets whose capacity is known.
+//! `proofload limit` with a generator that is stopped from time to time, against targets with a known capacity.
 
 use std::{
     thread,
@@ -18,7 +18,6 @@ use crate::{
     random::Random,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "limit-away",
     what: "24 searches whose generator is stopped for 50 to 500 ms every 10 s: none excludes the truth, 16 are near it",
@@ -27,7 +26,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// A bound that is worth having: at least and at most so many times the truth.
+/// A useful bound is at least and at most this many times the truth.
 const NEAR: (f64, f64) = (0.8, 1.25);
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -70,7 +69,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Stops a generator for 50 to 500 ms, again and again until it has ended; how often.
+/// Repeatedly stops a generator for 50 to 500 ms until it has ended. Returns the number of stops.
 fn stop_often(generator: &mut Process, seed: u64, every: Duration) -> u64 {
     let mut random = Random::new(seed);
     let (mut stops, started) = (0, Instant::now());

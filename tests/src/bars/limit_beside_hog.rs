@@ -1,4 +1,4 @@
-//! `proofload limit` beside a hog, against targets whose capacity is known.
+//! `proofload limit` beside a hog, against targets with a known capacity.
 
 use anyhow::Result;
 
@@ -11,7 +11,6 @@ use crate::{
     machine::Cores,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "limit-beside-hog",
     what: "12 known capacities, each without and beside a hog of 5 % on the generator's processor: none is excluded, bounds are at \
@@ -23,7 +22,7 @@ pub(super) const BAR: Bar = Bar {
 
 const HOG_SHARE: f64 = 0.05;
 const HOG_BURSTS_MS: [f64; 2] = [0.2, 50.0];
-/// What the hog may cost: times the width, times the time.
+/// Largest allowed effect of the hog: factors for the width of the bounds and for the time.
 const MAX_WIDER: f64 = 2.0;
 const MAX_LONGER: f64 = 1.5;
 
@@ -34,7 +33,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let (mut excluded, mut without) = (0, 0);
     let (mut widths, mut times) = ([Runs::default(), Runs::default()], [Runs::default(), Runs::default()]);
-    // Named four together in `PROVE_CASES`: `0-3`.
+    // A name in `PROVE_CASES` selects four runs: `0-3`.
     let indices: Vec<u64> = (0..searches).filter(|&index| is_wanted_among(index, 4)).collect();
     for &index in &indices {
         let truth_per_s = capacity(index, searches);
@@ -71,7 +70,7 @@ fn excludes(found: &Answer, truth_per_s: f64) -> bool {
         || found.upper().is_some_and(|load| load < truth_per_s)
 }
 
-/// Of both bounds, what lies between them.
+/// The distance between the bounds in percent of the upper one; none if one is missing.
 fn width_percent(found: &Answer) -> Option<f64> {
     Some((1.0 - found.lower()? / found.upper()?) * 100.0)
 }

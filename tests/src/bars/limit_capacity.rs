@@ -1,4 +1,4 @@
-//! `proofload limit` against targets whose capacity is known.
+//! `proofload limit` against targets with a known capacity.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "limit-capacity",
     what: "known capacities of 500 to 20,000/s are bracketed in 19 of 20 runs of 90 s; 128 connections are 128 users",
@@ -20,20 +19,20 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// A goal of the 99th percentile at this bound.
+/// The bound of the goal at the 99th percentile, in seconds.
 const BOUND_S: f64 = 0.05;
-/// Longest time of a run.
+/// Longest allowed time of a run, in seconds.
 const RUN_S: f64 = 90.0;
-/// A machine that keeps a generator from its processor for this share of a trial disturbs it.
+/// A generator counts as disturbed if it has no processor for more than this share of a trial.
 const DISTURBED: f64 = 0.05;
 
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    // By `PROVE_CASES`: `users`, `connections`, `constant`, `exponential`.
+    // `PROVE_CASES` can name `users`, `connections`, `constant` and `exponential`.
     if is_wanted("users") {
         users(&mut outcome, scale)?;
     }
-    // The search of a rate has its sample in `limit-short-trials`.
+    // A sample of the search for a rate is in `limit-short-trials`.
     if scale == Scale::Sample {
         return Ok(outcome);
     }
@@ -43,15 +42,15 @@ fn run(scale: Scale) -> Result<Outcome> {
     }
     let kinds = [
         ("constant", "fixed", "constant", "--width 2% --budget 80s"),
-        // Trials of a noisy service are draws: with more than three repeats they are weighed, not counted.
+        // The results of trials of a noisy service are random; five repeats let the search weigh them instead of only counting them.
         ("exponential", "exp", "poisson", "--width 2% --trial 4s --repeats 5 --budget 80s"),
     ];
     for (kind, service, arrivals, words) in kinds.into_iter().filter(|(kind, ..)| is_wanted(kind)) {
         let (mut misses, mut excused, mut widths, mut times) = (0, 0, Runs::default(), Runs::default());
         for index in 0..runs {
             let capacity_per_s = capacity(index, runs);
-            // The time in an M/M/1 system is exponential with the rate (capacity - load): its 99th percentile is
-            // the bound where that rate is ln(100) / bound.
+            // In an M/M/1 system, the time is exponential with the rate (capacity - load). Its 99th percentile is at the bound if that rate
+            // is ln(100) / bound.
             let truth_per_s = match kind {
                 "exponential" => capacity_per_s - 100.0f64.ln() / BOUND_S,
                 _ => capacity_per_s,
@@ -94,7 +93,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Log-uniform between 500 and 20,000: every size alike, none twice.
+/// Capacities that are log-uniform between 500 and 20,000: all magnitudes occur equally often, and none twice.
 pub(super) fn capacity(index: u64, runs: u64) -> f64 {
     let jitter = (index.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / (1u64 << 24) as f64;
     let place = (index as f64 + jitter) / runs as f64;
@@ -104,18 +103,18 @@ pub(super) fn capacity(index: u64, runs: u64) -> f64 {
 /// A search for the capacity of a `serve`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Search<'a> {
-    /// What it can do per second.
+    /// Number of requests that it can answer per second.
     pub capacity_per_s: f64,
-    /// How its service times are distributed.
+    /// Distribution of the service times.
     pub service: &'a str,
-    /// How the requests come.
+    /// Distribution of the requests' arrivals.
     pub arrivals: &'a str,
     /// Other options of `limit`.
     pub words: &'a str,
 }
 
 impl Search<'_> {
-    /// Makes it, doing something to the generator meanwhile.
+    /// Runs the search. Calls `meanwhile` with the generator while it runs.
     pub(super) fn run(self, seed: u64, meanwhile: impl FnOnce(&mut Process)) -> Result<Answer> {
         let Self { capacity_per_s, service, arrivals, words } = self;
         let (service_ns, seed) = ((1e9 / capacity_per_s).round(), seed + 1);
@@ -125,7 +124,7 @@ impl Search<'_> {
     }
 }
 
-/// 128 connections are served, the 129th is reset: 128 users, exactly.
+/// `serve` accepts 128 connections and resets the 129th, so the limit is exactly 128 users.
 fn users(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     let words = format!("limit users --errors 0 --trial {}", scale.pick("500ms", "1s"));
     let found = searched("--max-connections 128 --delay 50ms", &words, |_| ())?;
@@ -133,8 +132,8 @@ fn users(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     Ok(())
 }
 
-/// Connections that are held open: of `serve`, which resets one too many at once, and of nginx, which accepts
-/// one too many and then closes others that have been idle.
+/// Searches for the limit of open connections. `serve` resets surplus connections at once; nginx accepts one too many and then closes idle
+/// ones.
 fn connections(outcome: &mut Outcome) -> Result<()> {
     let words = "limit connections --rate 200 --errors 0 --trial 1s --max 2000";
     let found = searched("--max-connections 128", words, |_| ())?;
@@ -144,20 +143,20 @@ fn connections(outcome: &mut Outcome) -> Result<()> {
     let nginx = Nginx::start(&options)?;
     let found = searched_at(&nginx.url("/"), cores, words, |_| ())?;
     let bound = "within 220 to 256, for worker_connections 256";
-    // It begins to close idle ones when a sixteenth of its connections is left (ngx_drain_connections).
+    // nginx begins to close idle connections when a sixteenth of them is left (ngx_drain_connections).
     found.figure(outcome, "connections_nginx", bound, [220.0..=256.0, 220.0..=256.0]);
     Ok(())
 }
 
-/// What a search answered, and what others saw meanwhile.
+/// The result of a search, and what independent programs observed meanwhile.
 pub(super) struct Answer {
-    /// Its answer to its one goal.
+    /// The result for the only goal.
     pub goal: GoalOutcome,
-    /// How long it took, in seconds.
+    /// The time of the search, in seconds.
     pub wall_s: f64,
     trials: u64,
     code: Option<i32>,
-    /// What kept it from its processors, if anything did for long.
+    /// What kept the generator from its processor, if anything did for long.
     disturbed: Option<String>,
 }
 
@@ -167,12 +166,12 @@ impl Answer {
         self.goal.lower.as_ref().map(|bound| bound.load)
     }
 
-    /// The smallest load that did not.
+    /// The smallest load that missed the goal.
     pub(super) fn upper(&self) -> Option<f64> {
         self.goal.upper.as_ref().map(|bound| bound.load)
     }
 
-    /// Why bounds may be missing or wide; a bound that says what is not so has no excuse.
+    /// The reason why bounds may be missing or wide. There is no excuse for a wrong bound.
     pub(super) fn excuse(&self, most_lower: f64, least_upper: f64) -> Option<&str> {
         let is_wrong = self.lower().is_some_and(|load| load > most_lower)
             || self.upper().is_some_and(|load| load < least_upper);
@@ -187,7 +186,7 @@ impl Answer {
         format!("{lower} to {upper} {:?}, {trials} trials in {wall_s:.0} s", goal.kind)
     }
 
-    /// Adds a figure: both bounds, each within its range.
+    /// Adds a figure that requires both bounds to be in their ranges.
     fn figure(
         &self,
         outcome: &mut Outcome,
@@ -206,7 +205,7 @@ impl Answer {
     }
 }
 
-/// What a search of a `serve` found, each on a processor of its own.
+/// Runs a search against a `serve`; each has its own processor.
 fn searched(serve: &str, words: &str, meanwhile: impl FnOnce(&mut Process)) -> Result<Answer> {
     let cores = Cores::of_this_process()?;
     let serve = Serve::start_on(serve, cores.server)?;

@@ -1,4 +1,4 @@
-//! A target that outlives the generator: the answer is a bound, and says whose limit it is.
+//! A target that is faster than the generator: the answer is a lower bound, and says that the generator was the limit.
 
 use anyhow::{Context, Result};
 use record::{BoundKind, ResultFolder};
@@ -6,7 +6,6 @@ use record::{BoundKind, ResultFolder};
 use super::{Bar, By, Outcome, Scale};
 use crate::{Nginx, Proofload, machine::Cores, nginx, process::Launch, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "limit-generator-bound",
     what: "a target that carries more than the generator makes is `at least, generator-bound`, never a limit",
@@ -18,7 +17,7 @@ pub(super) const BAR: Bar = Bar {
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let cores = Cores::of_this_process()?;
-    // The target has a processor to itself; the generator's is shared with a loop that does nothing.
+    // The target has a processor for itself. The generator shares its processor with an endless loop.
     let _rival = Launch::new("sh").args(["-c", "while :; do :; done"]).on_core(cores.generator).start()?;
     let effort = scale.pick(
         "--trial 1s --repeats 1 --width 30% --min 2k --void-attempts 2 --budget 40s",

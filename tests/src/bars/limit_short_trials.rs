@@ -1,4 +1,4 @@
-//! `proofload limit --trial 1s` against targets whose capacity is known: bounds of short trials hold the truth, too.
+//! `proofload limit --trial 1s` against targets with a known capacity: the bounds of short trials must contain the truth, too.
 
 use anyhow::Result;
 
@@ -7,7 +7,6 @@ use super::{
     limit_capacity::{Search, capacity},
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "limit-short-trials",
     what: "--trial 1s: the bounds exclude a known capacity of 500 to 20,000/s in none of 8 runs, and are 10 % apart at the most",
@@ -16,7 +15,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Largest distance of the bounds in the median run, in per cent.
+/// Largest allowed distance of the bounds in the median run, in percent.
 const WIDEST: f64 = 10.0;
 
 fn run(scale: Scale) -> Result<Outcome> {

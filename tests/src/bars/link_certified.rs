@@ -1,4 +1,4 @@
-//! A study measures its idle links, and is void where this machine cannot be what was asked for.
+//! A study measures its idle links. Its trials are void if this machine cannot emulate the requested link.
 
 use std::{fs, thread, time::Duration};
 
@@ -17,7 +17,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "link-certified",
     what: "a study on a 50 ms link has its certificate and counters; an emulator without a processor and a link of \
@@ -27,7 +26,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// A figure is not decided while a processor was gone for more than this share of the time.
+/// A wrong figure is undecided if a processor was gone for more than this share of the time (0 to 1).
 const MOST_GAPS: f64 = 0.01;
 
 const STUDY: &str = r#"
@@ -70,7 +69,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         ("all_pinned", None, &*all, "100mbit", Some("no processor of its own")),
     ];
     let chosen = match scale {
-        // Whoever has no processor of its own needs no measurement.
+        // A link without its own processor is refused without a measurement.
         Scale::Counts => &cases[3..],
         Scale::Sample => &cases[..2],
         Scale::Full => &cases[..],
@@ -128,7 +127,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// On its own, it meets its goal by far.
+/// A study that misses its goal only if something disturbs it.
 const CLOSED: &str = r#"
 title = "away"
 [hosts]
@@ -153,7 +152,7 @@ void_attempts = 0
 p99 = "60ms"
 "#;
 
-/// A program instead of the load, whose packets pass the link.
+/// A workload of a program that sends packets over the link.
 const PROGRAM: &str = r#"
 [workload.command]
 from = "web"
@@ -164,7 +163,7 @@ void_attempts = 0
 errors = 0
 "#;
 
-/// Takes the processor that the emulator has, 100 ms of every 800, at most 10 times.
+/// Occupies the emulator's processor for 100 ms of every 800, at most 10 times.
 const CROWD: &str = "exec chrt --fifo 90 python3 -c '
 import time
 for _ in range(10):
@@ -173,7 +172,7 @@ for _ in range(10):
     time.sleep(0.7)
 '";
 
-/// An emulator that is away while the trial runs is not blamed on the service.
+/// If the emulator stalls during a trial, the service must not get the blame.
 fn take_the_emulator_away(folder: &TemporaryFolder, outcome: &mut Outcome) -> Result<()> {
     let Cores { generator, server: emulator, .. } = Cores::of_this_process()?;
     let lab = CLOSED.split("[workload.http]").next().context("a lab")?;
@@ -186,7 +185,7 @@ fn take_the_emulator_away(folder: &TemporaryFolder, outcome: &mut Outcome) -> Re
         let call = Proofload::new("run")?.arg(&file).with(|launch| launch.args(["--out", &out]));
         let mut running = call.with(|launch| launch.under(["taskset", "-c", &on])).start()?;
         running.process.says("certified", PATIENCE)?;
-        // A link that was not certified at first is made anew, and then the emulator is another one.
+        // A link that fails its first certification is made again, with another emulator process.
         let mut is_replaced = false;
         let crowd = match name {
             "stopped" | "stopped_in_program" => {
@@ -207,7 +206,8 @@ fn take_the_emulator_away(folder: &TemporaryFolder, outcome: &mut Outcome) -> Re
         let validity = &trial["trial"]["validity"];
         let is_told = |told: &Value| told.to_string().contains("its emulator stalled");
         let warnings = &trial["trial"]["warnings"];
-        // Its goal is missed in what was measured, and met on its own. The program has no error in spite of it.
+        // The trials of requests miss their goal only because of the stalls, so they are void. The program has no error despite the stalls,
+        // so its trial is valid.
         let (bound, is_right) = match name {
             "stopped_in_program" => ("valid, and told of", output.code == Some(0) && is_told(warnings)),
             _ => ("void: its emulator stalled", output.code == Some(3) && is_told(validity)),
@@ -220,15 +220,16 @@ fn take_the_emulator_away(folder: &TemporaryFolder, outcome: &mut Outcome) -> Re
     Ok(())
 }
 
-/// The process that moves the packets of a study's one link.
+/// The process that moves the packets of a study's only link.
 fn emulator_of(parent: u32) -> Result<Pid> {
     let worker = child_with("link-worker", parent).and_then(|worker| Pid::from_raw(worker.cast_signed()));
     worker.with_context(|| format!("process {parent} runs no link"))
 }
 
-/// Free jitter is the distribution asked for, whatever the rate of packets.
+/// Free jitter has the requested distribution at any rate of packets.
 fn measure_jitter(scale: Scale, outcome: &mut Outcome) -> Result<()> {
-    // Of so many drawn times the distance is beyond its bound once in 500 times, and once in 4,000.
+    // By chance, the distance exceeds its bound once in 500 times with the first number of samples, and once in 4,000 times with the
+    // second.
     let rates = [("fast", (5_000, 5_000, 0.03)), ("slow", (1_000, 30, 0.06))];
     for &(name, (count, per_s, most)) in &rates[..scale.pick(1, rates.len())] {
         let link = LinkedHosts::start("--delay 1ms --jitter uniform:0ms..20ms --jitter-order free")?;

@@ -1,4 +1,4 @@
-//! A long link delays by what it was asked to, and by nothing else.
+//! A long link adds the requested delay and no other delay.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use anyhow::Result;
 use super::{Bar, By, Outcome, Scale};
 use crate::link::LinkedHosts;
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "link-delay",
     what: "1 Gbit/s, 114 ms each way, idle: the round trip is 228 ms, p99.9 within 1 ms",
@@ -17,7 +16,7 @@ pub(super) const BAR: Bar = Bar {
 };
 
 fn run(scale: Scale) -> Result<Outcome> {
-    // Not in step with the kernel's ticks.
+    // An odd interval keeps the packets from running in step with the kernel's ticks.
     let (count, interval_us) = scale.pick((2_000, 2_537), (12_000, 5_037));
     let mut outcome = Outcome::default();
     let link = LinkedHosts::start("--rate 1gbit --delay 114ms")?;

@@ -1,4 +1,4 @@
-//! A link loses what it was asked to: iperf3 counts, and the link's own certificate says the same.
+//! A link loses the requested share of packets, as both iperf3 and the link's own certificate measure.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use super::{Bar, By, Outcome, Scale};
 use crate::link::LinkedHosts;
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "link-loss",
     what: "of a million packets 0.09 to 0.11 % are lost where 0.1 % is asked for, each way; none where none is",
@@ -17,10 +16,10 @@ pub(super) const BAR: Bar = Bar {
 };
 
 fn run(scale: Scale) -> Result<Outcome> {
-    // Four standard deviations of the smaller number are 0.063 %.
+    // For the smaller number of packets, four standard deviations are 0.063 %.
     let (packets, distance) = scale.pick((40_000_u64, 0.064), (1_000_000, 0.01));
     let mut outcome = Outcome::default();
-    // Where none is to be lost, one is too many: fewer packets show it.
+    // Without loss, a single lost packet is a fault, so fewer packets suffice.
     for (name, loss, percent, packets) in [("random", "0.1%", 0.1, packets), ("none", "0", 0.0, packets / 2)]
     {
         let options = format!(
@@ -37,12 +36,12 @@ fn run(scale: Scale) -> Result<Outcome> {
         let not_emulated: u64 =
             ["overrun_packets", "dropped_memory_packets", "refused_writes"].map(counted).iter().sum();
         let (offered, dropped) = (counted("offered_packets"), counted("dropped_loss_packets"));
-        // What the certificate sent in both directions, and iperf3.
+        // The certificate's packets in both directions, plus those of iperf3.
         let enough = 3 * packets;
         outcome.figure(&format!("{name}_offered"), offered, format!(">= {enough}"), offered >= enough);
         let share = dropped as f64 / offered as f64 * 100.0;
         outcome.near(&format!("{name}_dropped_percent"), share, percent, distance, "");
-        // A packet that the hosts miss and the link does not count would be lost by a fault of ours.
+        // If the hosts miss more packets than the link counts as lost, proofload has lost them by a fault.
         let most = dropped + not_emulated;
         let bound = format!("<= {most}, those that the link says it did not deliver");
         outcome.figure(&format!("{name}_missing"), missing, bound, missing <= most);
@@ -51,7 +50,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             let sent = measured["loss_sent"].as_u64().unwrap_or(0);
             outcome.equal(&format!("{name}_{direction}_sent"), sent, packets, "asked for");
             if scale.is_timed() {
-                // A machine that is busy loses packets before the link has them.
+                // A busy machine may lose packets before they reach the link, so these figures depend on time.
                 let of_certificate = measured["loss_ratio"].as_f64().unwrap_or(1.0) * 100.0;
                 let (iperf3, own) =
                     (format!("{name}_{direction}_percent_of_iperf3"), format!("{name}_{direction}_percent"));
@@ -64,12 +63,11 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Packets a second that iperf3 sends.
+/// Number of packets per second that iperf3 sends.
 const RATE_PER_S: u64 = 20_000;
 const PAYLOAD_BYTES: u64 = 200;
 
-/// The packets that the link lost, in percent, as iperf3 counts them. Those that the receiving host had no room for are
-/// not the link's.
+/// The percentage of packets that the link lost, as iperf3 counts them. It leaves out packets for which the receiving host had no room.
 fn lost_of_iperf3(link: &LinkedHosts, packets: u64, option: &str) -> Result<f64> {
     let seconds = packets / RATE_PER_S;
     let rate = RATE_PER_S * PAYLOAD_BYTES * 8;

@@ -1,4 +1,4 @@
-//! Behind a lost packet an answer takes until its bytes can be read, whenever the kernel got hold of the last of them.
+//! Behind a lost packet, the time of an answer lasts until its bytes can be read, even if the kernel received its last bytes earlier.
 
 use std::{
     net::SocketAddr,
@@ -15,7 +15,6 @@ use crate::{
     proofload::{binary, parse_trial},
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "link-lossy-times",
     what: "over a link that loses packets the share of answers that take longer than a lost packet's recovery is that of \
@@ -26,10 +25,11 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const TARGET: &str = "10.255.255.2:8080";
-/// A round trip for the connection, one for the answer, and half a one: beyond it are those that lost a packet.
+/// A round trip for the connection, one for the answer, and half of one more. Only requests that lost a packet take longer.
 const RECOVERED_MS: u64 = 250;
 const CLIENTS: usize = 50;
-/// Of the trial, away: it was a third when holes were taken for absences. A virtual processor alone may wake up 10 ms late.
+/// Largest share of the trial that may count as absence. When proofload took holes in the data for absences, it was a third. A virtual
+/// processor alone may wake up 10 ms late.
 const MOST_AWAY_SHARE: f64 = 0.15;
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -65,7 +65,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What answers took, from the first packet of their connections on, in milliseconds.
+/// The times of answers, from the first packet of their connection, in milliseconds.
 fn plain_clients(seconds: u64) -> Result<Vec<u64>> {
     let address: SocketAddr = TARGET.parse()?;
     let until = Instant::now() + Duration::from_secs(seconds);

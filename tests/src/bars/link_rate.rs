@@ -1,4 +1,4 @@
-//! One flow fills a long fat link, both ways at once.
+//! One flow in each direction fills a link with a high rate and a long delay.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::{Bar, By, Outcome, Scale};
 use crate::link::{LinkedHosts, cores_per_gbit, steady_mbit_per_s};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "link-rate",
     what: "1 Gbit/s, 114 ms each way: one iperf3 flow carries 930 Mbit/s, both ways at once",
@@ -20,19 +19,19 @@ pub(super) const BAR: Bar = Bar {
 const SLOW_START_S: u64 = 5;
 
 fn run(scale: Scale) -> Result<Outcome> {
-    // A sample is over before CUBIC has filled the path for good.
+    // A sample ends before CUBIC has filled the path, so its bound is lower.
     let (seconds, least) = scale.pick((4, 850.0), (30, 930.0));
     let mut outcome = Outcome::default();
     let link = LinkedHosts::start("--rate 1gbit --delay 114ms --queue 2bdp")?;
     link.tune()?;
-    // Slow start takes 15 round trips. CUBIC, because BBR empties the pipe on purpose every 10 s to measure the
-    // round trip (PROBE_RTT) and takes a second of such a path to fill it again: that is not the link's.
+    // Slow start takes 15 round trips. The flow uses CUBIC, because BBR empties the path on purpose every 10 s to measure the round trip
+    // (PROBE_RTT), and then takes a second to fill it again. That would not measure the link.
     let options = format!("--bidir --congestion cubic --time {}", SLOW_START_S + seconds);
     let result = link.iperf3(&options, Duration::from_secs(seconds + 40))?;
     let report = link.stop()?;
     let rates = steady_mbit_per_s(&result, SLOW_START_S as f64);
     for (name, rate) in ["there_mbit_per_s", "back_mbit_per_s"].into_iter().zip(rates) {
-        // Less than 1 % above what TCP can get through 1 Gbit/s of Ethernet: 941.
+        // The upper bound is less than 1 % above the 941 Mbit/s that TCP can reach on 1 Gbit/s Ethernet.
         let bound = format!("{least} to 950");
         outcome.time().figure(name, format!("{rate:.1}"), bound, (least..=950.0).contains(&rate));
     }

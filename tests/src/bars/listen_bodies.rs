@@ -1,4 +1,4 @@
-//! Ordinary clients of the listener do not wait for the bodies of others, however bad these are within the limits.
+//! Ordinary clients of the listener do not wait for the bodies of other clients, however costly these are within the limits.
 
 use std::{
     net::SocketAddr,
@@ -22,7 +22,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "listen-bodies",
     what: "the worst bodies that are legal, beside ordinary clients on one thread: their p99 is at most 20 ms, and \
@@ -32,36 +31,36 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// What the ordinary clients send, from 8 connections.
+/// Requests per second of the ordinary clients, over 8 connections.
 const RATE_PER_S: u64 = 500;
 const MOST_P99_MS: f64 = 20.0;
-/// Without the others: what disturbs is not this machine.
+/// Largest p99 without the bad clients. A larger value would mean that this machine is too slow to tell.
 const MOST_CALM_P99_MS: f64 = 5.0;
 
-/// What a sample runs. In its seconds `files` and `long_tag` have too few requests for a p99.
+/// The bodies of a sample. In its few seconds, `files` and `long_tag` allow too few requests for a p99.
 const SAMPLE: [&str; 4] = ["events", "depth", "packed", "many_small"];
 
-/// A processor that was gone for longer than this share of the time is no measure of the listener.
+/// If the listener's processor was gone for more than this share of the time, the times do not measure the listener.
 const MOST_GAPS_SHARE: f64 = 0.002;
 
-/// The listener's at its most: the budget, the largest body inflated, that again as lines, and what there is from the start.
+/// Maximum memory of the listener: the budget, the largest inflated body, the same again as lines, and the memory at the start.
 const MOST_MIB: u64 = 256 + 64 + 256 + 10;
 
-/// What the worst body fills in the time of a full run.
+/// Disk space that the worst body fills in a full run.
 const ROOM_BYTES: u64 = 4 << 30;
 
 const JSON: &str = "Content-Type: application/json\r\n";
 const NDJSON: &str = "Content-Type: application/x-ndjson\r\n";
 const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
 
-/// Of a bad client between its bodies.
+/// Pause of a bad client between two bodies.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A bad body, who sends it, and how it is answered.
+/// A bad body, the number of clients that send it, and the expected answers.
 struct Bad {
     name: &'static str,
     clients: usize,
-    /// Sent in turn.
+    /// The requests, sent in turn.
     requests: Vec<Vec<u8>>,
     statuses: &'static [u16],
 }
@@ -99,7 +98,7 @@ fn bodies() -> Result<Vec<Bad>> {
     ])
 }
 
-/// Events that belong to 1,000 files each.
+/// Events for 1,000 different files each.
 fn files(set: usize) -> Vec<u8> {
     let events: String = (0..1_000).map(|number| format!("{{\"file\":\"{set}_{number}\"}}\n")).collect();
     post("/bad", NDJSON, events.as_bytes())
@@ -112,7 +111,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let (mut outcome, mut calm, mut peak) = (Outcome::default(), Runs::default(), 0);
     let is_run = |bad: &Bad| scale == Scale::Full || SAMPLE.contains(&bad.name);
     for (number, bad) in bodies()?.into_iter().filter(is_run).enumerate() {
-        // What a disk does while much is written and synced is no matter of bodies: see `listen-disk`.
+        // Store in memory, because a disk that is busy with writes would disturb the times: `listen-disk` tests that.
         let folder = TemporaryFolder::in_memory(ROOM_BYTES)?;
         let store = folder.path().join("store");
         std::fs::create_dir(&store)?;
@@ -121,7 +120,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let listen = ListenCall::new(&store, &words)?.on_core(cores.server).start()?;
         let load = |name: &str| -> Result<(Trial, PathBuf)> {
             let path = folder.path().join(format!("receipts-{name}"));
-            // Counted are so many requests, however long they take.
+            // If only counts matter, send a fixed number of requests, however long they take.
             let length = match scale.is_timed() {
                 true => format!("-d {seconds}s"),
                 false => format!("-n {}", RATE_PER_S * seconds),
@@ -170,8 +169,8 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The p99 of ordinary clients. The listener has another processor than the generator, and is no match for the witness:
-/// neither is its doing.
+/// Judges the p99 of ordinary clients. Undecided if the generator was late by itself, or if the listener's processor was gone for real-time
+/// priority, too: the listener causes neither.
 fn times(outcome: &mut Outcome, name: &str, with: &Trial, gaps: &Gaps) {
     let value = p99_ms(with);
     let late_ms = us(with.own_lateness.quantile_ns(0.99)) / 1_000.0;
@@ -186,7 +185,7 @@ fn times(outcome: &mut Outcome, name: &str, with: &Trial, gaps: &Gaps) {
     }
 }
 
-/// The most memory that a process has had.
+/// The largest memory that a process has had so far, in bytes.
 fn peak_bytes(pid: u32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -194,7 +193,7 @@ fn peak_bytes(pid: u32) -> Result<u64> {
     Ok(kib.trim().parse::<u64>()? << 10)
 }
 
-/// The p99 of response times, without what the generator may have made of it.
+/// The p99 of response times, without the generator's possible share.
 pub(super) fn p99_ms(trial: &Trial) -> f64 {
     let own = trial.own_percentiles.iter();
     let mut own = own.filter(|own| own.times == "response_time" && own.percentile == "p99");
@@ -202,7 +201,7 @@ pub(super) fn p99_ms(trial: &Trial) -> f64 {
     own.next().map_or(measured_us, |own| own.less_own_us) / 1_000.0
 }
 
-/// Does something while bad clients send one body after another; also how many of these were answered.
+/// Runs `work` while bad clients send one body after another. Also returns the number of answered bodies.
 fn beside<T>(bad: &Bad, listen: &Listen, core: u32, work: impl FnOnce() -> Result<T>) -> Result<(u64, T)> {
     let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     let address = listen.address();
@@ -228,7 +227,7 @@ fn send(bad: &Bad, address: SocketAddr, over: &AtomicBool, answered: &AtomicU64)
             break;
         }
         let answer = exchange(address, request)?;
-        // Full of their own lines, the budget refuses them.
+        // 503 is allowed: if the bad clients' own lines fill the budget, the listener refuses more.
         if !bad.statuses.contains(&answer.status) && answer.status != 503 {
             bail!("{}: answered {}", bad.name, answer.whole());
         }

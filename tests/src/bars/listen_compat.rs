@@ -1,5 +1,4 @@
-//! `--compat fluentd` answers as Fluentd's `in_http` does, byte for byte, and stores the line that its
-//! `out_file` would.
+//! `--compat fluentd` answers like Fluentd's `in_http`, byte for byte, and stores the same line as its `out_file`.
 
 mod recorded;
 
@@ -19,7 +18,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "listen-compat",
     what: "--compat fluentd: the answers of Fluentd's in_http case by case, byte for byte, the line of the reference \
@@ -29,9 +27,9 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// The reference test's event.
+/// The event of the reference test.
 const EVENT: &str = r#"{"board_id":10,"playtime":5,"minimum_play":"Y","timestamp":"2019-11-12T10:00:01Z","user_id":1,"interest":100}"#;
-/// 2020-01-13 17:52:09 where the reference test was made, nine hours east.
+/// 2020-01-13 17:52:09 in the time zone of the reference test, nine hours east.
 const TIME_S: u64 = 1_578_905_529;
 const ZONE: &str = "JST-9";
 const LINE_TIME: &str = "2020-01-13T17:52:09+09:00";
@@ -61,7 +59,7 @@ const JSON: &str = "Content-Type: application/json\r\n";
 const NDJSON: &str = "Content-Type: application/x-ndjson\r\n";
 const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
 
-/// A request, its answer, whether the connection is closed then, and how many lines are stored.
+/// A request, the expected answer, whether the connection then closes, and the number of stored lines.
 struct Case {
     name: &'static str,
     request: Vec<u8>,
@@ -201,7 +199,7 @@ fn judge(outcome: &mut Outcome, name: &str, answer: &str, expected: &str, closes
     }
 }
 
-/// A client that waits for leave to send its body.
+/// Tests a client that waits for `100 Continue` before it sends its body.
 fn continued(outcome: &mut Outcome, listen: &Listen) -> Result<()> {
     let mut client = Client::connect(listen.address())?;
     let head =
@@ -210,7 +208,7 @@ fn continued(outcome: &mut Outcome, listen: &Listen) -> Result<()> {
     judge(outcome, "continue", &leave.whole(), CONTINUE, true);
     let answer = client.timeout(PATIENCE).ask(b"{\"a\":1}")?;
     judge(outcome, "continued", &answer.whole(), OK, true);
-    // Several on a connection, pipelined.
+    // Two requests on one connection, pipelined.
     let request = post("/t", JSON, EVENT.as_bytes());
     let first = client.timeout(PATIENCE).ask(&[request.as_slice(), &request].concat())?.whole();
     let second = client.try_answer()?.whole();
@@ -218,15 +216,15 @@ fn continued(outcome: &mut Outcome, listen: &Listen) -> Result<()> {
     Ok(())
 }
 
-/// The answer to a request on a connection of its own, and whether that is closed then.
+/// The answer to a request on a new connection, and whether the listener then closes it.
 fn asked(listen: &Listen, request: &[u8]) -> Result<(Answer, bool)> {
     let mut client = Client::connect(listen.address())?;
     Ok((client.ask(request)?, is_closed(&mut client)))
 }
 
-/// Whether the listener closes a connection, or answers another request on it.
+/// Whether the listener has closed a connection instead of answering another request on it.
 fn is_closed(client: &mut Client) -> bool {
-    // What is closed may refuse it.
+    // Writing may fail if the connection is closed.
     let _ = client.socket.write_all(&get("/"));
     let next = client.timeout(PATIENCE).try_answer();
     matches!(next, Err(NoAnswer::Fin(0) | NoAnswer::Reset))
@@ -292,7 +290,7 @@ fn cors(outcome: &mut Outcome, folder: &TemporaryFolder) -> Result<()> {
 fn other_successes(outcome: &mut Outcome, folder: &TemporaryFolder) -> Result<()> {
     let listen = start(&folder.path().join("204"), "", "use_204_response true")?;
     let (answer, closed) = asked(&listen, &post("/t", JSON, EVENT.as_bytes()))?;
-    // A 204 has no body whatever its Content-Length says, so the head is all there is.
+    // A 204 has no body, whatever its Content-Length says, so this answer has only a head.
     judge(outcome, "use_204_response", &answer.whole(), NO_CONTENT, !closed);
     listen.stop()?;
     let listen = start(&folder.path().join("gif"), "", "respond_with_empty_img true")?;
@@ -316,7 +314,7 @@ fn no_room(outcome: &mut Outcome) -> Result<()> {
     disk.set(Mood::default());
     judge(outcome, "room", &good.whole(), OK, !good_closed);
     judge(outcome, "no_room", &full.whole(), NO_ROOM, !full_closed);
-    // It tries again by itself.
+    // The listener retries by itself.
     let ask = || exchange(listen.address(), &request).map_or_else(|error| error.to_string(), |a| a.whole());
     let again = find(PATIENCE, || Some(ask()).filter(|answer| answer == OK));
     judge(outcome, "room_again", &again.unwrap_or_else(ask), OK, true);
@@ -324,8 +322,7 @@ fn no_room(outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// A listener with these arguments, or with those of a configuration of Fluentd's with one more line in its
-/// source.
+/// Starts a listener with these options or, if `source` is not empty, with a Fluentd configuration that has this line in its source.
 fn start(store: &Path, words: &str, source: &str) -> Result<Listen> {
     fs::create_dir(store)?;
     let mut words = words.to_owned();

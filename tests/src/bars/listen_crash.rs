@@ -1,4 +1,4 @@
-//! A listener killed at any moment keeps what it acknowledged, and tears no line.
+//! A listener that is killed at any moment keeps every acknowledged event and leaves no torn line.
 
 use std::{
     fs, thread,
@@ -15,7 +15,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "listen-crash",
     what: "kill -9 of the listener at 100 moments under load: nothing acknowledged as written is lost, \
@@ -25,11 +24,11 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Kills of one load: the same files, receipts and clients.
+/// Number of kills during one load, which keeps its files, receipts and clients.
 const KILLS_OF_A_LOAD: u64 = 10;
-/// A life is at most so long; kills fall into recovery too.
+/// Longest time between two kills. Some kills fall into the recovery.
 const LONGEST_LIFE: Duration = Duration::from_millis(1_000);
-/// What each of the three loads does. A client that lost its connection tries the same event again.
+/// The options of each of the three loads. A client that lost its connection sends the same event again.
 const LOAD: &str = "-u 12 -d 600s --retries 250 --timeout 60s --threads 1";
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -51,7 +50,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     outcome.equal("corrupt", totals.corrupt, 0, "events that are not as they were sent");
     outcome.equal("never_sent", totals.never_sent, 0, "events that nobody sent");
     outcome.equal("wrong_places", totals.wrong_places, 0, "receipts that do not lead to their event");
-    // A slow disk takes few in the life of a listener.
+    // With a slow disk, a listener stores few events before it is killed.
     let enough = scale.pick(1, 200) * kills;
     let bound = format!(">= {enough}, written or synced, so that the kills fell under load");
     outcome.figure("acknowledged", totals.written_and_synced, bound, totals.written_and_synced >= enough);
@@ -68,12 +67,12 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Kills one load's listener so often, then lets everything settle and audits.
+/// Kills the listener of one load this often, then waits until all is stored, and audits.
 fn one_load(kills: u64, random: &mut Random, totals: &mut Totals) -> Result<AuditResult> {
     let folder = TemporaryFolder::new()?;
     let store = folder.path().join("store");
     fs::create_dir(&store)?;
-    // A bound on files small enough that they are turned over in the middle of it.
+    // Small files, so that rotation happens during the load.
     let call = ListenCall::new(&store, "--threads 2 --rotate-size 16MiB")?;
     let mut listen = call.start()?;
     let mut loads = Vec::new();
@@ -89,7 +88,7 @@ fn one_load(kills: u64, random: &mut Random, totals: &mut Totals) -> Result<Audi
     let begun = Instant::now();
     listen.wait_until_ready()?;
     totals.slowest_start = totals.slowest_start.max(begun.elapsed());
-    // Long enough for the clients' pauses between attempts.
+    // Longer than the pauses of the clients between attempts.
     thread::sleep(Duration::from_secs(2));
     let mut receipts = Vec::new();
     for load in loads {
@@ -103,7 +102,7 @@ fn one_load(kills: u64, random: &mut Random, totals: &mut Totals) -> Result<Audi
     audit(&receipts, &store, AckLevel::Written)
 }
 
-/// Lines of the files that do not end, or hold a zero byte, or do not end as an event does.
+/// Number of lines that have no end, contain a zero byte, or do not end like an event.
 fn torn_lines(store: &std::path::Path) -> Result<u64> {
     let mut torn = 0;
     for file in stored_files(store)? {

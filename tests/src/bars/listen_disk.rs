@@ -1,5 +1,5 @@
-//! Disks that fill, refuse, break, crawl and stand still, and clocks that jump: nothing acknowledged is
-//! lost, every refusal is clear, and all is well again without a restart.
+//! Disks that fill up, refuse, fail, slow down and stall, and clocks that jump: no acknowledged event is lost, every refusal is clear, and
+//! the listener recovers without a restart.
 
 use std::{
     fs,
@@ -28,7 +28,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "listen-disk",
     what: "a full, read-only, broken, slow or hanging disk and a jumping clock: no acknowledged loss, clear \
@@ -42,7 +41,7 @@ const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 
-/// Clients of every level, at a pace that leaves room for the rest.
+/// The options of each client load. The pace leaves processor time for the rest.
 const LOAD: &str = "-u 4 --think-time 5ms -d 600s --timeout 20s --threads 1";
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -58,7 +57,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A real file system without a free page, and with one again.
+/// A real file system that is full, and then has room again.
 fn full_memory_disk(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     let (mounts, folder) = (Arc::new(PrivateMounts::new()?), TemporaryFolder::new()?);
     let store = folder.path().join("store");
@@ -86,7 +85,7 @@ fn full_memory_disk(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// A disk that refuses every write for a while.
+/// Tests a disk that refuses every write for a while.
 fn refusing(name: &str, errno: i32, status: u16, scale: Scale, outcome: &mut Outcome) -> Result<()> {
     let bed = Bed::new("--threads 1")?;
     thread::sleep(Duration::from_millis(scale.pick(300, 1_000)));
@@ -102,7 +101,7 @@ fn refusing(name: &str, errno: i32, status: u16, scale: Scale, outcome: &mut Out
     Ok(())
 }
 
-/// A disk on which every write takes 20 ms and every sync 100 ms.
+/// Tests a disk on which every write takes 20 ms and every sync 100 ms.
 fn slow(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     let bed = Bed::new("--threads 1")?;
     let mood = Mood { write: Duration::from_millis(20), sync: Duration::from_millis(100), ..Mood::default() };
@@ -117,14 +116,14 @@ fn slow(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// A disk that answers no write at all for a while: memory stays within the budget, what does not fit is
-/// refused, and what waited is stored.
+/// A disk that answers no write for a while. Memory must stay within the budget, the listener must refuse what does not fit, and must store
+/// later what waited.
 fn standing_still(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     let bed =
         Bed::new("--threads 1 --budget 1MiB --max-body 256KiB --max-inflated 256KiB --store-timeout 1s")?;
     thread::sleep(Duration::from_millis(300));
     bed.disk.set(Mood { stands_still: true, ..Mood::default() });
-    // Fills the budget: answered at once, as they are only accepted, until nothing more fits.
+    // Fill the budget with events that need only be accepted, which the listener answers at once until nothing more fits.
     let body = format!("{{\"filler\":\"{}\"}}", "x".repeat(64 << 10));
     let request =
         post("/filler", "Content-Type: application/json\r\nProofload-Ack: accepted\r\n", body.as_bytes());
@@ -147,7 +146,7 @@ fn standing_still(scale: Scale, outcome: &mut Outcome) -> Result<()> {
         (1..=16).contains(&accepted),
     );
     let worst = worst_health(bed.call.address(), Duration::from_millis(scale.pick(500, 5_000)))?;
-    // Whoever asks only for its health learns that nothing is stored.
+    // A client that only asks for `/health` must learn that the listener stores nothing.
     let health = |status| until_health(bed.call.address(), status, PATIENCE);
     outcome.equal("standing_health", health(503)?, 503, "/health");
     bed.disk.set(Mood::default());
@@ -163,7 +162,7 @@ fn standing_still(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// A machine whose clock is set back and forth while events come in.
+/// A machine whose clock jumps back and forth while events arrive.
 fn jumping_clock(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     let script = format!("JUMPS={}\n{}", scale.pick(6, 40), include_str!("listen_disk_clock.sh"));
     let ran = Vm::default().proofload()?.run(&script, seconds(1_800))?;
@@ -171,7 +170,7 @@ fn jumping_clock(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     let (_, json) = output.split_once("== audit\n").context("the machine wrote no audit")?;
     let result: AuditResult = serde_json::from_str(json).with_context(|| format!("no audit: {json}"))?;
     ensure!(result.is_conclusive(), "the audit concludes nothing: {:?}", result.incomplete);
-    // Those in flight when the clients were stopped: two of each load.
+    // At most the events in flight when the clients were stopped: two of each load.
     outcome.figure("clock_unknown", result.sent.unknown, "<= 6", result.sent.unknown <= 6);
     outcome.figure(
         "clock_taken_over",
@@ -203,7 +202,7 @@ impl Bed {
         Ok(Self { call, listen, loads, disk, folder })
     }
 
-    /// Waits until events are stored and synced.
+    /// Waits until at least one event is stored and synced.
     fn until_synced(&self) -> Result<()> {
         let synced = || self.listen.counted("events_total", "\"synced\"").filter(|count| *count > 0);
         find(PATIENCE, synced).map(drop).context("no event was synced")
@@ -213,7 +212,7 @@ impl Bed {
         self.end_after(|| {})
     }
 
-    /// Ends load and listener, does something, and audits.
+    /// Ends the loads and the listener, calls `then`, and audits.
     fn end_after(self, then: impl FnOnce()) -> Result<AuditResult> {
         let receipts = self.loads.end()?;
         self.listen.stop()?;
@@ -224,7 +223,7 @@ impl Bed {
     }
 }
 
-/// A load of every level.
+/// One load for each acknowledgement level.
 struct Loads(Vec<EventLoad>);
 
 impl Loads {
@@ -234,7 +233,7 @@ impl Loads {
         AckLevel::ALL.into_iter().map(start).collect::<Result<_>>().map(Self)
     }
 
-    /// Waits until events of every level have come.
+    /// Waits until events of every level have arrived.
     fn await_events(&self, listen: &Listen) {
         let has_come = |level: &AckLevel| {
             listen.counted("events_total", &format!("\"{}\"", level.name())).is_some_and(|count| count > 0)
@@ -251,7 +250,7 @@ impl Loads {
     }
 }
 
-/// `accepted` events may be lost to a disk that refuses them after their answer; the others not.
+/// Audits all events. A disk that refuses writes later may lose events that are only `accepted`, but no others.
 fn audit_all(receipts: &[std::path::PathBuf], store: &Path) -> Result<AuditResult> {
     let receipts: Vec<&Path> = receipts.iter().map(|path| path.as_path()).collect();
     audit(&receipts, store, AckLevel::Written)
@@ -269,7 +268,7 @@ fn sound(outcome: &mut Outcome, name: &str, result: &AuditResult) {
     ));
 }
 
-/// The answer says what is wrong, and when to come again.
+/// Checks that an answer gives the reason of the refusal and a time for a retry.
 fn clear(outcome: &mut Outcome, name: &str, answer: Option<&Answer>, status: u16) {
     let is_clear = answer.is_some_and(|answer| {
         answer.status == status && answer.header("Retry-After").is_some() && !answer.body.is_empty()
@@ -292,14 +291,14 @@ fn recovered(outcome: &mut Outcome, scale: Scale, name: &str, address: SocketAdd
     }
 }
 
-/// Posts until an answer has this status; none if none had in time.
+/// Posts until an answer has this status; none if that takes longer than `within`.
 fn until_answer(address: SocketAddr, status: u16, within: Duration) -> Option<Answer> {
     let headers = "Content-Type: application/json\r\nProofload-Ack: written\r\n";
     let request = post("/probe", headers, b"{\"probe\":1}");
     find(within, || exchange(address, &request).ok().filter(|answer| answer.status == status))
 }
 
-/// The status of `/health` once it is this one, or the last one within a time.
+/// Waits until `/health` has this status. Returns its last status if that takes longer than `within`.
 fn until_health(address: SocketAddr, status: u16, within: Duration) -> Result<u64> {
     let begun = Instant::now();
     loop {
@@ -311,7 +310,7 @@ fn until_health(address: SocketAddr, status: u16, within: Duration) -> Result<u6
     }
 }
 
-/// The longest time that `GET /metrics` took meanwhile: the loop does not wait for the disk.
+/// The longest time of `GET /metrics` in this period. It shows that the event loop does not wait for the disk.
 fn worst_health(address: SocketAddr, during: Duration) -> Result<Duration> {
     let (begun, mut worst) = (Instant::now(), Duration::ZERO);
     while begun.elapsed() < during {

@@ -1,4 +1,4 @@
-//! Good clients of the listener do not suffer from bad ones.
+//! Bad clients of the listener do not harm the good ones.
 
 use crate::proofload::Trial;
 use anyhow::{Context, Result, ensure};
@@ -13,7 +13,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "listen-hostile",
     what: "10,000 idle connections, slow heads and bodies, endless chunks, compressed bombs and garbage beside \
@@ -23,18 +22,17 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// What the good clients do, on connections that are there before the siege.
+/// Requests per second of the good clients, whose connections exist before the siege.
 const RATE_PER_S: u64 = 2_000;
 const MOST_RATIO: f64 = 2.0;
-/// Below this nobody notices, in microseconds: a ratio to a fifth of a millisecond is no promise.
+/// Times up to this one always pass, in microseconds, because a ratio to a fifth of a millisecond would mean nothing to users.
 const UNNOTICED_US: f64 = 1_000.0;
-/// The generator's own lateness (p99) in a round that is judged, in microseconds.
+/// Largest own lateness (p99) of the generator in a round that counts, in microseconds.
 const MOST_LATE_US: f64 = 300.0;
-/// The share of a judged round (0 to 1) in which the listener's processor was not even there for real-time priority: a
-/// fifth of the 1 % that a p99 leaves out.
+/// Largest share of a round that counts (0 to 1) for which the listener's processor was gone even for real-time priority: a fifth of the 1
+/// % that a p99 leaves out.
 const MOST_GAPS: f64 = 0.002;
-/// Budget of bodies and lines, and what may be used beside it: ten thousand idle connections of 4 KiB, and
-/// buffers.
+/// Budget of bodies and lines, and the memory allowed in addition: 10,000 idle connections of 4 KiB each, and buffers.
 const BUDGET_MIB: u64 = 64;
 const BESIDE_MIB: u64 = 40 + 32;
 
@@ -44,7 +42,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     ensure!(limit > 11_000, "11,000 connections need a limit of open files above {limit}");
     let (rounds, seconds) = if scale.is_timed() { scale.pick((3, 1), (7, 7)) } else { (1, 1) };
     let cores = Cores::of_this_process()?;
-    // A write waits for a sync of the same disk: see `listen-disk`.
+    // Store in memory, because on a disk a write waits for a sync: `listen-disk` tests that.
     let folder = TemporaryFolder::in_memory(1 << 30)?;
     let store = folder.path().join("store");
     std::fs::create_dir(&store)?;
@@ -58,7 +56,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     for round in 0..rounds {
         let mut good = |name: &str| -> Result<Trial> {
             let path = folder.path().join(format!("receipts-{name}-{round}"));
-            // Counted are so many requests, however long they take.
+            // If only counts matter, send a fixed number of requests, however long they take.
             let length = match scale.is_timed() {
                 true => format!("-d {seconds}s"),
                 false => format!("-n {}", RATE_PER_S * seconds),
@@ -81,8 +79,8 @@ fn run(scale: Scale) -> Result<Outcome> {
         let deeds = siege.end()?;
         let p99 = |trial: &Trial| p99_ms(trial) * 1_000.0;
         failed += without.errors.total() + with.errors.total();
-        // Neither a generator that had no processor when it was to send is a measure of the listener, nor a listener whose
-        // processor was with another guest of the host.
+        // A round does not measure the listener if the generator had no processor when it had to send, or if another guest of the host had
+        // the listener's processor.
         let late_us = us(with.own_lateness.quantile_ns(0.99));
         let is_measure = late_us <= MOST_LATE_US && gaps.share <= MOST_GAPS;
         if is_measure || p99(&with) <= UNNOTICED_US {
@@ -99,7 +97,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         ));
     }
     if !scale.is_timed() {
-        // What follows is counted.
+        // Only the counts below are judged.
     } else if of_allowed.count() * 2 > rounds {
         outcome.time().at_most("p99_of_allowed", &of_allowed, 1.0, "");
     } else {

@@ -1,5 +1,4 @@
-//! What the listener's memory is bounded by: idle connections cost little, and a slow disk costs the
-//! budget and no more.
+//! Bounds of the listener's memory: idle connections cost little, and a slow disk costs at most the budget.
 
 use std::{
     io::{Read, Write},
@@ -24,7 +23,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "listen-memory",
     what: "10,000 idle connections of the listener take at most 4 KiB each, new ones and used ones; 10 min on \
@@ -36,11 +34,11 @@ pub(super) const BAR: Bar = Bar {
 
 const IDLE: usize = 10_000;
 const MAX_BYTES: f64 = 4_096.0;
-/// What the slow disk's listener may have of bodies and lines, in MiB.
+/// Budget of bodies and lines of the listener with the slow disk, in MiB.
 const BUDGET_MIB: u64 = 32;
-/// What it may use beside the budget, in MiB: itself, and buffers that are kept for the next requests.
+/// Allowed memory in addition to the budget, in MiB: the program, and buffers kept for the next requests.
 const BESIDE_MIB: u64 = 64;
-/// How much more than in its first half it may use in the second half of the soak.
+/// Largest ratio of the memory in the second half of the soak to that in the first half.
 const MAX_GROWTH: f64 = 1.1;
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -57,12 +55,12 @@ fn idle(outcome: &mut Outcome) -> Result<()> {
     let folder = TemporaryFolder::new()?;
     let listen =
         ListenCall::new(folder.path(), "--threads 1 --idle-timeout 300s --head-timeout 300s")?.start()?;
-    // The first request makes what there is one of.
+    // The first request allocates everything that exists only once.
     let request = post("/idle", "Content-Type: application/json\r\n", b"{\"a\":1}");
     exchange(listen.address(), &request)?;
     let before = listen.resident_bytes()?;
     let mut streams = open(listen.address())?;
-    // The last one is taken when its answer comes.
+    // Connections are accepted in order, so this answer shows that all are accepted.
     exchange(listen.address(), &request)?;
     let new = listen.resident_bytes()?;
     for stream in &mut streams {
@@ -92,7 +90,7 @@ fn open(address: SocketAddr) -> Result<Vec<TcpStream>> {
     (0..IDLE).map(|_| TcpStream::connect(address).context("the connection was not taken")).collect()
 }
 
-/// The status of an answer that is on its way.
+/// The status of an answer that arrives soon.
 fn read_answer_quickly(stream: &mut TcpStream) -> Result<u16> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut head = [0; 512];
@@ -110,7 +108,7 @@ fn soak(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     let listen = call.start_by(|launch| disk.start(launch))?;
     disk.set(Mood { write: Duration::from_millis(50), sync: Duration::from_millis(200), ..Mood::default() });
     let receipts = [folder.path().join("accepted"), folder.path().join("synced")];
-    // More than such a disk takes: those who need only be accepted do not wait for it.
+    // More events than such a disk can take: accepted events do not wait for it.
     let words = "--events-per-request 2000 --as ndjson -u 32 -d 3600s --timeout 30s --threads 1";
     let loads = [
         EventLoad::start(&call.url("/soak"), &receipts[0], AckLevel::Accepted, words)?,

@@ -1,9 +1,8 @@
-//! The power goes: what was acknowledged as synced is on the disk.
+//! After a power cut, everything that was acknowledged as synced is on the disk.
 //!
-//! Debian's kernel runs the listener on ext4, on a disk with a volatile cache ([`crate::nbd`]). The load
-//! and its receipts are out here. At a random moment the machine is killed and the disk forgets a part of
-//! what it was not told to flush. Then the machine boots again on that disk, the listener recovers, and
-//! the files are read out and audited.
+//! Debian's kernel runs the listener on ext4, on a disk with a volatile cache ([`crate::nbd`]), in an emulated machine. The load and its
+//! receipts are outside of it. At a random moment the machine is killed, and the disk loses some of the data that it was not told to flush.
+//! Then the machine boots again from that disk, the listener recovers, and the files are read out and audited.
 
 use std::{
     fs,
@@ -31,7 +30,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "listen-power-cut",
     what: "20 power cuts of a machine whose disk forgets what was not flushed: every event acknowledged as \
@@ -41,27 +39,27 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Size of the disk: some times of what a load stores.
+/// Size of the disk: several times what a load stores.
 const DISK_BYTES: u64 = 64 << 20;
-/// So many events are there to be lost, at least.
+/// The cut comes only after this many events, so that there is something to lose.
 const ENOUGH: u64 = 100;
-/// The least and the longest time from them to the cut.
+/// Shortest and longest time from these events to the cut.
 const MOMENTS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(2_300));
-/// How long a boot and a recovery may take, by the clock out here.
+/// Longest time for a boot with recovery, by the clock of this machine.
 const BOOT: Duration = Duration::from_secs(900);
 
-/// How the disk is mounted and what is asked of the listener.
+/// The mount options of the disk and the acknowledgement level of the load.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     options: &'static str,
     level: AckLevel,
 }
 
-/// What is claimed.
+/// The setting that the bar is about.
 const SYNCED: Setting = Setting { options: "data=ordered", level: AckLevel::Synced };
-/// A kernel that never tells the disk to flush: shows that the disk forgets.
+/// A control: the kernel never tells the disk to flush, so events must be lost. It shows that the disk forgets.
 const NEVER_FLUSHED: Setting = Setting { options: "data=ordered,nobarrier", level: AckLevel::Synced };
-/// A level that does not promise to survive: shows that the cuts come early enough to lose something.
+/// A control: this level does not promise to survive a cut. It shows that the cuts come early enough to lose something.
 const WRITTEN: Setting = Setting { options: "data=ordered", level: AckLevel::Written };
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -110,10 +108,10 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Cuts until something is lost, five times at the most.
+/// Cuts the power until something is lost, at most five times.
 fn lost_at_last(setting: Setting, random: &mut Random) -> Result<u64> {
     for _ in 0..5 {
-        // Where nobody flushes, the file system itself may be beyond repair: everything is lost then.
+        // Without flushes, the cut may damage the file system beyond repair, which counts as a loss.
         match one_cut(setting, random) {
             Ok((result, _)) if result.lost == 0 => {}
             Ok((result, _)) => return Ok(result.lost),
@@ -124,7 +122,7 @@ fn lost_at_last(setting: Setting, random: &mut Random) -> Result<u64> {
     Ok(0)
 }
 
-/// The file system cannot be mounted any more, or not be used.
+/// After the cut, the file system cannot be mounted or used.
 #[derive(Debug)]
 struct Unmountable(String);
 
@@ -159,7 +157,7 @@ fn one_cut(setting: Setting, random: &mut Random) -> Result<(AuditResult, Cut)> 
         counted_at(address, "events_total", setting.level.name()).is_some_and(|count| count >= ENOUGH)
     });
     thread::sleep(random.between(MOMENTS.0, MOMENTS.1));
-    // The disk first: a flush that it has not answered is none.
+    // Cut the disk first. A flush that it has not answered must not count.
     let cut = disk.cut(random.any());
     machine.kill()?;
     load.interrupt()?;
@@ -168,7 +166,7 @@ fn one_cut(setting: Setting, random: &mut Random) -> Result<(AuditResult, Cut)> 
     let served = disk.serve(&folder.path().join("disk"))?;
     let vm = Vm::default().proofload()?.disk(served.socket()).forward(free_address()?, 9880);
     let ran = vm.start(&script(setting, "recover"))?.finish(BOOT)?;
-    // One that can be mounted may have lost the blocks of its folders.
+    // Even a file system that can be mounted may have lost the blocks of its folders.
     let is_broken = ran.output.contains("mount: mounting") || ran.console.contains("EXT4-fs error");
     if ran.code != 0 && is_broken {
         return Err(Unmountable(ran.output).into());
@@ -199,7 +197,7 @@ fn make_file_system(image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies the events' folder out of an image that is not mounted anywhere.
+/// Copies the folder of events out of an image, without mounting it.
 fn read_out(image: &Path, to: &Path) -> Result<std::path::PathBuf> {
     let program = crate::machine::program("debugfs")
         .context("debugfs is not installed: run scripts/setup.sh test, or install e2fsprogs")?;

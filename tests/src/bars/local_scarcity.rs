@@ -1,7 +1,7 @@
-//! A machine with too few descriptors, ports, processes or too little memory: never the target's limit.
+//! A machine that lacks descriptors, ports, processes or memory: proofload never takes this for the target's limit.
 //!
-//! Each kind of want meets a target that carries more than the want allows, whose limit must not be said to be found, and
-//! one that carries less, whose limit must be. What a refusal or a void trial advises is followed, and must work.
+//! Each shortage is tested with a target that can carry more than the shortage allows, so that no limit must be found, and with one that
+//! carries less, whose limit must be found. The test also follows the advice of a refusal or a void trial, which must work.
 
 use std::{
     fs,
@@ -22,7 +22,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "local-scarcity",
     what: "descriptors, ports, processes or memory are short: never the target's limit; its true one is found; advice works",
@@ -31,12 +30,12 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// A user and a group that nobody has: what others do does not count against its limit of processes.
+/// The id of a user and group that nothing else uses, so that no other process counts against its limit of processes.
 const USER: u32 = 61_234;
-/// An address that is no loopback address, of a block for documentation (RFC 5737).
+/// An address that is not on loopback, from a block for documentation (RFC 5737).
 const FAR: &str = "192.0.2.1";
 
-/// A target without a limit, one of 100 requests a second, and one of 40 connections.
+/// Targets: one without a limit, one with 100 requests per second, and one with 40 connections.
 const MORE: &str = "--delay 200ms";
 const LESS: &str = "--capacity 1 --service-time 10ms";
 const FEW: &str = "--max-connections 40";
@@ -45,43 +44,43 @@ const RATE: &str = "limit rate --p90 500ms --void-attempts 2 --repeats 2";
 const USERS: &str = "limit users --errors 0 --min 20 --trial 1s --repeats 1 --width 20% --void-attempts 2";
 const CONNECTIONS: &str = "limit connections --rate 100 --errors 0 --trial 1s --repeats 1 --void-attempts 2";
 
-/// What this machine lacks.
+/// The resource that this machine lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     Descriptors,
-    /// 100 towards an address that is not on loopback.
+    /// Only 100 ports for connections to an address that is not on loopback.
     Ports,
-    /// The same on loopback, where there are other addresses to connect from.
+    /// Only 100 ports on loopback, but with further source addresses.
     LoopbackPorts,
-    /// Besides descriptors, so that more processes would help.
+    /// Few processes and also few descriptors, so that proofload would need more processes.
     Processes,
     Memory,
 }
 
-/// What must come of it.
+/// The required result.
 #[derive(Debug, Clone, Copy)]
 enum Truth {
-    /// A valid trial that does all it should.
+    /// A valid trial that carries the whole load.
     Carried,
-    /// A void trial that says so; where there is an option that helps, with it.
+    /// A void trial that names the shortage and, if an option helps, this option.
     Void(Option<&'static str>),
-    /// The largest load asked for.
+    /// The largest load that was requested.
     AtLeast(f64),
-    /// No upper bound, and this machine named as the limit; where there is an option that helps, with it.
+    /// No upper bound, and this machine named as the limit; if an option helps, also this option.
     Ours,
     /// The target's limit is within the bounds.
     Found(f64),
-    /// A refusal that names a `--max` or `--users`, with which all is well.
+    /// A refusal that names a value of `--max` or `--users` with which the command works.
     Refused,
 }
 
 use Truth::{AtLeast, Carried, Found, Ours, Refused, Void};
 use Want::{Descriptors, LoopbackPorts, Memory, Ports, Processes};
 
-/// Name, what is short, the target, the command, and what must come of it.
+/// Name, shortage, options of the target, command, and required result.
 type Case = (&'static str, Want, &'static str, &'static str, Truth);
 
-/// What a sample runs.
+/// The cases of a sample.
 const SAMPLE: [&str; 2] = ["http_one_process", "rate_one_process"];
 
 const CASES: &[Case] = &[
@@ -138,7 +137,7 @@ const CASES: &[Case] = &[
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut blamed = 0;
-    // A refusal comes before any measurement; what is measured, a busy machine leaves undecided.
+    // A refusal comes before any measurement, so a busy machine cannot change it. It may leave measured results undecided.
     let chosen = |case: &&Case| match scale {
         Scale::Counts => matches!(case.4, Refused),
         Scale::Sample => SAMPLE.contains(&case.0),
@@ -152,7 +151,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A target, and somewhere that lacks something.
+/// A target, and an environment with the shortage.
 struct Place {
     want: Want,
     serve: Serve,
@@ -164,7 +163,7 @@ impl Place {
     fn new(want: Want, target: &str) -> Result<Self> {
         let folder = TemporaryFolder::new()?;
         if want == Processes {
-            // Wherever the binary lies, this user may not get there.
+            // Copy the binary, because this user may not have access to its folder.
             let program = folder.path().join("proofload");
             fs::copy(binary()?, &program)?;
             fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
@@ -184,7 +183,7 @@ impl Place {
         Ok(Self { want, serve, network, folder })
     }
 
-    /// Runs a case; whether the target was blamed for what is this machine's.
+    /// Runs a case. Returns true if proofload blamed the target for a shortage of this machine.
     fn case(&self, outcome: &mut Outcome, name: &str, words: &str, truth: Truth) -> Result<bool> {
         let output = self.run(words, 0)?;
         let kind = output.trial.is_none().then(|| self.goal(0)).transpose();
@@ -209,7 +208,7 @@ impl Place {
         }
         let is_late_only = rules(&output) == [VoidRule::Late];
         let advised = match truth {
-            // Then no more connections are advised.
+            // In this case, the trial advises no more connections.
             Void(_) if is_late_only => return Ok(false),
             Refused => advice(&output.stderr, &["--max ", "--users ", "--connections "]),
             Void(Some(option)) => advice(&output.stdout, &[option]),
@@ -220,7 +219,7 @@ impl Place {
         let kept: Vec<&str> =
             words.split(" --").filter(|word| !format!("--{word}").starts_with(option)).collect();
         let followed = self.run(&format!("{} {advised}", kept.join(" --")), 1)?;
-        // What it advises is not refused again, nor called the target's limit. Only a busy machine may then not be able to tell.
+        // The advised command must not be refused, and must not blame the target. Only a busy machine may prevent a result.
         let pass = matches!(followed.code, Some(0 | 3));
         let (name, value) = (format!("{name}_advice"), format!("{advised}: exit {:?}", followed.code));
         outcome.figure(&name, value, "exit 0, or 3 for the machine's other users", pass);
@@ -266,7 +265,7 @@ impl Place {
                 .under(["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"])
                 .under(["prlimit", "--nproc=20:20"])
                 .descriptors(128),
-            // The binary itself takes part of it.
+            // The limit includes the memory of the binary.
             Memory => launch.under(["prlimit", "--as=57671680"]),
             Ports | LoopbackPorts => launch,
         };
@@ -299,8 +298,7 @@ impl Truth {
     }
 }
 
-/// Whether a search ended without a limit because other programs had the processors, as it says. A bound that says what is not so has no
-/// excuse.
+/// Whether a search ended without a limit because other programs had the processors, and says so. There is no excuse for a wrong bound.
 fn is_given_up(goal: &GoalOutcome, truth: Truth, output: &Output) -> bool {
     let says_so = output.stdout.contains("this machine was too busy to measure");
     let is_wrong = |limit| goal.lower.as_ref().is_some_and(|lower| lower.load > limit);
@@ -318,14 +316,14 @@ fn rules(output: &Output) -> Vec<VoidRule> {
     reasons.map(|reason| reason.rule).collect()
 }
 
-/// A generator that was late as well may have that for its reason: what waits for a connection may do so behind a burst.
+/// Whether a trial is void because of the shortage. Lateness counts, too, because a request that waits for a connection is late.
 fn is_void_for_want(output: &Output) -> bool {
     let for_want =
         |rule: &VoidRule| matches!(rule, VoidRule::PoolLimited | VoidRule::LocalExhaustion | VoidRule::Late);
     output.code == Some(3) && rules(output).iter().any(for_want)
 }
 
-/// The last of these options that a text gives a number for, with it.
+/// The last of these options that a text names with a number, as `OPTION NUMBER`.
 fn advice(text: &str, options: &[&str]) -> Option<String> {
     let with_number = |(place, option): (usize, &str)| {
         let number: String = text[place + option.len()..].chars().take_while(char::is_ascii_digit).collect();
@@ -335,7 +333,7 @@ fn advice(text: &str, options: &[&str]) -> Option<String> {
     found.filter_map(with_number).max().map(|(_, advised)| advised)
 }
 
-/// A network of its own with 100 local ports, of which the target takes one.
+/// Makes a network with 100 local ports, one of which the target takes.
 fn few_ports() -> Result<Process> {
     let network = host()?;
     let script = format!(

@@ -1,19 +1,19 @@
-//! Many connections at once, all of them used, for a while.
+//! Many connections that are open at the same time and all in use.
 
 use anyhow::{Result, ensure};
 
 use super::{Outcome, seconds};
 use crate::{Proofload, Serve, machine, proofload::adds_up};
 
-/// How many, and how they are spread.
+/// The number of connections, and how they are spread.
 pub(super) struct Plan {
-    /// Users, a connection each.
+    /// Users, with one connection each.
     pub users: u64,
-    /// Processes of the generator.
+    /// Number of processes of the generator.
     pub client_processes: u64,
-    /// Processes of the target.
+    /// Number of processes of the target.
     pub serve_processes: u64,
-    /// Addresses that connections start from, as the option `--source` takes them.
+    /// Source addresses of the connections, as for the option `--source`.
     pub sources: &'static str,
     /// Addresses that the target listens on.
     pub listen: &'static [&'static str],
@@ -21,20 +21,20 @@ pub(super) struct Plan {
     pub ramp_up_s: u64,
     /// Pause of every user between requests, in seconds.
     pub think_s: u64,
-    /// How long all must be open, in seconds.
+    /// Time for which all must be open, in seconds.
     pub hold_s: u64,
 }
 
-/// Descriptors that a process needs beside its connections, generously.
+/// Descriptors that a process needs in addition to its connections, rounded up generously.
 const SPARE_DESCRIPTORS: u64 = 1_000;
 
 impl Plan {
-    /// Processes that it takes to hold so many connections under this machine's limit.
+    /// Number of processes that can hold this many connections under this machine's limit.
     pub(super) fn processes_for(users: u64) -> u64 {
         users.div_ceil(machine::raise_descriptor_limit().saturating_sub(SPARE_DESCRIPTORS).max(1))
     }
 
-    /// Opens them, holds them, and reports.
+    /// Opens the connections, holds them, and judges the counts.
     pub(super) fn run(&self) -> Result<Outcome> {
         let limit = machine::raise_descriptor_limit();
         let per_process = self.users.div_ceil(self.client_processes);
@@ -45,7 +45,7 @@ impl Plan {
         );
         let listen: String = self.listen.iter().map(|address| format!(" --listen {address}")).collect();
         let serve = Serve::start(&format!("--processes {}{listen}", self.serve_processes))?;
-        // Two seconds more than is asked for: the series is cut at whole seconds.
+        // Two seconds longer than needed, because the time series is cut at whole seconds.
         let duration_s = self.ramp_up_s + self.hold_s + 2;
         let words = format!(
             "-u {} --ramp-up {}s --think-time {}s -d {duration_s}s --processes {} --connect-to {} --source {} -q",
@@ -57,8 +57,8 @@ impl Plan {
             self.sources,
         );
         let output = Proofload::http(&serve.url(), &words)?.timeout(seconds(duration_s + 120)).run()?;
-        // Whether it was in time is the bar `pacing`'s question: here both sides and the kernel's part
-        // of so many connections crowd the same few processors.
+        // The bar `pacing` tests lateness. Here, both sides and the kernel's work for so many connections share a few processors, so
+        // requests may be late.
         let trial = output.counted(0)?;
         let report = serve.stop()?;
         let mut outcome = Outcome::default();

@@ -1,4 +1,4 @@
-//! Every way in which a target can go wrong is counted in its own class, as often as it happened.
+//! Each kind of misbehaviour of a target is counted in its own error class, as often as it happened.
 
 use crate::proofload::Trial;
 use anyhow::{Context, Result};
@@ -11,7 +11,6 @@ use crate::{
     proofload::{adds_up, failures},
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "misbehaviour",
     what: "each misbehaviour of a target is counted in its class, exactly as often as it happened",
@@ -20,7 +19,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// A misbehaving `serve`, and the classes that its report's count must be found in.
+/// A misbehaving `serve`, and the error classes that must add up to the count in its report.
 struct Case {
     name: &'static str,
     serve: &'static str,
@@ -101,7 +100,7 @@ const CASES: &[Case] = &[
         truth: |report| report.misbehaved("unsolicited"),
     },
     Case {
-        // A refused connection may be reset before or after the client has noticed that it was open.
+        // The client may or may not have noticed that a refused connection was open before the reset.
         name: "max-connections",
         serve: "--max-connections 8 --delay 5ms",
         client: "-u 16 --loops 25",
@@ -173,8 +172,8 @@ fn check(case: &Case, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Bytes after a whole answer are the connection's error, not a request's; the goal is missed all
-/// the same.
+/// Whether the counts add up and the exit status fits. Bytes after a complete answer are an error of the connection, not of a request, but
+/// they miss the goal, too.
 fn accounted(output: &Output, trial: &Trial) -> bool {
     let missed = trial.counts.failed + trial.connection_errors.total() > 0;
     adds_up(trial) && output.counted(i32::from(missed)).is_ok()

@@ -1,8 +1,8 @@
-//! The bars: what the binary must reach, each as a measurement with its bounds.
+//! The bars: measurements with bounds that the binary must meet.
 //!
-//! Every bar runs in two sizes: whole (`make prove NAME=...`), and as a sample. What a sample counts is decided by
-//! `make test`, on any machine. What time can turn is reported by `make prove NAME=samples`. A figure that noise could
-//! spoil is the median of several runs, and its spread is printed beside it.
+//! Every bar runs at full size (`make prove NAME=...`) and as a sample. `make test` decides what a sample counts, on any machine. `make
+//! prove NAME=samples` reports the figures that depend on time. A figure that noise can spoil is the median of several runs, printed with
+//! its spread.
 
 use std::{
     io::{self, Write},
@@ -92,7 +92,7 @@ mod verdict_table;
 mod vm_netem;
 mod void_rules;
 
-/// Every bar, in the order they are proved.
+/// Every bar, in the order of the runs.
 pub const ALL: &[Bar] = &[
     pacing::BAR,
     known_closed::BAR,
@@ -173,39 +173,39 @@ pub const ALL: &[Bar] = &[
     fuzz::SFTP,
 ];
 
-/// One bar.
+/// A bar: a measurement with bounds.
 #[derive(Debug, Clone, Copy)]
 pub struct Bar {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it holds the binary to, in a line.
+    /// What it requires of the binary, in one line.
     pub what: &'static str,
-    /// About how long the whole of it takes, in seconds.
+    /// Approximate time of a full run, in seconds.
     pub full_seconds: u32,
-    /// What its sample is decided by.
+    /// The kind of figures that decide its sample.
     pub decided_by: By,
-    /// Measures. An error means that nothing could be measured, which is a failure too.
+    /// Measures. An error means that nothing could be measured, which also counts as a failure.
     pub run: fn(Scale) -> Result<Outcome>,
 }
 
-/// What the figures of a bar's sample are.
+/// The kinds of figures in a bar's sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// Counts alone, which no machine can change: `make test` decides them.
+    /// Only counts, which do not depend on the machine: `make test` decides them.
     Counts,
-    /// Times or chance, or what depends on them: `make prove NAME=samples` reports them.
+    /// Times, random results, and what depends on them: `make prove NAME=samples` reports them.
     Times,
-    /// Some of each.
+    /// Both kinds of figures.
     Both,
 }
 
 impl Bar {
-    /// The bar of this name.
+    /// The bar with this name, if there is one.
     pub fn named(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|bar| bar.name == name)
     }
 
-    /// Measures, prints a line for each figure, and says whether the bar was reached.
+    /// Runs the bar, prints a line for each figure, and returns the verdict.
     pub fn check(&self, scale: Scale) -> Checked {
         let begun = Instant::now();
         let watched = match scale {
@@ -226,45 +226,45 @@ impl Bar {
                 (line, Verdict::Wrong, Gaps::default())
             }
         };
-        // Written past the test harness's capture: the figures belong in every log. Locked only now, since bars run beside
-        // each other.
+        // Write past the test harness's capture, because every log needs the figures. Take the lock only now, because bars run
+        // concurrently.
         let mut out = io::stdout().lock();
         let _ = out.write_all(lines.as_bytes());
         let _ = writeln!(out, "    {}: {:.0} s", self.name, begun.elapsed().as_secs_f64());
         let is_reached = |line: &&str| line.ends_with(" pass") || line.starts_with(' ');
         let missed = lines.lines().filter(|line| !is_reached(line)).collect::<Vec<_>>().join("\n");
         if verdict != Verdict::Reached {
-            // Again, since a log that is cut keeps what stands next to the verdict.
+            // Repeat these lines, because a log that is cut keeps only those next to the verdict.
             let _ = writeln!(out, "{missed}");
         }
         Checked { verdict, missed, gaps }
     }
 }
 
-/// What came of a bar.
+/// The result of a bar.
 #[derive(Debug)]
 pub struct Checked {
-    /// Of all its figures.
+    /// The verdict on all its figures.
     pub verdict: Verdict,
-    /// The lines of those that were not reached.
+    /// The lines of the figures that were not reached.
     pub missed: String,
-    /// What a witness saw meanwhile, which watches samples only.
+    /// The times for which a witness had no processor. Only samples have a witness.
     pub gaps: Gaps,
 }
 
-/// How much of a bar is run.
+/// The size of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// What a sample counts, and nothing that time can turn.
+    /// Only the counts of a sample, which do not depend on time.
     Counts,
-    /// Enough to see that it still holds.
+    /// A short run that shows whether the bar probably still holds.
     Sample,
-    /// The whole of it.
+    /// The full run.
     Full,
 }
 
 impl Scale {
-    /// One of two values.
+    /// The first value except for a full run, which gets the second.
     pub fn pick<T>(self, sample: T, full: T) -> T {
         match self {
             Self::Counts | Self::Sample => sample,
@@ -278,28 +278,28 @@ impl Scale {
     }
 }
 
-/// Whether a case of a bar is to run: all, or those that the environment names, such as `PROVE_CASES=disk,link_rate`.
+/// Whether a case of a bar runs: all do, unless the environment names some, as in `PROVE_CASES=disk,link_rate`.
 fn is_wanted(case: &str) -> bool {
     std::env::var("PROVE_CASES").map_or(true, |cases| cases.split(',').any(|wanted| wanted == case))
 }
 
-/// Whether a case of this number is to run, where so many are named together: `0-24`.
+/// Whether the case with this number runs. A name in `PROVE_CASES` selects `together` cases: `0-24`.
 fn is_wanted_among(number: u64, together: u64) -> bool {
     let first = number / together * together;
     is_wanted(&format!("{first}-{}", first + together - 1))
 }
 
-/// Seconds, for a time-out.
+/// A short form for timeouts.
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Nanoseconds as microseconds.
+/// Converts nanoseconds to microseconds.
 fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// Nanoseconds as milliseconds.
+/// Converts nanoseconds to milliseconds.
 fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }

@@ -1,4 +1,4 @@
-//! Secrets are sent, and stand in nothing that is written or printed.
+//! Secrets are sent, but appear in nothing that is written or printed.
 
 mod help;
 mod kinds;
@@ -25,7 +25,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "no-secrets",
     what: "secrets of 13 kinds reach the target, and stand in no byte that any command writes or prints; killed studies \
@@ -37,7 +36,7 @@ pub(super) const BAR: Bar = Bar {
 
 const VARIABLE: &str = "PROOFLOAD_TEST_TENANT";
 const HOOK: &str = "PROOFLOAD_TEST_HOOK";
-/// What is no secret, and must be seen where it was.
+/// Texts that are not secret and must not be masked.
 const OPEN: [&str; 4] = ["page=2", "X-Request-Id", "req-4711", "text/x-open"];
 
 fn run(_scale: Scale) -> Result<Outcome> {
@@ -157,7 +156,7 @@ http {{
         Ok(file)
     }
 
-    /// A call of the binary with these headers, the variable set, and folders of our own for what it leaves.
+    /// A call of the binary with these headers, the environment variable, and private folders for its files.
     fn call<'a>(&self, words: impl IntoIterator<Item = &'a str>, headers: &[String]) -> Result<Proofload> {
         let with_option = |header: &String| ["-H".to_owned(), header.clone()];
         let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
@@ -171,7 +170,7 @@ http {{
         }))
     }
 
-    /// Waits for its end and searches what it printed.
+    /// Runs a call to its end, and searches its output.
     fn finish(&mut self, call: Proofload) -> Result<Output> {
         let output = call.run()?;
         self.look("standard output", output.stdout.as_bytes());
@@ -179,7 +178,7 @@ http {{
         Ok(output)
     }
 
-    /// Secrets where no name tells them: a variable that is the whole URL, and a value that stands again in path and name of a step.
+    /// Secrets without a telling name: a variable that holds the whole URL, and a value that occurs again in the path and name of a step.
     fn nameless(&mut self, authority: &str) -> Result<()> {
         let hook = format!("http://{authority}/hook/{}?n=1", KINDS[12].1);
         let again = format!("http://{authority}/{}", KINDS[6].1);
@@ -211,7 +210,7 @@ http {{
     fn look_into(&mut self, folder: &Path) {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
-            // What is gone again was looked at before, or is looked at next time.
+            // Ignore a file that has just disappeared: it was searched before or will be searched next time.
             match fs::symlink_metadata(&path) {
                 Ok(about) if about.is_dir() => self.look_into(&path),
                 Ok(about) if about.is_file() => {
@@ -231,7 +230,7 @@ http {{
         Ok(())
     }
 
-    /// What is refused or fails: told without the secrets in it.
+    /// Commands that are refused or fail: their messages must not contain the secrets.
     fn mistakes(&mut self, url: &str) -> Result<()> {
         let refused = self.url("127.0.0.1:1", "http://");
         let bare = self.url("127.0.0.1:1", "");
@@ -263,14 +262,14 @@ http {{
         Ok(())
     }
 
-    /// The command lines of worker processes, where no secret stands on ours.
+    /// Searches the command lines of worker processes. The command line of the main process has no secrets here.
     fn workers(&mut self, url: &str) -> Result<()> {
         let open =
             url.split_once('@').map_or(url, |(_, rest)| rest).split_once('?').map_or("", |(url, _)| url);
         let headers: Vec<String> =
             self.headers().into_iter().filter(|header| !header.contains("SECRET-")).collect();
         let words = ["http", open, "--rate", "50", "--duration", "1500ms", "--processes", "2", "-q"];
-        // The first is a secret in base64.
+        // Leave out the first header, which is a secret in base64.
         let running = self.call(words, &headers[1..])?.start()?;
         let pid = running.process.pid();
         wait("two workers run", || children_of(pid).len() >= 2)?;
@@ -287,13 +286,13 @@ http {{
         Ok(output)
     }
 
-    /// A search that is killed and goes on.
+    /// A search that is killed and resumed.
     fn limit(&mut self, url: &str) -> Result<PathBuf> {
         let out = self.out("limit");
         let words = "limit rate --max 200 --min 100 --width 40% --trial 500ms --p99 1s --out";
         let words: Vec<&str> = words.split(' ').chain([out.as_str(), url]).collect();
         self.killed_and_resumed(&words, self.headers(), &out)?;
-        // The same under another salt: no other plan.
+        // A run with another salt must still count as the same plan.
         let other = self.out("limit-2");
         let words: Vec<&str> = words.iter().map(|word| if *word == out { &other } else { *word }).collect();
         let output = self.finish(self.call(words, &self.headers())?)?;
@@ -331,7 +330,7 @@ http {{
         Ok(())
     }
 
-    /// A study file with secrets in it, whose target repeats them in its log.
+    /// A study file with secrets, whose target repeats them in its log.
     fn study(&mut self) -> Result<PathBuf> {
         let target = self.configuration("study", "18080", "access_log /dev/stderr heard;")?;
         let folder = self.folder.file("");
@@ -343,7 +342,7 @@ http {{
         self.killed_and_resumed(&["run", &file, "--out", &out], Vec::new(), &out)?;
         self.open_in(&format!("{out}/study.toml"))?;
 
-        // What lies about while it runs: the target's log, for one.
+        // Search the files that exist only while the study runs, such as the target's log.
         let again = self.out("study-2");
         let mut running = self.call(["run", &file, "--out", &again, "-q"], &[])?.start()?;
         let mut masked_log = false;
@@ -359,7 +358,7 @@ http {{
         Ok(out.into())
     }
 
-    /// One whose target ends once it has heard a request: the end of its log is in the error.
+    /// A study whose target ends after its first request. The error message shows the end of the target's log, which must be masked.
     fn failing_study(&mut self) -> Result<()> {
         let target = self.configuration("failing", "18080", "access_log /dev/stderr heard;")?;
         let folder = self.folder.file("");

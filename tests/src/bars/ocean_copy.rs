@@ -1,4 +1,4 @@
-//! Programs that copy files across an ocean, by the shipped study.
+//! The shipped study of programs that copy files across an ocean.
 
 use std::path::Path;
 
@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{lab::SshdFolder, link::uncertified};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "ocean-copy",
     what: "scp, sftp, rsync, rclone, lftp and ours over 1 Gbit/s and 228 ms by one command in 15 min: none failed or void, ours 10 times \
@@ -53,13 +52,13 @@ fn run(scale: Scale) -> Result<Outcome> {
     outcome.time().equal("failed_trials", failed.count() as u64, 0, "every program ran until it was stopped");
     let unknown = trials.iter().filter(|entry| !entry.trial.quantities.contains_key(GOODPUT));
     outcome.time().equal("trials_without_goodput", unknown.count() as u64, 0, "what arrived is known");
-    // Of a large file the rate once a program has begun: the logins take a third of the time.
+    // Large files are compared by the rate after the start, because logins would take a third of the time.
     let sets = [("large", STEADY), ("set", STEADY), ("small", GOODPUT)];
     for &(files, quantity) in scale.pick(&sets[..1], &sets[..]) {
         let of = |program| value(plan, trials, program, files, quantity);
         let times = of("proofload")? / of("scp")?;
-        // Of files of 50 MB, the study is over before the copy is steady. A sample runs beside whatever else a machine of two
-        // processors does.
+        // With files of 50 MB, the study ends before the copy reaches its steady rate. A sample runs beside other programs, on as few as
+        // two processors. Both have lower bounds.
         let least = if files == "set" { 5.0 } else { scale.pick(7.0, 10.0) };
         outcome.time().figure(
             &format!("times_scp_{files}"),
@@ -68,7 +67,8 @@ fn run(scale: Scale) -> Result<Outcome> {
             times >= least,
         );
     }
-    // sftp waits for the answers to its own requests, long before SSH's window is full. No counter shows what a program waits for.
+    // sftp waits for answers to its own requests long before SSH's window is full, and no counter shows that. So no cause is expected for
+    // it.
     let programs = [("scp", Some(Cause::SshWindow)), ("sftp-64k", None), ("sftp-128k", None)];
     for (program, expected) in &programs[..scale.pick(1, 3)] {
         let entry = own(plan, trials, program, "large").context("no valid trial")?;
@@ -90,7 +90,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What the reader looks for on the page, and the page in a browser.
+/// Checks the content of the page, and the page in a browser.
 fn page(outcome: &mut Outcome, page: &Path) -> Result<()> {
     let text = std::fs::read_to_string(page)?;
     for part in [
@@ -108,7 +108,7 @@ fn page(outcome: &mut Outcome, page: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The valid trial of a program with buffers of 32 MB.
+/// The valid trial of a program with buffers of 32 MB, if there is one.
 fn own<'t>(plan: &StudyPlan, trials: &'t [TrialEntry], program: &str, files: &str) -> Option<&'t TrialEntry> {
     let wanted = [("program", program), ("files", files), ("buffer", "32MB")];
     trials.iter().find(|entry| {

@@ -1,4 +1,4 @@
-//! Files and flows across an ocean, by the shipped study.
+//! The shipped study of file copies and flows across an ocean.
 
 use anyhow::{Result, ensure};
 use record::{Level, ResultFolder, StudyPlan, StudyResult, TrialEntry, folder::Contents};
@@ -6,7 +6,6 @@ use record::{Level, ResultFolder, StudyPlan, StudyResult, TrialEntry, folder::Co
 use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{Proofload, lab::SshdFolder, link::uncertified, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "ocean-path",
     what: "1 Gbit/s and 228 ms by one command in 12 min: iperf3, scp, sftp and rsync, none failed or void; one flow with 64 MB fills the \
@@ -28,11 +27,11 @@ fn run(scale: Scale) -> Result<Outcome> {
     }
     let buffers = scale.pick(&[8][..], &[2, 4, 8, 16][..]);
     let list: Vec<String> = buffers.iter().map(|mb| format!("{mb}MB")).collect();
-    // Half the time is enough of a sample: the window has grown within 2 s.
+    // For a sample, half the time is enough, because the window has grown within 2 s.
     let shorter = "workload.command.run=exec iperf3 --client {server} --json --time 10 # {program}";
     let words = format!("--set program=iperf3-1 --set buffer={} --set trial.repeats=1", list.join(","));
     let Studied { plan, trials, .. } = study(STUDY, &words, scale.pick(&["--set", shorter][..], &[]))?;
-    // A path that is longer or slower than asked, as on a busy machine, carries less and never more.
+    // On a busy machine, the path may be longer or slower than requested, so it carries less, but never more.
     for &mb in buffers {
         let most =
             Quantity { program: "iperf3-1", mb, name: "goodput_bit_per_s", voids: true }.of(&plan, &trials);
@@ -76,7 +75,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The study as it is shipped.
+/// Runs the study as it is shipped.
 fn whole(outcome: &mut Outcome) -> Result<()> {
     let Studied { plan, trials, took_s, .. } = study(STUDY, "", &[])?;
     outcome.time().figure("study_s", format!("{took_s:.0}"), "<= 720", took_s <= 720.0);
@@ -103,17 +102,17 @@ fn whole(outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// What a study left.
+/// The results of a study.
 pub(super) struct Studied {
     pub plan: StudyPlan,
     pub trials: Vec<TrialEntry>,
     pub result: Option<StudyResult>,
     pub took_s: f64,
-    /// The folder `result` in it.
+    /// The folder that contains the folder `result`.
     pub folder: TemporaryFolder,
 }
 
-/// Runs a shipped study.
+/// Runs a shipped study with further options.
 pub(super) fn study(name: &str, words: &str, more: &[&str]) -> Result<Studied> {
     let folder = TemporaryFolder::new()?;
     let out = folder.file("result");
@@ -125,12 +124,12 @@ pub(super) fn study(name: &str, words: &str, more: &[&str]) -> Result<Studied> {
     Ok(Studied { plan, trials, result, took_s: output.wall.as_secs_f64(), folder })
 }
 
-/// Values of a quantity of a program with a buffer.
+/// A quantity of a program with a given buffer.
 struct Quantity<'a> {
     program: &'a str,
     mb: u32,
     name: &'a str,
-    /// Those of void trials too.
+    /// Whether void trials count, too.
     voids: bool,
 }
 
@@ -147,7 +146,7 @@ impl Quantity<'_> {
     }
 }
 
-/// The mean over the valid trials.
+/// The mean of a quantity over the valid trials.
 fn mean(plan: &StudyPlan, trials: &[TrialEntry], program: &str, mb: u32, name: &str) -> Result<f64> {
     let values = Quantity { program, mb, name, voids: false }.of(plan, trials);
     ensure!(!values.is_empty(), "no valid trial of {program} with {mb} MB has {name}");

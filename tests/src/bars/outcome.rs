@@ -1,4 +1,4 @@
-//! What a bar measured: figures with their bounds, and whether they were reached.
+//! The results of a bar: figures with their bounds, and whether each was reached.
 
 use std::{
     fmt,
@@ -8,11 +8,10 @@ use std::{
 use super::Scale;
 use crate::stats::{median, spread};
 
-/// Whether notes are written to standard error when they are made: of a bar that takes an hour, an interrupt loses nothing that was
-/// seen.
+/// Whether notes go to standard error at once, so that an interrupt of a bar that takes an hour does not lose them.
 pub static SHOWS_NOTES: AtomicBool = AtomicBool::new(false);
 
-/// What a bar measured.
+/// The results of a bar.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     figures: Vec<Figure>,
@@ -21,13 +20,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Adds a figure.
+    /// Adds a figure with its bound, and whether it is within the bound.
     pub fn figure(&mut self, name: &str, value: impl fmt::Display, bound: impl fmt::Display, pass: bool) {
         let missed = if self.next_is_a_time { Verdict::Missed } else { Verdict::Wrong };
         self.add(name, value, bound, if pass { Verdict::Reached } else { missed });
     }
 
-    /// Adds a figure that could not be had on this machine now, by the testimony of others than the binary.
+    /// Adds a figure that this machine could not measure, according to witnesses other than the binary.
     pub fn undecided(&mut self, name: &str, bound: impl fmt::Display, why: impl fmt::Display) {
         self.next_is_a_time = true;
         self.add(name, format!("not decided: {why}"), bound, Verdict::Undecided);
@@ -39,13 +38,13 @@ impl Outcome {
         self.figures.push(Figure { name: name.to_owned(), value, bound, verdict, is_time });
     }
 
-    /// The next figure is a time, a rate, or what depends on one: other programs that take the processors can spoil it.
+    /// Marks the next figure as a time, a rate, or something that depends on one. Other programs that use the processors can spoil it.
     pub fn time(&mut self) -> &mut Self {
         self.next_is_a_time = true;
         self
     }
 
-    /// Takes back that times were missed; `why` they are not decided.
+    /// Makes missed times undecided, with the reason `why`.
     pub fn excuse_times(&mut self, why: &str) {
         for figure in self.figures.iter_mut().filter(|figure| figure.verdict == Verdict::Missed) {
             figure.verdict = Verdict::Undecided;
@@ -53,44 +52,44 @@ impl Outcome {
         }
     }
 
-    /// Adds a figure that must not exceed a bound: the median of several runs, with its spread.
+    /// Adds a figure that must not exceed a bound. It is the median of several runs, printed with its spread.
     pub fn at_most(&mut self, name: &str, runs: &Runs, most: f64, unit: &str) {
         let value = runs.median();
         let bound = format!("<= {}{}", shown(most), runs.spread_shown());
         self.figure(name, format!("{}{unit}", shown(value)), bound, value <= most);
     }
 
-    /// Adds a figure that must lie within a distance of what is known to be true.
+    /// Adds a figure that must be within `distance` of the true value.
     pub fn near(&mut self, name: &str, value: f64, truth: f64, distance: f64, unit: &str) {
         let bound = format!("= {} ± {}", shown(truth), shown(distance));
         self.figure(name, format!("{}{unit}", shown(value)), bound, (value - truth).abs() <= distance);
     }
 
-    /// Adds the median of several runs, which must lie within a distance of what is known to be true.
+    /// Adds the median of several runs, which must be within `distance` of the true value.
     pub fn runs_near(&mut self, name: &str, runs: &Runs, truth: f64, distance: f64) {
         let value = runs.median();
         let bound = format!("= {} ± {}{}", shown(truth), shown(distance), runs.spread_shown());
         self.figure(name, shown(value), bound, (value - truth).abs() <= distance);
     }
 
-    /// Adds a count that must be exactly the one that the other side reports.
+    /// Adds a count that must be equal to the count of the other side.
     pub fn equal(&mut self, name: &str, value: u64, truth: u64, whose: &str) {
         self.figure(name, value, format!("= {truth}, {whose}"), value == truth);
     }
 
-    /// Adds a yes-or-no.
+    /// Adds a figure that is yes or no.
     pub fn holds(&mut self, name: &str, pass: bool, bound: &str) {
         self.figure(name, if pass { "yes" } else { "no" }, bound, pass);
     }
 
-    /// Adds all of another outcome, its figures' names after a prefix.
+    /// Adds all figures and notes of another outcome, with a prefix before the names of its figures.
     pub fn take_in(&mut self, prefix: &str, other: Self) {
         let named = |figure: Figure| Figure { name: format!("{prefix}_{}", figure.name), ..figure };
         self.figures.extend(other.figures.into_iter().map(named));
         self.notes.extend(other.notes);
     }
 
-    /// Adds a line that is no figure but helps to read them.
+    /// Adds a line that helps to understand the figures.
     pub fn note(&mut self, text: impl Into<String>) {
         let text = text.into();
         if SHOWS_NOTES.load(Ordering::Relaxed) {
@@ -99,7 +98,7 @@ impl Outcome {
         self.notes.push(text);
     }
 
-    /// The worst of all figures. Without any, nothing was tested; and where counts decide, nothing else may.
+    /// The worst verdict of all figures. An outcome without figures is wrong, and so is one that has times where only counts may decide.
     pub fn verdict(&self, scale: Scale) -> Verdict {
         let has_time = self.figures.iter().any(|figure| figure.is_time);
         if self.figures.is_empty() || (has_time && !scale.is_timed()) {
@@ -118,12 +117,12 @@ impl Outcome {
     }
 }
 
-/// The same figure of several runs.
+/// The values of the same figure in several runs.
 #[derive(Debug, Clone, Default)]
 pub struct Runs(Vec<f64>);
 
 impl Runs {
-    /// How many there are.
+    /// Number of values.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -138,12 +137,12 @@ impl Runs {
         median(&self.0)
     }
 
-    /// The smallest one alone, of which others only make more.
+    /// Only the smallest value, for a figure that disturbances can only increase.
     pub fn least(&self) -> Self {
         Self(self.0.iter().copied().reduce(f64::min).into_iter().collect())
     }
 
-    /// Whether there is none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -168,16 +167,16 @@ struct Figure {
     is_time: bool,
 }
 
-/// What came of a figure, or of all figures of a bar; the worst last.
+/// The verdict on a figure, or on all figures of a bar, in ascending order of severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Within its bound.
+    /// The figure is within its bound.
     Reached,
-    /// Others had the processors, or the figure could not be had here.
+    /// Other programs had the processors, or this machine could not measure the figure.
     Undecided,
-    /// A time, a rate, or what depends on one, is beyond its bound.
+    /// A time, a rate, or something that depends on one is outside of its bound.
     Missed,
-    /// A count is not what it must be, on any machine; or nothing could be measured.
+    /// A count is wrong, which no machine excuses; or nothing could be measured.
     Wrong,
 }
 

@@ -1,4 +1,4 @@
-//! Requests leave when the plan says: what a coarse timer adds shows as response time.
+//! Requests leave when the plan says. The delay of a coarse timer would show as response time.
 
 use crate::proofload::Trial;
 use anyhow::Result;
@@ -11,7 +11,6 @@ use crate::{
     nginx,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "pacing",
     what: "5,000/s on 16 and 50,000/s on 256 connections leave on time, at the rate asked for",
@@ -29,7 +28,7 @@ struct Load {
 const SLOW: Load = Load { rate_per_s: 5_000, connections: 16, rate_error_percent: 0.1 };
 const FAST: Load = Load { rate_per_s: 50_000, connections: 256, rate_error_percent: 0.5 };
 
-/// What nothing on the machine disturbed: a witness of real-time priority missed less of the time (0 to 1).
+/// Runs count as undisturbed if a witness of real-time priority was kept from the processor for a smaller share of the time (0 to 1).
 const QUIET_SHARE: f64 = 0.001;
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -40,7 +39,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let (mut ratio, mut own_p99, mut slow_error, mut fast_error) =
         (Runs::default(), Runs::default(), Runs::default(), Runs::default());
-    // Those that something disturbed are made up for, twice at the most.
+    // Up to two further runs replace disturbed ones.
     for _repeat in 0..repeats + 2 {
         if own_p99.count() == repeats {
             break;
@@ -60,13 +59,13 @@ fn run(scale: Scale) -> Result<Outcome> {
         outcome.note(described(&trial, &FAST));
     }
     outcome.time().at_most("p50_response_over_service", &ratio, 1.2, "");
-    // The median of two is no median.
+    // Two values have no useful median.
     match own_p99.count() < 3 {
         true => {
             outcome.undecided("own_lateness_p99_us", "<= 50", "something had the processor in too many runs")
         }
-        // In two seconds, what the witness does not see makes one of a hundred sends late, now and then. A timer that is late is so in
-        // all three runs.
+        // In two seconds, disturbances that the witness does not see may delay one in a hundred sends. A bad timer would be late in all
+        // three runs, so judge the best one.
         false => {
             let judged = scale.pick(own_p99.least(), own_p99.clone());
             outcome.time().at_most(
@@ -87,15 +86,15 @@ fn paced(nginx: &Nginx, load: &Load, seconds: u64, cores: Cores) -> Result<Trial
     let words =
         format!("-R {rate_per_s} -c {connections} -d {seconds}s --threads 1 --cpus {} -q", cores.generator);
     let output = Proofload::http(&nginx.url("/"), &words)?.run()?;
-    // A void trial (status 3) still has the figures, and they are what is judged here.
+    // A void trial (status 3) still has the figures that are judged here.
     let trial = output.counted(0)?;
     Ok(trial.clone())
 }
 
-/// How far what left within the planned time is from the plan, in percent of the plan.
+/// The difference between the number of requests sent in the planned time and the plan, in percent of the plan.
 fn rate_error_percent(trial: &Trial, load: &Load, seconds: u64) -> f64 {
     let planned = (load.rate_per_s * seconds) as f64;
-    // A hundredth of a second of grace for how the seconds of the series are cut.
+    // Allow a hundredth of a second, because the seconds of the series are not cut exactly.
     let in_time = |end_s: f64| end_s <= seconds as f64 + 0.01;
     let sent: u64 = trial.series.iter().filter(|i| in_time(i.end_s)).map(|i| i.sent).sum();
     (sent as f64 / planned - 1.0).abs() * 100.0

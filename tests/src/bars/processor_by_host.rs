@@ -1,4 +1,4 @@
-//! Processor time is booked to the host that it is spent for, in whoever's context it is spent.
+//! Processor time is booked to the host for which it is spent, whichever process is interrupted for it.
 
 use std::{fmt::Write, fs};
 
@@ -15,7 +15,6 @@ use testing::until;
 use super::{Bar, By, Outcome, Runs, Scale};
 use crate::{Proofload, process::Launch, proofload::binary, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "processor-by-host",
     what: "processor time of hosts: the sum is the wall clock within 2 %, a spinning host within 5 %, forwarding and receiving hosts \
@@ -25,13 +24,13 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Trials of which the whole is the median.
+/// Number of trials of the whole, for the median.
 const TRIALS: usize = 3;
-/// Pairs of trials, in turns.
+/// Number of pairs of trials, which alternate.
 const PAIRS: usize = 8;
-/// Routers of the long path. The short path has the first of them.
+/// Routers of the long path. The short path has only the first.
 const ROUTERS: usize = 5;
-/// Sends small packets without an end to an address that no host has.
+/// Endlessly sends small packets to an address that no host has.
 const FLOOD: &str = "socat -u -b 64 OPEN:/dev/zero UDP4-SENDTO:192.0.2.1:9";
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -53,8 +52,9 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A host that spins on one core, and a flood through a router on another. What the hypervisor takes away is in the program's own
-/// count and not in what is booked, and is known in steps of 10 ms: hence several trials, whose medians are times.
+/// A host that spins on one core, and a flood through a router on another. The program's own count includes the time that the hypervisor
+/// takes away, but the booked time does not, and its amount is known only in steps of 10 ms. So the test takes medians of several trials,
+/// which count as times.
 fn whole(outcome: &mut Outcome, scale: Scale, [first, last]: [u32; 2]) -> Result<()> {
     let spin = "i=0; while [ $i -lt 3000000 ]; do i=$((i+1)); done; read t rest < /proc/self/schedstat; echo \\\"{ \\\\\\\"t\\\\\\\": $t }\\\"";
     let study = format!(
@@ -70,7 +70,7 @@ fn whole(outcome: &mut Outcome, scale: Scale, [first, last]: [u32; 2]) -> Result
         let (trial, counters) = run_study(&study)?;
         let unowned = counters.processor.as_ref().context("nothing was booked")?;
         let cores = unowned.idle.by_core_s.len().max(kernel::noise::allowed_cpus()?.len()) as f64;
-        // Booking begins when all else has been read, and ends before.
+        // Booking begins after everything else has been read, and ends earlier.
         let wall_s = unowned.elapsed_s * cores;
         let worked_s: f64 =
             counters.hosts.iter().filter_map(|host| Some(host.processor.as_ref()?.total_s)).sum();
@@ -78,7 +78,7 @@ fn whole(outcome: &mut Outcome, scale: Scale, [first, last]: [u32; 2]) -> Result
         let sum_s = worked_s + rest_s + unowned.stolen.total_s;
         let share = |s: f64| 100.0 * s / wall_s;
         sums.push(share(sum_s + unowned.idle.total_s));
-        // The kernel counts idleness by itself.
+        // The kernel's separate count of idle time.
         let idle_ms: u64 = counters
             .machine
             .values
@@ -91,7 +91,7 @@ fn whole(outcome: &mut Outcome, scale: Scale, [first, last]: [u32; 2]) -> Result
             trial["quantities"]["worked_ns"].as_f64().context("the spinning program said nothing")? / 1e9;
         spinning.push(time(&counters, "spin")?.total_s / truth_s);
         outcome.note(format!("the hypervisor took {:.2} % of the processors", share(unowned.stolen.total_s)));
-        // The client is not the last host.
+        // Check a host that is not the last one.
         listens &= host(&counters, "client")?.programs.iter().any(|program| !program.listens.is_empty());
     }
     if scale.is_timed() {
@@ -103,10 +103,10 @@ fn whole(outcome: &mut Outcome, scale: Scale, [first, last]: [u32; 2]) -> Result
     Ok(())
 }
 
-/// A killed process leaves no program in the kernel.
+/// Kills proofload, and checks that no BPF program stays in the kernel.
 fn killed(outcome: &mut Outcome, core: u32) -> Result<()> {
     let is_loaded = || loaded_programs().flatten().any(|program| program.name() == b"netif_receive_s");
-    // The kernel frees programs when it has time.
+    // Wait, because the kernel frees programs with a delay.
     until("nobody else books processor time", || !is_loaded());
     let folder = TemporaryFolder::new()?;
     let file = folder.file("study.toml");
@@ -122,8 +122,8 @@ fn killed(outcome: &mut Outcome, core: u32) -> Result<()> {
     Ok(())
 }
 
-/// What the last routers of a path add to the work of its core, by the kernel's own count of the only program's time: all packets
-/// are forwarded in its context. Against it, the time that is booked to them.
+/// Compares the time booked to the last routers of a path with the work that they add to its core. That work is the kernel's own count for
+/// the only program, because all packets are forwarded in its context.
 fn forwarding(outcome: &mut Outcome, core: u32) -> Result<()> {
     let study = |routers, books| {
         let command =
@@ -153,8 +153,8 @@ fn forwarding(outcome: &mut Outcome, core: u32) -> Result<()> {
     Ok(())
 }
 
-/// What booking adds to requests on new connections through a router, by the kernel's own count of all programs' time: all hosts
-/// share a core, and what is done in softirqs is done in their context.
+/// The time that booking adds to requests on new connections through a router, by the kernel's own count for all programs. All hosts share
+/// a core, and softirqs run in the context of these programs.
 fn cost(outcome: &mut Outcome, core: u32) -> Result<()> {
     let request_us = |books| -> Result<f64> {
         let (trial, counters) = run_study(&format!(
@@ -179,8 +179,8 @@ fn cost(outcome: &mut Outcome, core: u32) -> Result<()> {
     Ok(())
 }
 
-/// A host that receives small packets: on one core with its client and a router, and alone on a core, which receive packet steering
-/// (RPS) gives all its packets.
+/// Compares the time that a host needs to receive small packets in two places: on one core with its client and a router, and alone on a
+/// core to which receive packet steering (RPS) gives all its packets.
 fn receiving(outcome: &mut Outcome, cores: [u32; 3]) -> Result<()> {
     let study = |[client, router, web]: [u32; 3]| {
         let mut study = format!(
@@ -193,7 +193,7 @@ fn receiving(outcome: &mut Outcome, cores: [u32; 3]) -> Result<()> {
              [trial]\nprocessor_time = true\n"
         );
         for (host, core) in [("router", router), ("web", web)].into_iter().filter(|_| client != web) {
-            // A settings file of the host's own interfaces is seen only in a sysfs that is mounted there.
+            // The settings file of an interface is visible only in a sysfs that the host itself has mounted.
             let _ = write!(
                 study,
                 "[[processes]]\non = \"{host}\"\nready = \"exit\"\ncommand = [\"unshare\", \"-m\", \"sh\", \"-ec\", \"mount -t sysfs none \
@@ -220,7 +220,7 @@ fn receiving(outcome: &mut Outcome, cores: [u32; 3]) -> Result<()> {
     Ok(())
 }
 
-/// Without booking, what is read each second of 30 hosts.
+/// The time to read the counters of 30 hosts each second, without booking.
 fn reading(outcome: &mut Outcome) -> Result<()> {
     let study = "[hosts]\nweb = { count = 29 }\nclient = {}\n[[links]]\nbetween = [\"client\", \"web\"]\n\
                  [[processes]]\non = \"web\"\nrun = \"serve\"\n\
@@ -235,8 +235,7 @@ fn reading(outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Hosts in a row, all on one core: a client, routers r1, r2, …, and web, which 192.0.2.0/24 is routed to, and which drops what
-/// comes.
+/// Hosts in a row, all on one core: a client, routers r1, r2, …, and web, which gets and drops all packets for 192.0.2.0/24.
 fn path(routers: usize, core: u32, more_hosts: &str) -> String {
     let mut names = vec!["client".to_owned()];
     names.extend((1..=routers).map(|number| format!("r{number}")));
@@ -251,7 +250,7 @@ fn path(routers: usize, core: u32, more_hosts: &str) -> String {
     format!("{hosts}web = {{ cpus = \"{core}\" }}\n{more_hosts}{links}")
 }
 
-/// Runs a study of one trial. Returns the trial, and what was counted.
+/// Runs a study of one trial. Returns the trial and the counters.
 fn run_study(study: &str) -> Result<(Value, TrialCounters)> {
     let folder = TemporaryFolder::new()?;
     let (file, out) = (folder.file("study.toml"), folder.file("result"));

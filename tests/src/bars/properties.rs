@@ -1,4 +1,4 @@
-//! The properties of all crates, on cases that no run has drawn before.
+//! The properties of all crates, tested with cases that no earlier run has drawn.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,6 @@ use anyhow::Result;
 use super::{Bar, By, Outcome, Scale, seconds};
 use crate::process::Launch;
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "properties",
     what: "the properties of every crate hold for 10 new draws; `make test` always draws the same",
@@ -16,7 +15,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Longest run of one draw, compiling included.
+/// Longest time for the tests of one seed, in seconds, including compilation.
 const DRAW_S: u64 = 1_200;
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -24,7 +23,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let first = since_epoch.as_secs();
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut outcome = Outcome::default();
-    // A sample takes the property that has found the most.
+    // A sample runs only the property that has found the most faults.
     let tests = scale.pick(&["--lib", "--", "absences"][..], &["--lib", "--bins", "--test", "[!e]*"]);
     for seed in (first..).take(scale.pick(1, 10)) {
         let finished = Launch::new("cargo")

@@ -1,4 +1,4 @@
-//! What the guide tells to type works as it stands there.
+//! The commands of the guide work exactly as printed.
 
 use std::{
     fs,
@@ -17,7 +17,6 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "readme",
     what: "every block of the guide as typed, in a lab where 10.0.0.3 is `serve` and sshd (sample: those of at most 10 s)",
@@ -26,7 +25,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// The lab that the guide's addresses are in.
+/// The lab that has the guide's addresses.
 const LAB: &str = r#"
 title = "readme"
 [hosts]
@@ -46,12 +45,12 @@ on = "server"
 run = "sshd"
 "#;
 
-/// The file of the guide's balancer: its VIP, and the server in the place of its web3.
+/// The configuration of the guide's balancer: its VIP, and the server that the guide calls web3.
 const BALANCE: &str = "device = \"eth0\"\n[[vips]]\naddress = \"192.168.16.100\"\nport = 80\ncheck = { kind = \"none\" }\n\
                        [[vips.servers]]\nname = \"web3\"\naddress = \"10.0.0.3\"\n";
 
-/// What stands before a block: `proofload` in place of the reader's eyes and hands. What runs until Ctrl-C is left
-/// running until it is ready and the block, or the next such call, begins; everything else must end with a verdict.
+/// A prelude for each block. Its function `proofload` does what a reader would do: it waits until a command that runs until Ctrl-C is
+/// ready, and ends it when the block ends or starts another one. All other commands must end with a valid exit status.
 const READER: &str = r#"
 set -e -o pipefail
 service=""
@@ -89,14 +88,14 @@ proofload() {
 }
 "#;
 
-/// A block of the guide: its heading, and its lines as typed.
+/// A block of the guide: its heading, and the lines to type.
 struct Block {
     heading: String,
     script: String,
 }
 
 impl Block {
-    /// Whether each of its commands takes at most 10 s, with nothing that a longer block leaves.
+    /// Whether all its commands take at most 10 s and need no files of a longer block.
     fn is_short(&self) -> bool {
         let is_long = |line: &str| {
             let has = |part: &str| line.contains(part);
@@ -107,11 +106,11 @@ impl Block {
     }
 }
 
-/// The guide's indented blocks, in their order.
+/// The guide's indented blocks, in order.
 fn blocks(guide: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let (mut heading, mut is_open) = ("", false);
-    // What stands in fences is an output, or a file.
+    // Skip fenced blocks, which show outputs and files.
     let outside = guide.split("\n```").step_by(2).flat_map(str::lines);
     for line in outside {
         if let Some(text) = line.strip_prefix("## ") {
@@ -120,7 +119,7 @@ fn blocks(guide: &str) -> Vec<Block> {
         match line.strip_prefix("    ") {
             Some(typed) if is_open => blocks.last_mut().expect("it is open").script += &format!("{typed}\n"),
             Some(typed) => blocks.push(Block { heading: heading.to_owned(), script: format!("{typed}\n") }),
-            // An empty line within a block is followed by more of it.
+            // An empty line does not end a block.
             None if line.is_empty() => continue,
             None => {}
         }
@@ -146,7 +145,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let (up, _) = labs.up(&file)?;
     let run_folder = up.stdout();
     let run_folder = run_folder.lines().find_map(|line| line.strip_prefix("files and logs in "));
-    // The reader's configuration of ssh.
+    // Makes `ssh` use the lab's configuration, as a reader's own would.
     let ssh = folder.path().join("bin/ssh");
     let config = format!("{}/ssh_config", run_folder.context("the lab names no folder")?);
     fs::write(&ssh, format!("#!/bin/sh\nexec /usr/bin/ssh -F {config} \"$@\"\n"))?;
@@ -160,7 +159,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         }
         let script = format!("{READER}\n{}\nend\nkill $(jobs -p) 2>/dev/null || true\n", block.script);
         fs::write(folder.path().join("block.sh"), script)?;
-        // Hosts of a lab within a lab cannot choose an algorithm that the machine does not allow.
+        // Run this block outside, because a lab within a lab cannot choose an algorithm that the machine does not allow.
         let inside = (!block.script.contains("ocean-path")).then_some(inside);
         let finished = typed(inside, folder.path())?;
         let works = finished.code == Some(0);
@@ -173,14 +172,14 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The number of a process's only child, which is there in a moment.
+/// The process id of a process's only child, after waiting until it exists.
 fn child_of(process: &mut Process) -> Result<u32> {
     let pid = process.pid();
     process.find("it has a child", PATIENCE, |_| children_of(pid).first().copied())
 }
 
-/// Runs the block with the client's network, if given, and a folder of its own for the state of labs: the lab's own refuses
-/// labs within it.
+/// Runs the block in the network of the process `inside`, if given. Labs get a new state folder, because the lab's own would refuse labs
+/// within it.
 fn typed(inside: Option<u32>, folder: &Path) -> Result<Finished> {
     let path = std::env::var("PATH").context("there is no search path")?;
     let folder = folder.display();

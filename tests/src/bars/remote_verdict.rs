@@ -1,4 +1,4 @@
-//! Bottlenecks of a target on another machine, which only `ssh` reaches, are named as those of a lab's hosts are.
+//! Bottlenecks of a target on a remote machine, reachable only by `ssh`, are named like those of a lab's hosts.
 
 use std::fs;
 
@@ -15,7 +15,6 @@ use crate::{
     random::Random,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "remote-verdict",
     what: "6 bottlenecks of a target behind ssh are named in 3 of 3 trials as in a lab, from what a shell reads there; 5 sound trials \
@@ -25,12 +24,12 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Those whose cause is at the target. What a lab's links count is no part of a remote host.
+/// Causes at the target. Other causes need the counters of a lab's links, which a remote host does not have.
 const CAUSES: [&str; 6] =
     ["receive_window", "accept_queue", "syn_queue", "send_buffer", "slow_handler", "cpu_quota"];
-/// What the remote host is called.
+/// The name of the remote host.
 const REMOTE: &str = "far";
-/// The host of the target, as `sshd`'s configuration for clients calls it.
+/// The target's host, as it is called in the ssh configuration of the lab.
 const LOGIN: &str = "root@web";
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -43,7 +42,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         for trial in 0..trials {
             let study = (case.study)(&mut Random::new(7_000 + trial));
             let verdict = remote_verdict(&study, scale).context(case.cause)?;
-            // The sample leaves the other half to the sample of the other bar.
+            // In a sample, the sample of the bar `verdict-table` tests the lab's half.
             let local = (scale == Scale::Full).then(|| verdict_of(&study, scale)).transpose()?;
             let is_same = local.as_ref().is_none_or(|local| cause_of(local) == cause_of(&verdict));
             let first = &verdict["bottlenecks"][0];
@@ -74,7 +73,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The verdict of a study's load, which has no lab and knows its target by a URL and a login.
+/// The verdict of a study's load. The study has no lab, and knows its target by a URL and a login.
 fn remote_verdict(study: &str, scale: Scale) -> Result<Value> {
     let study = pinned(study)?;
     let (hosts, rest) = study.split_once("[targets.web]\n").context("no target")?;
@@ -90,7 +89,7 @@ fn remote_verdict(study: &str, scale: Scale) -> Result<Value> {
     };
     let (address, run_folder) = (word_after("web ")?, word_after("files and logs in ")?);
     let path = labs.with_ssh(&format!("exec /usr/bin/ssh -F {run_folder}/ssh_config \"$@\""))?;
-    // A sample is shorter, but not so short that what an overflow costs, a second, decides.
+    // A sample is shorter, but long enough that the cost of an overflow, one second, does not decide.
     let workload = workload.replace("\"4s\"", scale.pick("\"3s\"", "\"4s\""));
     let text = format!(
         "title = \"remote\"\nobserve = [\"{REMOTE}={LOGIN}\"]\n[targets.web]\nurl = \"http://{address}:8080/\"\n\

@@ -1,5 +1,4 @@
-//! The report's page in a real browser, without a network: nothing is complained of, nothing is asked for, and
-//! every picture shows data.
+//! The report's page in a real browser without a network: the browser reports nothing, requests nothing, and every picture shows data.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -11,7 +10,6 @@ use crate::{Proofload, process::Launch, temporary::TemporaryFolder};
 
 mod pictures;
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "report-browser",
     what: "the page of every shipped study in headless Chromium: 1 MB at the most, no console message, nothing asked of a network",
@@ -22,7 +20,7 @@ pub(super) const BAR: Bar = Bar {
 
 /// The shipped studies; the first has a search, several settings and a table of loads.
 const STUDIES: [&str; 3] = ["max-rps", "quickstart", "max-rps-300ms"];
-/// What makes a sample of the first.
+/// Options that shorten the first study to a sample.
 const SAMPLE: &str = "--set budget=12s --set target=serve --set threads=1 --set connections=50,200 --set rate=1_000,4_000 \
                       --set trial.duration=1s --set search.trial=1s --set search.repeats=1 --set search.max=8k";
 
@@ -40,7 +38,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             .with(|launch| launch.words(&words))
             .timeout(seconds(scale.pick(120, 1_200)))
             .run()?;
-        // Whether its goals are met, or the machine was too busy to tell, is another bar's.
+        // Other bars judge whether the goals are met and whether the machine was too busy.
         ensure!(matches!(output.code, Some(0 | 1 | 3)), "{}", output.described());
         outcome.take_in(name, browser.check(&folder.path().join("result/report.html"))?);
     }
@@ -50,22 +48,22 @@ fn run(scale: Scale) -> Result<Outcome> {
 /// Largest page, in bytes.
 const MAX_BYTES: u64 = 1_000_000;
 
-/// A page that complains and asks, so that silence means something.
+/// A page that logs a message and requests a file, to show that the test would notice both.
 const LOUD: &str = "<!DOCTYPE html><title>loud</title><img src=\"http://192.0.2.1/x.png\" alt=\"\">\
                     <script>console.log('heard')</script>";
 const EMPTY: &str = "<!DOCTYPE html><title>empty</title>";
 
-/// Headless Chromium, in a network namespace with nothing in it.
+/// Headless Chromium in an empty network namespace.
 pub(super) struct Browser {
-    /// What it asks for by itself, whatever it shows.
+    /// Hosts that the browser contacts for any page.
     asked_by_itself: BTreeSet<String>,
 }
 
 impl Browser {
-    /// Shows it a page that complains and asks, and an empty one.
+    /// Opens an empty page and the loud one, to know what the browser does for any page.
     ///
     /// # Errors
-    /// When Chromium cannot be run, or does not notice what it should.
+    /// If Chromium cannot run, or does not report the message and the request of the loud page.
     pub(super) fn new() -> Result<Self> {
         let folder = TemporaryFolder::new()?;
         let (empty, loud) = (folder.path().join("empty.html"), folder.path().join("loud.html"));
@@ -82,12 +80,12 @@ impl Browser {
         Ok(Self { asked_by_itself })
     }
 
-    /// Opens a page, light and dark.
+    /// Opens a page in light and in dark mode, and checks it.
     ///
     /// # Errors
-    /// When Chromium fails, or there is no page.
+    /// If Chromium fails, or there is no page.
     pub(super) fn check(&self, page: &Path) -> Result<Outcome> {
-        // It begins anew with each page, so that it asks for the same by itself.
+        // Use a new profile for each page, so that the browser contacts the same hosts by itself.
         let folder = TemporaryFolder::new()?;
         let mut outcome = Outcome::default();
         let bytes = fs::metadata(page).with_context(|| format!("cannot read {}", page.display()))?.len();
@@ -124,13 +122,13 @@ impl Light {
     }
 }
 
-/// What was noticed of a page.
+/// What the browser reported about a page.
 struct Seen {
     console: Vec<String>,
     hosts: BTreeSet<String>,
 }
 
-/// Chromium without a window or a network. What it shows is to be said yet.
+/// Chromium without a window or a network. The caller adds the page.
 fn chromium(folder: &TemporaryFolder) -> Launch {
     Launch::new("chromium")
         .words("--headless=new --no-sandbox --disable-gpu --no-first-run --hide-scrollbars")
@@ -147,7 +145,7 @@ fn open(folder: &TemporaryFolder, page: &Path, light: Light) -> Result<Seen> {
     if light == Light::Dark {
         chromium = chromium.arg("--blink-settings=preferredColorScheme=0");
     }
-    // A screenshot makes it show the page, and end.
+    // With a screenshot, the browser shows the page and then exits.
     let screenshot = folder.file("page.png");
     chromium = chromium.arg(format!("--screenshot={screenshot}"));
     let chromium = chromium.arg(format!("file://{}", page.display()));
@@ -160,12 +158,12 @@ fn open(folder: &TemporaryFolder, page: &Path, light: Light) -> Result<Seen> {
     Ok(Seen { console: console.map(str::to_owned).collect(), hosts: hosts(&log) })
 }
 
-/// Whether a message comes from the browser's own start page, which is open beside ours and misses the network.
+/// Whether a message comes from the browser's own start page, which is open beside ours and complains about the missing network.
 fn is_own(line: &str) -> bool {
     line.rsplit_once("source: ").is_some_and(|(_, source)| source.starts_with("chrome://"))
 }
 
-/// The hosts of all addresses in Chromium's network log that are no files.
+/// The hosts of all remote addresses in Chromium's network log.
 fn hosts(log: &str) -> BTreeSet<String> {
     let addresses = log.split("\"url\":\"").skip(1).filter_map(|rest| rest.split('"').next());
     let remote = addresses.filter_map(|address| address.split_once("://"));

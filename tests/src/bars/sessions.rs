@@ -1,4 +1,4 @@
-//! Sessions of many users, step by step, by the record of the target.
+//! Sessions of many users, checked step by step with the target's record.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,6 @@ use serde::Deserialize;
 use super::{Bar, By, Outcome, Runs, Scale};
 use crate::{Proofload, Serve, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "sessions",
     what: "10,000 users with 5 steps each (sample: 1,000) and tokens that expire: every step of every user in order, no token used by another; a failed step ends or is skipped as asked; rate >= 0.8 of the same requests without a session",
@@ -23,7 +22,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// What is read of a line of the record.
+/// The fields that this test reads from a line of the record.
 #[derive(Deserialize)]
 struct Line {
     connection: u64,
@@ -50,8 +49,9 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The steps of a user: a login, three that use its token and renew it when it has expired, and one that shows whose token it
-/// was. The fourth fails where it must: it asks for what is not there, and is skipped or ends the iteration.
+/// The steps of a user: a login; steps that use its token, and renew the token when it has expired; a step that shows whose token it is; a
+/// step that must fail, because it requests a page that does not exist; and a last step. `failing` says whether the failed step is skipped
+/// or ends the iteration.
 fn steps(failing: &str) -> String {
     format!(
         r#"
@@ -113,7 +113,7 @@ fn follow_steps(users: u64, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with the steps of one user.
+/// The first fault in the steps of one user.
 fn wrong_step(lines: &[Line], failing: &str) -> Result<(), String> {
     let (mut user, mut login) = (String::new(), String::new());
     let mut plain = Vec::new();
@@ -161,7 +161,7 @@ fn wrong_step(lines: &[Line], failing: &str) -> Result<(), String> {
     if plain == expected { Ok(()) } else { Err(format!("user {user}: {plain:?}")) }
 }
 
-/// Requests per second of five steps, with or without what makes them a session.
+/// Requests per second of five steps, with or without the features of a session.
 fn rate(users: u64, is_session: bool) -> Result<f64> {
     let folder = TemporaryFolder::new()?;
     let serve = Serve::start("--pages --token-lifetime 600s")?;
@@ -188,7 +188,7 @@ fn rate(users: u64, is_session: bool) -> Result<f64> {
     Ok(rate)
 }
 
-/// Runs a study of one trial with this workload. Returns its rate per second.
+/// Runs a study of one trial with this workload. Returns its requests per second.
 fn trial_of(folder: &Path, url: &str, workload: &str, code: i32) -> Result<f64> {
     let (study, out) = (folder.join("study.toml"), folder.join("out"));
     let goals = "[[goals]]\nname = \"no errors\"\nerrors = 0.0\n[trial]\nvoid_attempts = 0\n";

@@ -1,10 +1,10 @@
-//! Sound windows: offered where a disturbance knows nothing of the target, and never hiding what a target does.
+//! Sound windows must be offered if a disturbance is independent of the target, and must never hide the target's own behaviour.
 //!
-//! *Independent* disturbances meet `serve`, which logs the delays that it applied: a hog on the generator's processor, hogs on both
+//! *Independent* disturbances occur beside `serve`, which logs the delays that it applied: a hog on the generator's processor, hogs on both
 //! processors that generator and target share, and stops. The percentiles of the sound time must be those of the log.
 //!
-//! *Dependent* targets disturb the generator by what they do. Their own log is the truth, and has all of it: the sound time may not be
-//! offered, or has the same p99.
+//! *Dependent* targets disturb the generator by their own work. Their own log has all of it and is the truth: the sound time must not be
+//! offered, or must have the same p99.
 
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ use crate::{
     witnessed_target::{Delay, Served, WitnessedTarget},
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "sound-windows",
     what: "24 disturbances that know nothing of the target: sound windows in 80 %, as the target's log says; 12 targets that \
@@ -35,7 +34,7 @@ pub(super) const BAR: Bar = Bar {
 const SECONDS: u64 = 5;
 const SHARES: [f64; 2] = [0.02, 0.15];
 const BURSTS_MS: [f64; 2] = [0.5, 30.0];
-/// How far a percentile may lie from the log's: a share of it, and nanoseconds.
+/// Largest difference between a percentile and the log's: this share of it, or these nanoseconds.
 const MAX_BIAS: f64 = 0.1;
 const MAX_BIAS_NS: f64 = 250_000.0;
 /// The share of the independent cases that must offer sound windows.
@@ -81,7 +80,7 @@ fn marked(off: &[String]) -> String {
     if off.is_empty() { String::new() } else { format!("  OFF: {}", off.join(", ")) }
 }
 
-/// What a case was, whether sound windows were offered, and which of their percentiles are off.
+/// Runs an independent case. Returns its description, whether sound windows were offered, and which of their percentiles are wrong.
 fn independent(seed: u64, cores: Cores) -> Result<(String, bool, Vec<String>)> {
     let kind = (seed % INDEPENDENT.len() as u64) as usize;
     let mut random = Random::new(seed);
@@ -112,13 +111,13 @@ fn independent(seed: u64, cores: Cores) -> Result<(String, bool, Vec<String>)> {
     Ok((shown(&format!("{name}, {:.0} %", share * 100.0), rate_per_s, &trial), sound.is_some(), off))
 }
 
-/// What a case was, and what its sound windows hide.
+/// Runs a dependent case. Returns its description, and the percentiles that its sound windows hide.
 fn dependent(seed: u64, cores: Cores) -> Result<(String, Vec<String>)> {
     let kind = (seed % DEPENDENT.len() as u64) as usize;
     let mut random = Random::new(100 + seed);
     let (ms, share, rate_per_s) = match kind {
         1 => (random.log_uniform(0.05, 0.15), 1.0, 2_000.0),
-        // Far more than one of a hundred, so that chance leaves the 99th percentile among them.
+        // The share is far above one in a hundred, so that the 99th percentile is certainly among the slow requests.
         _ => (random.log_uniform(3.0, 12.0), 0.04, 500.0),
     };
     let work = Delay::Work(Duration::from_secs_f64(ms / 1e3), share, Random::new(random.any()));
@@ -128,7 +127,7 @@ fn dependent(seed: u64, cores: Cores) -> Result<(String, Vec<String>)> {
         true => WitnessedTarget::start_anywhere(work)?,
         false => WitnessedTarget::start(work, cores.generator)?,
     };
-    // It takes nothing from the generator, and explains nothing.
+    // This hog takes nothing from the generator, so it explains none of its waits.
     let elsewhere = (kind == 2).then(|| busy_on(cores.server)).transpose()?;
     let output = load(&target.url(), rate_per_s, (!shared).then_some(cores.generator))?.run()?;
     drop(elsewhere);
@@ -136,13 +135,13 @@ fn dependent(seed: u64, cores: Cores) -> Result<(String, Vec<String>)> {
     let mut times_ns: Vec<u64> = served.iter().map(|served: &Served| served.times_ns()[0]).collect();
     times_ns.sort_unstable();
     let truth = |quantile: f64| nearest_rank(&times_ns, quantile).unwrap_or(0) as f64;
-    // What lies above has waited for the generator as well.
+    // Higher percentiles than the truth are possible, because requests also waited for the generator.
     let off =
         trial.sound.as_ref().map(|sound| off(sound, &[0.9, 0.99], 0.0, true, truth)).unwrap_or_default();
     Ok((shown(&format!("target {}, {ms:.2} ms", DEPENDENT[kind]), rate_per_s, &trial), off))
 }
 
-/// A program that works on a processor until it is dropped.
+/// A program that keeps a processor busy until it is dropped.
 fn busy_on(core: u32) -> Result<Process> {
     Launch::new("sh").args(["-c", "while :; do :; done"]).on_core(core).start()
 }
@@ -152,8 +151,8 @@ fn load(url: &str, rate_per_s: f64, core: Option<u32>) -> Result<Proofload> {
     Proofload::http(url, &format!("-R {rate_per_s} -c 256 -d {SECONDS}s --threads 1 {cpus} -q"))
 }
 
-/// The percentiles of the sound time that are off, by more than so many requests are by chance with this confidence (0 to 1).
-/// `has_all`: the truth has all of the target's time.
+/// The percentiles of the sound time that are wrong by more than chance at this confidence (0 to 1). `has_all` says whether the truth has
+/// all of the target's time.
 fn off(
     sound: &SoundTime,
     quantiles: &[f64],
@@ -162,14 +161,14 @@ fn off(
     truth_ns: impl Fn(f64) -> f64,
 ) -> Vec<String> {
     let times = &sound.response_time;
-    // Others are not told: fewer than ten times lie beyond them.
+    // Fewer than ten times lie beyond the other percentiles, so these are not shown.
     let is_told = |quantile: &&f64| times.count() as f64 * (1.0 - **quantile) >= 10.0;
     let off = |&quantile: &f64| {
         let (shown, truth) = (times.quantile_ns(quantile) as f64, truth_ns(quantile));
         let (lower, upper) = quantile_ranks(times.count(), quantile, confidence);
         let at_rank = |rank: u64| times.quantile_ns(rank as f64 / times.count() as f64) as f64;
         let allowed = (MAX_BIAS * truth).max(MAX_BIAS_NS);
-        // Of a target that others hold up before it reads a request, the log has too little.
+        // If other programs delay a target before it reads a request, its log shows too little time.
         let is_longer = has_all && truth < at_rank(lower) - allowed;
         let is_off = is_longer || truth > at_rank(upper) + allowed;
         is_off.then(|| format!("{quantile}: {:.2} ms, in truth {:.2} ms", shown / 1e6, truth / 1e6))

@@ -1,4 +1,4 @@
-//! Broken study files: everything is told, nothing is started.
+//! Broken study files: proofload reports every mistake and starts nothing.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,6 @@ use anyhow::{Context, Result, ensure};
 use super::{Bar, By, Outcome, Scale};
 use crate::{Proofload, lab::Labs, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "study-files",
     what: "30 broken study files: every mistake with its line and column, exit status 2, nothing started or written",

@@ -23,7 +23,6 @@ use crate::{
 };
 use cases::{CASES, Case, Expected, sealed};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "study-folders",
     what: "60 damaged, foreign, mixed or half-finished result folders: refused with the reason, or read rightly; none changed; \
@@ -33,7 +32,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Two settings, two blocks. SEED tells two such studies apart.
+/// A study with two settings and two blocks. SEED distinguishes studies of this kind.
 const STUDY: &str = r#"
 title = "folders SEED"
 seed = SEED
@@ -50,7 +49,7 @@ repeats = 2
 p99 = "10s"
 "#;
 
-/// One trial of as many times as there are bins of use.
+/// A study with one trial whose times fill as many histogram bins as real ones do.
 const LARGE: &str = r#"
 title = "large"
 [targets.serve]
@@ -62,14 +61,14 @@ rate = 2000
 duration = "1s"
 "#;
 
-/// Files that a finished study never touches again.
+/// Files that no command may change in a finished study.
 const KEPT: [&str; 5] = ["plan.json", "environment.json", "trials.jsonl", "result.json", "report.html"];
 
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let folder = TemporaryFolder::new()?;
     let at = |name: &str| folder.path().join(name);
-    // The same study once more: plans and places are the same, and the figures are not.
+    // `again` is the same study as `own`: its plan and paths are equal, but its figures differ.
     for (name, seed) in [("again", "1"), ("own", "1"), ("other", "2")] {
         study(folder.path(), name, &STUDY.replace("SEED", seed))?;
     }
@@ -109,7 +108,8 @@ fn run(scale: Scale) -> Result<Outcome> {
 
     let trials = scale.pick(1_000, 10_000);
     large(folder.path(), trials)?;
-    // A trial of a crowded machine, whose times are spread over more buckets, is longer: what a report needs is held against what is stored.
+    // On a busy machine, a trial's times fill more bins, so the stored trials are larger. The bound on memory therefore depends on their
+    // size.
     let stored_kib = fs::metadata(at("large").join("trials.jsonl"))?.len() / 1024;
     let most_kib = 20_000 + stored_kib * 6 / 5;
     for words in ["", " --html page", " --json all", " --openmetrics metrics", " --junit cases"] {
@@ -124,10 +124,10 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs the program in a folder, and tells the most memory that it had, in KiB.
+/// Runs the program in a folder. Returns the result and the peak of its memory, in KiB.
 fn at_its_peak(folder: &Path, words: &str) -> Result<(Finished, u64)> {
     let peak = folder.join("peak");
-    // `time` is small: the kernel counts the memory of the caller until it executes another program.
+    // Start the program from `time`, which is small: until a child executes another program, the kernel counts the memory of its parent.
     let line = format!(
         "cd {} && exec /usr/bin/time -q -f %M -o {} {} {words} >/dev/null",
         folder.display(),
@@ -139,12 +139,12 @@ fn at_its_peak(folder: &Path, words: &str) -> Result<(Finished, u64)> {
     Ok((output, kib))
 }
 
-/// Runs a study into a folder of this name. All are run by the same command line, which is a part of the plan.
+/// Runs a study into a folder of this name. All studies use the same command line, because it is part of the plan.
 fn study(folder: &Path, name: &str, text: &str) -> Result<()> {
     fs::write(folder.join(format!("{name}.toml")), text)?;
     fs::write(folder.join("study.toml"), text)?;
     let output = call("run FOLDER/study.toml --out FOLDER/run -q", folder)?;
-    // A crowded machine makes trials void: the folder is as good for that.
+    // On a busy machine, trials may be void, but the folder is good enough.
     ensure!(ResultFolder::open(&folder.join("run"))?.result()?.is_some(), "{}", output.described());
     Ok(fs::rename(folder.join("run"), folder.join(name))?)
 }
@@ -163,7 +163,7 @@ fn fresh_copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        // The logs of its processes say nothing of the result.
+        // Skip the folders with logs of processes, because they are no part of the result.
         if entry.file_type()?.is_file() {
             fs::copy(entry.path(), to.join(entry.file_name()))?;
         }
@@ -171,7 +171,7 @@ fn fresh_copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the files of a result are; of pipes and folders only that they are there.
+/// The contents of the files of a result. Pipes and folders count as empty.
 fn inventory(folder: &Path) -> BTreeMap<&'static str, Vec<u8>> {
     let read = |name| {
         let path: std::path::PathBuf = folder.join(name);
@@ -213,7 +213,7 @@ fn check(case: &Case, command: &str, folder: &Path) -> Result<()> {
             let own = call("report FOLDER/own --json -", folder)?;
             ensure!(output.stdout == own.stdout, "other figures than the folder's");
         }
-        // Without a result there is nothing to compare; what an interrupted study left is compared.
+        // Without a result, there is nothing to compare. The results of an interrupted study can be compared.
         (Expected::Half { .. }, "compare") => {
             ensure!(matches!(output.code, Some(0 | 2 | 3)), "{}", output.described());
             let why = ["no result yet", "nothing to compare"];
@@ -243,8 +243,8 @@ fn check(case: &Case, command: &str, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Flips bits of every byte of the trials in turn, or of one in so many and of the last. How many flips there were, and after how many of them something else was
-/// read than what was written.
+/// Flips bits of the trials, in one of `one_in` bytes and in the last one. Returns the number of flips, and the number after which the
+/// folder could be read but with other contents than written.
 fn flip(folder: &Path, one_in: usize, bits: &[u8]) -> Result<(u64, u64)> {
     let result = ResultFolder::open(folder)?;
     let written = result.read()?;
@@ -262,7 +262,7 @@ fn flip(folder: &Path, one_in: usize, bits: &[u8]) -> Result<(u64, u64)> {
         for bits in bits {
             put(place, byte ^ bits)?;
             flips += 1;
-            // Without its end, the last line is one that a killed run had begun to write.
+            // If its line end is lost, the last line looks like one that a killed run had not finished.
             let is_torn = place + 1 == bytes.len() && written.result.is_none();
             passed += u64::from(match result.read() {
                 Err(_) => false,
@@ -275,7 +275,7 @@ fn flip(folder: &Path, one_in: usize, bits: &[u8]) -> Result<(u64, u64)> {
     Ok((flips, passed))
 }
 
-/// A folder of so many trials, made of one that was run.
+/// Makes a folder with this many trials by repeating one trial.
 fn large(folder: &Path, trials: usize) -> Result<()> {
     study(folder, "large", LARGE)?;
     let folder = folder.join("large");
@@ -286,7 +286,7 @@ fn large(folder: &Path, trials: usize) -> Result<()> {
     let environment = contents.environment.as_ref().context("an environment")?;
     result.write_environment(environment, &contents.plan)?;
     result.write_plan(&contents.plan)?;
-    // They name the plan that was replaced.
+    // These records name the plan that has been replaced.
     fs::remove_file(folder.join("counters.jsonl"))?;
     let plan = fs::read_to_string(folder.join("plan.json"))?;
     let plan = plan.get(11..19).context("it is sealed")?;

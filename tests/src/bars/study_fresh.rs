@@ -1,4 +1,4 @@
-//! When targets start anew, counted by the targets themselves.
+//! When targets are started again, counted by the targets themselves.
 
 use std::fs;
 
@@ -8,7 +8,6 @@ use record::{Ending, ResultFolder};
 use super::{Bar, By, Outcome, Scale};
 use crate::{Proofload, proofload::binary, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "study-fresh",
     what: "targets start anew when the setting changes, or for every trial, as `fresh` says: by their own log, for each of its \
@@ -18,7 +17,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// The target writes down its start, and for which level that was. Trials are short: nothing of them is judged.
+/// The target logs each start with its level. Trials are short, because their figures are not judged.
 const STUDY: &str = r#"
 title = "fresh"
 seed = 11
@@ -36,22 +35,22 @@ settle = "0s"
 void_attempts = 0
 "#;
 
-/// Factors and workload of a study, and what names its settings at the target.
+/// Factors and workload of a study, and the value by which the target knows its setting.
 struct Shape {
     name: &'static str,
-    /// What stands in the place of the two factors.
+    /// The text that replaces the two factors.
     factors: &'static str,
-    /// What the target can tell settings apart by.
+    /// The text by which the target can distinguish settings.
     start: &'static str,
     workload: &'static str,
     repeats: u32,
-    /// Further tables.
+    /// Further tables of the study file.
     more: &'static str,
 }
 
 const SHAPES: [Shape; 5] = [
     Shape { name: "no_factor", factors: "", start: "-", workload: "requests = 5", repeats: 3, more: "" },
-    // The target is made alike in all settings, and has state of its own.
+    // The target is the same in all settings, but it keeps state, so it must be started again.
     Shape {
         name: "workload",
         factors: "users = [1, 2, 3]",
@@ -89,7 +88,7 @@ const SHAPES: [Shape; 5] = [
 
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    // The default, its name, and both names of the other.
+    // The default, its explicit name, and both names of the other value.
     let values = ["", "setting", "trial", "hosts"];
     for shape in &SHAPES {
         for fresh in values.into_iter().filter(|fresh| scale == Scale::Full || !["", "hosts"].contains(fresh))
@@ -102,7 +101,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Holds the target's log against the trials as they ran. A study that is `cut` by its budget goes on with a larger one.
+/// Compares the target's log with the trials. If `cut`, the budget ends the study early, and it is resumed with a larger one.
 fn compare(outcome: &mut Outcome, shape: &Shape, fresh: &str, cut: bool) -> Result<()> {
     let folder = TemporaryFolder::new()?;
     let (file, out, log) = (folder.file("study.toml"), folder.file("result"), folder.file("log"));
@@ -131,7 +130,7 @@ fn compare(outcome: &mut Outcome, shape: &Shape, fresh: &str, cut: bool) -> Resu
     if cut {
         let (_, trials, ending, output) = run("--set budget=300ms --set trial.pause=50ms")?;
         ensure!(ending == Ending::OutOfBudget, "{}", output.described());
-        // The last target may have come up for a trial that did not begin.
+        // The last target may have started for a trial that did not begin any more.
         (begun, before) = (trials.len(), started().len());
     }
     let words = if cut { "--set budget=50s --set trial.pause=50ms --resume" } else { "" };

@@ -1,4 +1,4 @@
-//! A study killed at any moment goes on where it was.
+//! A study that was killed at any moment can be resumed where it stopped.
 
 use std::{collections::BTreeSet, fs, thread, time::Duration};
 
@@ -10,7 +10,6 @@ use testing::PATIENCE;
 use super::{Bar, By, Outcome, Scale};
 use crate::{Proofload, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "study-resume",
     what: "kill -9 at 50 moments of studies: --resume ends with the same plan, no trial lost or doubled",
@@ -19,7 +18,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Every trial takes 200 ms, so that kills fall into trials, between them, and into setting up.
+/// Every trial takes 200 ms, so that kills fall into trials, between them, and into the setup.
 const STUDY: &str = r#"
 title = "killed"
 seed = 7
@@ -53,13 +52,13 @@ fn run(scale: Scale) -> Result<Outcome> {
         studies += 1;
         let mut begun = false;
         let mut first_plan = None;
-        // Each study is killed a few times, then left to end.
+        // Kill each study a few times, then let it finish.
         for _ in 0..3.min(kills_wanted - kills) {
             let mut running = call(&file, &out, begun)?.start()?;
             thread::sleep(moment.next());
             running.process.signal(Signal::KILL);
             running.process.wait(PATIENCE)?;
-            // One that came after the end killed nothing.
+            // A kill after the end of the study does not count.
             kills += u64::from(!fs::exists(format!("{out}/result.json"))?);
             begun = fs::exists(format!("{out}/plan.json"))?;
             if begun && first_plan.is_none() {
@@ -78,7 +77,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let (plan, entries) = (result.plan()?, result.trials()?);
         let written = result.result()?.context("no result was written")?;
         ensure!(written.ending == Ending::Finished, "it ended {:?}", written.ending);
-        // On a crowded machine, all trials of a setting may be void.
+        // On a busy machine, all trials of a setting may be void.
         let mut warnings = written.outcomes.iter().flat_map(|outcome| &outcome.warnings);
         let nothing_measured = warnings.any(|warning| warning.code == "all_void");
         ensure!(output.code == Some(if nothing_measured { 3 } else { 0 }), "{described}");
@@ -102,7 +101,7 @@ fn call(file: &str, out: &str, resume: bool) -> Result<Proofload> {
     Proofload::new(&words)
 }
 
-/// Moments from 0 to 2.5 s, drawn evenly, the same in every run.
+/// Moments from 0 to 2.5 s, uniformly distributed, the same in every run.
 struct Moments(u64);
 
 impl Moments {

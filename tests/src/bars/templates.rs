@@ -1,4 +1,4 @@
-//! Every byte of what templates and feeders made, by the record of the target that got it.
+//! Checks every byte that templates and feeders produced, with the target's record.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,6 @@ use serde::Deserialize;
 use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{Proofload, Serve, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "templates",
     what: "1,000,000 requests of templates and rows over 8 workers (sample: 40,000), by the target's record: every byte as it must be, every number once, each worker's and each user's in order, steps drawn by weight (chi-squared p > 0.001)",
@@ -24,12 +23,12 @@ pub(super) const BAR: Bar = Bar {
 const USERS: u64 = 64;
 const WORKERS: u64 = 8;
 const ROWS: u64 = 1_000;
-/// Steps with their weights.
+/// Steps and their weights.
 const STEPS: [(&str, u64); 3] = [("a", 1), ("b", 2), ("c", 5)];
-/// Smallest probability of a deviation from the weights that is taken for chance.
+/// Smallest probability at which a deviation from the weights counts as chance.
 const LEAST_P: f64 = 0.001;
 
-/// What is read of a line of the record.
+/// The fields that this test reads from a line of the record.
 #[derive(Deserialize)]
 struct Line {
     connection: u64,
@@ -77,11 +76,11 @@ fn study(url: &str, requests: u64) -> String {
     text
 }
 
-/// Compares every request with what it must be, given its number.
+/// Compares every request with the request expected for its number.
 fn check(record: &str, requests: u64, outcome: &mut Outcome) -> Result<()> {
     let mut seen = vec![false; requests as usize + 1];
     let mut drawn: BTreeMap<String, u64> = BTreeMap::new();
-    // The last iteration of each user; the user of each connection.
+    // The last iteration and number of each user, and the user of each connection.
     let (mut iterations, mut users) = (BTreeMap::new(), BTreeMap::new());
     let (mut wrong, mut out_of_order, mut first_wrong) = (0_u64, 0_u64, None);
     let mut lines = 0;
@@ -112,14 +111,14 @@ fn check(record: &str, requests: u64, outcome: &mut Outcome) -> Result<()> {
             first_wrong.get_or_insert(line);
         }
         *drawn.entry(step).or_default() += 1;
-        // A connection is one user's, and its requests came in the order of its iterations.
+        // A connection belongs to one user, and its requests come in the order of the user's iterations.
         let same = *users.entry(request.connection).or_insert(user) == user;
         let before = iterations.insert(user, (iteration, number)).unwrap_or_default();
         out_of_order += u64::from(!same || iteration != before.0 + 1 || number <= before.1);
     }
     outcome.equal("lines", lines, requests, "the requests planned");
     let missing = seen.iter().skip(1).filter(|seen| !**seen).count();
-    // Workers take every n-th number: those of a worker that ends earlier than others leave no gap before its last.
+    // Each worker takes every n-th number. A worker that ends early leaves its last numbers unused, but no gap before them.
     let gaps: u64 = (0..WORKERS).map(|worker| gaps(&seen, worker)).sum();
     outcome.equal("requests_with_a_wrong_byte_or_a_number_twice", wrong, 0, "of all");
     outcome.equal("requests_out_of_order", out_of_order, 0, "of all");
@@ -133,7 +132,7 @@ fn check(record: &str, requests: u64, outcome: &mut Outcome) -> Result<()> {
             (drawn.get(*name).copied().unwrap_or_default() as f64 - expected).powi(2) / expected
         })
         .sum();
-    // Of two degrees of freedom, as three steps have, the distribution has a closed form.
+    // With two degrees of freedom (three steps), the distribution has a closed form.
     let p = (-chi_squared / 2.0).exp();
     outcome.figure("p_of_the_weights", format!("{p:.3}"), format!("> {LEAST_P}"), p > LEAST_P);
     if let Some(line) = first_wrong {
@@ -143,7 +142,7 @@ fn check(record: &str, requests: u64, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Step, number, user and iteration of a target.
+/// The step, number, user and iteration in a request target.
 fn parts(target: &str) -> Option<(String, u64, u64, u64)> {
     let (path, query) = target.split_once('?')?;
     let (step, number) = path.strip_prefix('/')?.split_once('/')?;
@@ -156,7 +155,7 @@ fn parts(target: &str) -> Option<(String, u64, u64, u64)> {
     ))
 }
 
-/// Numbers of a worker that are missing before its last.
+/// How many numbers of a worker are missing before its last one.
 fn gaps(seen: &[bool], worker: u64) -> u64 {
     let own: Vec<bool> = seen.iter().skip(worker as usize + 1).step_by(WORKERS as usize).copied().collect();
     let last = own.iter().rposition(|seen| *seen).map_or(0, |last| last + 1);

@@ -1,4 +1,4 @@
-//! Connection attempts that nobody answers: a listener whose accept queue is full drops them.
+//! Connection attempts without an answer: a listener with a full accept queue drops them.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream},
@@ -18,7 +18,7 @@ use crate::{
 
 const USERS: u64 = 12;
 
-/// Adds the figures of a queue that is full from the start, and of one that overflows meanwhile.
+/// Adds the figures for a queue that is full from the start, and for one that overflows during the trial.
 pub(super) fn check(outcome: &mut Outcome) -> Result<()> {
     connect_timeout(outcome).context("case connect-timeout")?;
     backlog_overflow(outcome).context("case backlog-overflow")
@@ -57,7 +57,7 @@ fn try_all(listener: &Deaf) -> Result<Output> {
     Proofload::http(&url, &words)?.run()
 }
 
-/// A socket that listens and never accepts.
+/// A socket that listens but never accepts a connection.
 struct Deaf {
     socket: OwnedFd,
     address: SocketAddr,
@@ -72,13 +72,13 @@ impl Deaf {
         Ok(Self { socket, address })
     }
 
-    /// Opens connections until no more are let in.
+    /// Opens connections until the kernel accepts no more.
     fn fill(&self) -> Vec<TcpStream> {
         let open = || TcpStream::connect_timeout(&self.address, Duration::from_millis(300)).ok();
         std::iter::from_fn(open).take(64).collect()
     }
 
-    /// How many connections wait to be accepted; takes them.
+    /// Accepts all waiting connections, and returns their number.
     fn queued(&self) -> Result<u64> {
         rustix::io::ioctl_fionbio(&self.socket, true)?;
         let mut count = 0;

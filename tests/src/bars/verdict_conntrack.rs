@@ -1,4 +1,4 @@
-//! A full table of tracked connections, in Debian's kernel: ours tracks none.
+//! A full table of tracked connections, tested in Debian's kernel, because this machine's kernel may track none.
 
 use anyhow::{Context, Result};
 
@@ -8,7 +8,6 @@ use super::{
 };
 use crate::{Vm, random::Random};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "verdict-conntrack",
     what: "a full table of tracked connections in Debian's kernel, with drawn parameters, is named in 5 of 5 trials, with and without a list of sockets",
@@ -19,7 +18,7 @@ pub(super) const BAR: Bar = Bar {
 
 const SCRIPT: &str = include_str!("verdict_conntrack.sh");
 
-/// Every second kernel does not list its sockets, which takes a module: the verdict needs none of them, and says so.
+/// Every second kernel lacks the module that lists its sockets. The verdict does not need the list, but must say that it is missing.
 fn run(scale: Scale) -> Result<Outcome> {
     let trials = scale.pick(1, 5);
     let mut outcome = Outcome::default();

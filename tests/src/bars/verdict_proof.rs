@@ -1,4 +1,4 @@
-//! Raising the limit that a verdict names moves the bound; where it does not, that is said.
+//! Raising the limit that a verdict names moves the bound; if it does not, the proof says so.
 
 use std::fs;
 
@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{Proofload, lab::SshdFolder, random::Random, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "verdict-proof",
     what: "--prove moves the bound of 11 bottlenecks, says that a SYN queue with cookies does not move, and leaves what it cannot raise",
@@ -20,7 +19,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Those that proofload can raise; the first is the sample.
+/// Causes whose limit proofload can raise. The first one is the sample.
 const RAISED: [&str; 11] = [
     "cpu_quota",
     "link_rate",
@@ -49,7 +48,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             let study = (of_cause(cause)?.study)(&mut Random::new(9_000));
             prove(&mut outcome, cause, &study, "not_tried", scale)?;
         }
-        // While cookies answer for a full queue, a longer one carries no more: what is missed is due to the path.
+        // With SYN cookies, a longer queue carries no more load; the goal is missed because of the path.
         let study = (of_cause(&"syn_queue")?.study)(&mut Random::new(9_000));
         let study = study.replace(&format!("{COOKIES} = 0"), &format!("{COOKIES} = 1"));
         let study = study.replace("errors = 0.0", "errors = 0.0\np50 = \"10ms\"");
@@ -58,7 +57,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs a study with its proof, and compares what is proven.
+/// Runs a study with its proof, and checks the result of the proof.
 fn prove(outcome: &mut Outcome, name: &str, study: &str, expected: &str, scale: Scale) -> Result<()> {
     let folder = TemporaryFolder::new()?;
     let (file, out) = (folder.file("study.toml"), folder.file("result"));

@@ -1,4 +1,4 @@
-//! Of two bottlenecks the nearer is named first and the other is listed; what is outside the table of causes is not determined.
+//! Of two bottlenecks, the verdict names the tighter one first and lists the other. Causes outside the table are not determined.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -9,7 +9,6 @@ use super::{
 };
 use crate::{lab::SshdFolder, random::Random};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "verdict-rivals",
     what: "of 10 pairs of bottlenecks with capacities 1.5 apart the nearer is named first and the other listed, in 3 of 3 trials; \
@@ -19,15 +18,15 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// How far the capacities of a pair are apart.
+/// Ratio of the two capacities of a pair.
 const APART: f64 = 1.5;
-/// The link of a trial that finds the capacity of its rival alone.
+/// Rate of the link in a trial that measures the capacity of the other bottleneck alone.
 const WIDE_MBIT_PER_S: f64 = 1_000.0;
 
-/// A bottleneck beside a link, whose rate stands as `RATE` in the study.
+/// A bottleneck beside a link. `RATE` stands for the link's rate in the study.
 struct Rival {
     cause: &'static str,
-    /// The study, and the capacity in Mbit/s where it is known: a program that logs in first carries less on average.
+    /// The study, and the capacity in Mbit/s if it is known. A program that logs in first carries less on average than the capacity.
     study: fn(&mut Random) -> (String, Option<f64>),
 }
 
@@ -103,7 +102,7 @@ fn with_rate(study: &str, mbit_per_s: f64) -> String {
     study.replace("RATE", &format!("{:.0}kbit", mbit_per_s * 1e3))
 }
 
-/// What the link carried, from the verdict's words on it.
+/// The rate that the link carried in Mbit/s, taken from the verdict's evidence.
 fn carried_mbit_per_s(verdict: &Value) -> Result<f64> {
     let excluded = verdict["excluded"].as_array().context("no list")?;
     let link = excluded.iter().find(|excluded| excluded["cause"] == "link_rate");
@@ -113,7 +112,7 @@ fn carried_mbit_per_s(verdict: &Value) -> Result<f64> {
     carried.with_context(|| format!("nothing on the link: {verdict:#}"))
 }
 
-/// Whether a verdict says something of a cause.
+/// Whether a verdict mentions a cause.
 fn lists(verdict: &Value, cause: &str) -> bool {
     let of =
         |list: &str| verdict[list].as_array().is_some_and(|all| all.iter().any(|one| one["cause"] == cause));
@@ -148,7 +147,7 @@ const RIVALS: [Rival; 5] = [
         cause: "cpu_quota",
         study: |random| {
             let web = format!("cpu_quota = {:.2}", 0.05 + 0.01 * random.below(4) as f64);
-            // With fewer users, what they wait for on the way would bound them before the quota does.
+            // With fewer users, the delay of the path would limit the load before the quota does.
             (http("", &web, &format!("--body {}KB", 5 + random.below(10)), 2, 64), None)
         },
     },
@@ -157,14 +156,14 @@ const RIVALS: [Rival; 5] = [
         study: |random| {
             let delay_ms = 60 + random.below(40);
             let run = "head -c 80M /dev/zero | ssh -F {ssh_config} server 'cat > /dev/null'";
-            // A window of 2 MiB each round trip.
+            // A window of 2 MiB per round trip.
             let capacity = f64::from(8 << 21) / 1e3 / (2 * delay_ms) as f64;
             (command(delay_ms, run), Some(capacity))
         },
     },
 ];
 
-/// What no rule knows: a program that waits by itself, for a lock, or sends no faster than it was told to.
+/// Causes that no rule knows: a program that pauses, waits for a lock, or limits its own rate.
 const OUTSIDE: [(&str, &str); 5] = [
     ("own_pause", "sleep PAUSE"),
     ("lock", "(flock 9; sleep PAUSE) 9> {scratch}/lock & sleep 0.2; flock {scratch}/lock true"),
@@ -176,7 +175,7 @@ const OUTSIDE: [(&str, &str); 5] = [
     ("paced_ping", "ping -q -c 15 -i 0.2 {server}"),
 ];
 
-/// A command with a cause from outside, over a link that is much wider than what it needs.
+/// A command with such a cause, over a link that is much faster than needed.
 fn outside(run: &str, random: &mut Random) -> String {
     let run = run.replace("PAUSE", &format!("{}.5", 2 + random.below(2)));
     with_rate(&command(20 + random.below(40), &run), WIDE_MBIT_PER_S)

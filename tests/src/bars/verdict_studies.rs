@@ -1,4 +1,4 @@
-//! The bottlenecks of the reference tests are named by the shipped studies.
+//! The shipped studies name the bottlenecks of the reference tests.
 
 use std::fs;
 
@@ -15,7 +15,6 @@ use record::{
 use super::{Bar, By, Outcome, Scale, is_wanted};
 use crate::{Proofload, lab::SshdFolder, temporary::TemporaryFolder};
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "verdict-studies",
     what: "the shipped studies name what bounds the reference tests: the descriptors of a target that has 256, accept queues of 16 and \
@@ -31,18 +30,18 @@ const STUDIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../studies");
 struct Case {
     name: &'static str,
     study: &'static str,
-    /// The words behind the study.
+    /// The options after the study.
     words: &'static str,
-    /// A line of the study, and what stands in its place.
+    /// A line of the study, and its replacement.
     change: [&'static str; 2],
-    /// What may be named first.
+    /// Causes that may be named first.
     first: &'static [Cause],
-    /// What is named, first or later, and a part of its evidence.
+    /// Causes that must be named, first or later, and a part of the evidence.
     named: &'static [Cause],
     evidence: &'static str,
 }
 
-/// The first is the sample.
+/// The cases. The first one is the sample.
 const CASES: [Case; 6] = [
     Case {
         name: "descriptors",
@@ -58,7 +57,7 @@ const CASES: [Case; 6] = [
         name: "accept_queue_128",
         words: "--set backlog=128 --set method=jmeter",
         evidence: "queue of 128 overflowed",
-        // Of the trials with so many users, some overflow a queue of 128 and others do not.
+        // With this many users, some trials overflow a queue of 128 and others do not.
         first: &[AcceptQueue, OfferedLoad],
         ..BACKLOG_16
     },

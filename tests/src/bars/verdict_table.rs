@@ -1,4 +1,4 @@
-//! Bottlenecks that were built on purpose are named, each with parameters that are drawn.
+//! Bottlenecks that are built on purpose, with random parameters, must be named.
 
 mod cases;
 mod slow_disk;
@@ -16,7 +16,6 @@ use crate::{
     Proofload, lab::SshdFolder, machine::Cores, proofload::binary, random::Random, temporary::TemporaryFolder,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "verdict-table",
     what: "16 bottlenecks built with drawn parameters are each named in 5 of 5 trials; 20 sound trials name the offered load",
@@ -25,7 +24,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Trials of each case.
+/// Number of trials of each case.
 const TRIALS: u64 = 5;
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -44,7 +43,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             let first = &verdict["bottlenecks"][0];
             let is_named = first["cause"] == case.cause;
             named += u64::from(is_named);
-            // What else ran on this machine made all attempts void, and the verdict says so.
+            // Other programs on this machine made all attempts void, and the verdict says so.
             void += u64::from(!is_named && first["cause"] == "generator");
             let sign = if is_named { "" } else { "  WRONG" };
             outcome.note(format!("{}: {} ({}){sign}", case.cause, first["cause"], first["evidence"]));
@@ -73,7 +72,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What else ran on this machine makes trials void, and their verdict says so.
+/// Adds the figure of a case. It is undecided if other programs made the remaining trials void and the verdicts say so.
 pub(super) fn decide(outcome: &mut Outcome, name: &str, [right, void, trials]: [u64; 3], what: &str) {
     if void > 0 && right + void == trials {
         let why = format!("{void} of {trials} trials were void for the generator");
@@ -83,7 +82,7 @@ pub(super) fn decide(outcome: &mut Outcome, name: &str, [right, void, trials]: [
     }
 }
 
-/// Runs a study of one trial, which is shorter in a sample, and returns its verdict: that of the last attempt, if the first were void.
+/// Runs a study of one trial, shorter in a sample. Returns its verdict; if attempts were void, that of the last one.
 pub(super) fn verdict_of(study: &str, scale: Scale) -> Result<Value> {
     let folder = TemporaryFolder::new()?;
     let (file, out) = (folder.file("study.toml"), folder.file("result"));
@@ -95,20 +94,20 @@ pub(super) fn verdict_of(study: &str, scale: Scale) -> Result<Value> {
     verdict_in(&trials)
 }
 
-/// The study with processors of this machine for its hosts.
+/// The study, with processors of this machine in place of CLIENT and WEB.
 pub(super) fn pinned(study: &str) -> Result<String> {
     let Cores { generator, server, .. } = Cores::of_this_process()?;
     let study = study.replace("PROOFLOAD", &binary()?.display().to_string());
     Ok(study.replace("CLIENT", &generator.to_string()).replace("WEB", &server.to_string()))
 }
 
-/// The verdict of the last trial of a journal.
+/// The verdict of the last trial in a journal.
 pub(super) fn verdict_in(trials: &str) -> Result<Value> {
     let trial: Value = serde_json::from_str(trials.lines().last().context("a trial")?)?;
     Ok(trial["trial"]["verdict"].clone())
 }
 
-/// What a verdict names first.
+/// The cause that a verdict names first.
 pub(super) fn cause_of(verdict: &Value) -> &str {
     verdict["bottlenecks"][0]["cause"].as_str().unwrap_or("not determined")
 }

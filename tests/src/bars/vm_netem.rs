@@ -1,4 +1,4 @@
-//! The kernel's own link emulation and ours, side by side in a machine that has both.
+//! The kernel's link emulation and ours, measured in the same virtual machine.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::{Bar, By, Outcome, Scale, seconds};
 use crate::Vm;
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "vm-netem",
     what: "in Debian's kernel, 20 Mbit/s and 50 ms each way: netem and our links, delay and throughput",
@@ -15,21 +14,21 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-/// Most that two round trips may differ by, in milliseconds.
+/// Largest difference between two round-trip times, in milliseconds.
 const DELAY_BOUND_MS: f64 = 0.5;
-/// Most that two throughputs may differ by, as a share.
+/// Largest relative difference between two throughputs (0 to 1).
 const THROUGHPUT_BOUND: f64 = 0.03;
 
-/// The kernel's own emulation, as `tc` makes it. The script has a function for each link.
+/// The kernel's own emulation, set up with `tc`. The script has a function for each link.
 const KERNELS: [&str; 2] = ["netem_tbf", "netem"];
-/// What `proofload link` makes: its emulator, and what it has the kernel do.
+/// The links of `proofload link`: its own emulator, and the kernel's emulation that it sets up.
 const OURS: [&str; 2] = ["emulator", "netem_driver"];
 
-/// The machine's time is simulated: no other program can turn what is measured in it.
+/// The time of the virtual machine is simulated, so no other program can change the results.
 fn run(scale: Scale) -> Result<Outcome> {
     let (pings, omitted_s, flow_s) = scale.pick((5, 1, 2), (200, 5, 60));
-    // Over a few seconds, iperf3 counts 6 % more than the rate where a queue counts bytes, as tbf's and ours do. netem's queue counts
-    // packets, those in the air included, and shows no such surplus. So only long flows are compared with netem alone.
+    // Over a few seconds, iperf3 measures 6 % more than the rate if the queue counts bytes, as tbf's and ours do. netem's queue counts
+    // packets, including those in transit, and shows no such surplus. So only long flows are compared with netem alone.
     let kernels = scale.pick(&KERNELS[..1], &KERNELS[..]);
     let links = kernels.iter().chain(&OURS).copied().collect::<Vec<_>>();
     let sizes = format!("PINGS={pings} OMITTED_S={omitted_s} FLOW_S={flow_s} LINKS='{}'", links.join(" "));
@@ -73,7 +72,7 @@ fn compare(outcome: &mut Outcome, name: &str, measured: &Measured, truth: &Measu
     outcome.figure(&format!("{name}_throughput"), format!("{:+.3}%", apart * 100.0), bound, pass);
 }
 
-/// A lab file's link of the kernel's: it has both schedulers, and delays as what `tc` makes.
+/// Checks a link of a lab file that the kernel emulates: it must have both schedulers, and the delay of a link made with `tc`.
 fn compare_lab(outcome: &mut Outcome, output: &str) -> Result<()> {
     let qdiscs = section(output, "qdiscs lab_netem")?;
     let is_made = qdiscs.contains("delay 50ms") && qdiscs.contains("tbf") && qdiscs.contains("rate 20Mbit");
@@ -86,7 +85,7 @@ fn compare_lab(outcome: &mut Outcome, output: &str) -> Result<()> {
     Ok(())
 }
 
-/// What was measured over one link.
+/// The measurements over one link.
 #[derive(Debug)]
 struct Measured {
     round_trip_ms: f64,
@@ -97,7 +96,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// Takes it from what the script wrote: `== ping LINK` and ping's summary, `== iperf3 LINK` and its JSON.
+    /// Reads the measurements from the script's output: `== ping LINK` and ping's summary, `== iperf3 LINK` and its JSON.
     fn read(output: &str, link: &str) -> Result<Self> {
         let ping = section(output, &format!("ping {link}"))?;
         let round_trips = round_trips_ms(ping)
@@ -132,7 +131,7 @@ impl Measured {
     }
 }
 
-/// What follows the line `== NAME`, until the next such line.
+/// The text after the line `== NAME`, up to the next such line.
 fn section<'a>(output: &'a str, name: &str) -> Result<&'a str> {
     let (_, after) = output
         .split_once(&format!("== {name}\n"))
@@ -140,8 +139,8 @@ fn section<'a>(output: &'a str, name: &str) -> Result<&'a str> {
     Ok(after.split("\n== ").next().unwrap_or(after))
 }
 
-/// Mean and worst of ping's line `rtt min/avg/max/mdev = 100.092/100.093/100.110/0.002 ms`. The lines
-/// of single packets have three digits only.
+/// Mean and maximum from ping's line `rtt min/avg/max/mdev = 100.092/100.093/100.110/0.002 ms`. The lines of single packets have only three
+/// digits.
 fn round_trips_ms(ping: &str) -> Option<(f64, f64)> {
     let (_, figures) = ping.split_once("min/avg/max/mdev = ")?;
     let mut figures = figures.split('/').skip(1).map(|figure| figure.parse().ok());

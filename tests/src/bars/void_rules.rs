@@ -1,5 +1,5 @@
-//! The instrument's faults, put in on purpose: one that breaks the books makes the trial void, by the rule made for it; one that
-//! disturbs makes it void, or its intervals contain the truth. The same trials without a fault are valid.
+//! Faults injected into the instrument. A fault that makes the counts inconsistent must make the trial void, by the rule for it. A fault
+//! that disturbs must make it void, or its intervals must contain the truth. The same trials without a fault must be valid.
 
 use crate::proofload::Trial;
 use anyhow::{Context, Result};
@@ -13,7 +13,6 @@ use crate::{
     nginx,
 };
 
-/// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "void-rules",
     what: "a fault put into the instrument makes the trial void by its rule, or (late, burn) leaves intervals that contain the \
@@ -29,8 +28,8 @@ struct Case {
     rules: &'static [VoidRule],
 }
 
-/// Any of the rules may be the one that catches it; others may speak up beside it. What breaks the books is found by
-/// counts alone: the first three. The others may also be in the intervals.
+/// Any of a case's rules may catch its fault, and other rules may do so, too. The first three faults make counts inconsistent, so they must
+/// be found. The intervals may cover the others.
 const COUNTED: usize = 3;
 const CASES: &[Case] = &[
     Case { name: "dropped-samples", fault: "drop:50", rules: &[VoidRule::Accounting] },
@@ -42,7 +41,7 @@ const CASES: &[Case] = &[
     },
     Case { name: "late-sends", fault: "late:20,2ms", rules: &[VoidRule::Late] },
     Case {
-        // Every send that the stall holds up finds its connection taken by an answer not yet read.
+        // If the stall delays a send, an answer that has not been read yet occupies its connection.
         name: "long-stalls",
         fault: "late:20,20ms",
         rules: &[VoidRule::Late, VoidRule::CpuExhausted, VoidRule::RateNotReached],
@@ -50,21 +49,21 @@ const CASES: &[Case] = &[
     Case { name: "busy-generator", fault: "burn:1ms", rules: &[VoidRule::CpuExhausted] },
 ];
 
-/// Sound trials beside each case, and how many of all sound trials may be void: noise can do that, rarely.
+/// Number of sound trials beside each case, and how many of all sound trials may be void, because noise can rarely cause that.
 const SOUND_TRIALS: usize = 2;
 const MAX_SOUND_VOID: usize = 2;
-/// A trial was disturbed if a witness of real-time priority, or the generator, was kept from the processor for
-/// more of the time (0 to 1).
+/// A trial was disturbed if the generator or a witness of real-time priority was kept from the processor for more than this share of the
+/// time (0 to 1).
 const DISTURBED_SHARE: f64 = 0.01;
 
-/// What became of the sound trials.
+/// The results of the sound trials.
 #[derive(Default)]
 struct Sound {
     trials: usize,
     void: usize,
-    /// Those of them that are void by their books.
+    /// Number of trials that are void because of inconsistent counts.
     miscounted: u64,
-    /// Of the void ones, those that something else disturbed.
+    /// Number of void trials that something else disturbed.
     disturbed_void: usize,
 }
 
@@ -112,7 +111,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 }
 
 impl Sound {
-    /// Runs a trial without a fault.
+    /// Runs a trial without a fault, and counts its result.
     fn add(&mut self, outcome: &mut Outcome, url: &str, words: &str, core: u32) -> Result<CensoredTimes> {
         let witness = Witness::on(core)?;
         let output = Proofload::http(url, words)?.run()?;
@@ -135,7 +134,7 @@ impl Sound {
     }
 }
 
-/// Whether the intervals of a trial contain the percentiles of sound ones, as far as these differ among themselves.
+/// Whether the intervals of a trial contain the percentiles of at least one sound trial, because sound trials differ from each other.
 fn contains(trial: &Trial, truths: &[CensoredTimes]) -> bool {
     [0.5, 0.9].iter().all(|&quantile| {
         let shown = trial.response_time.percentile(quantile);

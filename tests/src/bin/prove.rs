@@ -1,5 +1,5 @@
-//! Proves the bars: `prove` lists them, `prove NAME...` or `prove all` runs them, `prove samples` runs a little of each that time
-//! can turn.
+//! Proves the bars: `prove` lists them, `prove NAME...` or `prove all` runs them, and `prove samples` runs a short sample of each bar that
+//! depends on time.
 
 use std::{
     process::ExitCode,
@@ -50,7 +50,7 @@ fn main() -> Result<ExitCode> {
     let budget = arguments.seconds.map(Duration::from_secs);
     if budget.is_some() && !bars.is_empty() {
         let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
-        // Days that follow each other begin far apart.
+        // A stride of a third lets consecutive days start with bars that are far apart.
         let first = days * (bars.len() as u64 / 3 + 1) % bars.len() as u64;
         bars.rotate_left(first as usize);
     }
@@ -58,7 +58,7 @@ fn main() -> Result<ExitCode> {
     println!("{}, open files {limit}", description());
     let scale = if arguments.sample || is_report { Scale::Sample } else { Scale::Full };
     SHOWS_NOTES.store(scale == Scale::Full, Ordering::Relaxed);
-    // Before the load of the bars themselves.
+    // Measure the noise before the bars themselves cause load.
     let noise = kernel::noise::look(Duration::from_secs(1), &[])?;
     println!("this machine: {noise}");
     let first_began = Instant::now();
@@ -98,7 +98,7 @@ fn main() -> Result<ExitCode> {
     Ok(if is_proven { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A line for each bar, and those of its figures that were not reached.
+/// A line for each bar, with those of its figures that were not reached.
 fn table(checked: &[(&Bar, f64, Checked)]) -> String {
     let mut text = format!(
         "{:<24} {:<10} {:>5}  a witness of real-time priority waited for a processor\n",

@@ -1,4 +1,4 @@
-//! Runs a script in Debian's kernel, in an emulated machine, and prints what it wrote.
+//! Runs a script in Debian's kernel, in an emulated machine, and prints its output.
 
 use std::{fs, io, path::PathBuf, process::ExitCode, time::Duration};
 

@@ -22,23 +22,23 @@ use super::{
     nodes::{Nodes, open_file},
 };
 
-/// The kernel asks anew each time: somebody may write to the store directly.
+/// How long the kernel may cache attributes: not at all, because tests may write to the store directly.
 const FRESH: Duration = Duration::ZERO;
 
-/// A folder whose files are given out, as the disk's mood allows.
+/// Serves the files of a folder, as the disk's mood allows.
 pub(super) struct Files {
     state: Arc<State>,
     nodes: Nodes,
 }
 
 impl Files {
-    /// Those of a folder.
+    /// Serves the files of this folder.
     pub(super) fn new(folder: PathBuf, state: Arc<State>) -> Self {
         Self { state, nodes: Nodes::new(folder) }
     }
 }
 
-/// Answers with a value or with the refusal.
+/// Replies with a value or with the error.
 macro_rules! answer {
     ($reply:ident, $result:expr, $value:pat => $good:expr) => {{
         match $result {

@@ -1,4 +1,4 @@
-//! The files behind the mount, by the kernel's numbers.
+//! The files behind the mount, by inode and handle.
 
 use std::{
     collections::HashMap,
@@ -16,8 +16,7 @@ use std::{
 use fuser::{Errno, FileAttr, FileHandle, FileType, INodeNo, OpenAccMode, OpenFlags};
 use rustix::fs::OFlags;
 
-/// What the kernel knows of a folder by numbers: files by those of the folder's own inodes (the folder itself
-/// is 1), open files by handles.
+/// The files that the kernel knows: by inode, which is that of the file in the folder (1 for the folder itself), and open files by handle.
 pub(super) struct Nodes {
     root: u64,
     next_handle: AtomicU64,
@@ -30,7 +29,7 @@ struct Inner {
 }
 
 impl Nodes {
-    /// Those of a folder.
+    /// Begins with only this folder.
     pub(super) fn new(folder: PathBuf) -> Self {
         let root = fs::metadata(&folder).map_or(1, |metadata| metadata.ino());
         let inner = Inner { paths: HashMap::from([(1, folder)]), open: HashMap::new() };
@@ -41,17 +40,17 @@ impl Nodes {
         self.inner.lock().expect("no thread panics while it holds this")
     }
 
-    /// Where a node lies.
+    /// The path of a node.
     pub(super) fn path(&self, node: INodeNo) -> Result<PathBuf, Errno> {
         self.inner().paths.get(&node.0).cloned().ok_or(Errno::ENOENT)
     }
 
-    /// An open file.
+    /// The open file with this handle.
     pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<File>, Errno> {
         self.inner().open.get(&handle.0).cloned().ok_or(Errno::EBADF)
     }
 
-    /// What the kernel is told of a file.
+    /// The attributes of a file, in the form that the kernel expects.
     pub(super) fn attributes(&self, metadata: &Metadata) -> FileAttr {
         let time = |seconds: i64, nanos: i64| {
             SystemTime::UNIX_EPOCH + Duration::new(seconds.max(0) as u64, nanos as u32)
@@ -76,7 +75,7 @@ impl Nodes {
         }
     }
 
-    /// What is known of a node: by its path, or by an open file if the path is gone.
+    /// The attributes of a node, read by its path or, if the path is gone, from an open file.
     pub(super) fn look(&self, node: INodeNo) -> Result<FileAttr, Errno> {
         let (path, open) = {
             let inner = self.inner();
@@ -94,26 +93,26 @@ impl Nodes {
             .ok_or(Errno::ENOENT)
     }
 
-    /// The node at a path, which is remembered.
+    /// Remembers the node at a path, and returns its attributes.
     pub(super) fn enter(&self, path: PathBuf) -> Result<FileAttr, Errno> {
         let attributes = self.attributes(&fs::symlink_metadata(&path)?);
         self.inner().paths.insert(attributes.ino.0, path);
         Ok(attributes)
     }
 
-    /// Keeps a file open, under the handle that is returned.
+    /// Keeps a file open, and returns its handle.
     pub(super) fn keep(&self, file: File) -> FileHandle {
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.inner().open.insert(handle, Arc::new(file));
         FileHandle(handle)
     }
 
-    /// Closes it.
+    /// Closes the file with this handle.
     pub(super) fn forget(&self, handle: FileHandle) {
         self.inner().open.remove(&handle.0);
     }
 
-    /// Follows a rename, of what lies in a folder too.
+    /// Updates the paths after a rename, also those below a renamed folder.
     pub(super) fn moved(&self, from: &Path, to: &Path) {
         for path in self.inner().paths.values_mut() {
             if let Ok(rest) = path.strip_prefix(from) {
@@ -123,7 +122,7 @@ impl Nodes {
     }
 }
 
-/// Opens a file of the folder as the kernel was asked to.
+/// Opens a file of the folder with the flags of the kernel's request.
 pub(super) fn open_file(path: &Path, flags: OpenFlags, more: OFlags, mode: u32) -> io::Result<File> {
     let (read, write) = match flags.acc_mode() {
         OpenAccMode::O_RDONLY => (true, false),

@@ -1,4 +1,4 @@
-//! One-way delays of datagrams, and how far their distribution is from the one asked for.
+//! One-way delays of datagrams, and the distance of their distribution from the requested one.
 
 use std::{
     thread,
@@ -10,10 +10,10 @@ use anyhow::Result;
 use super::{LinkedHosts, PATIENCE_NS, elapsed_ns};
 
 impl LinkedHosts {
-    /// One-way delays of single datagrams in nanoseconds, in the order of their arrival: one after each interval.
+    /// One-way delays of single datagrams in nanoseconds, in the order of their arrival. A datagram is sent after each interval.
     ///
     /// # Errors
-    /// When a host cannot be entered.
+    /// If a host cannot be entered.
     pub fn one_way_delays(&self, count: u32, interval: Duration) -> Result<Vec<u64>> {
         let (near, far) = (self.socket(0)?, self.socket(1)?);
         near.connect(far.local_addr()?)?;
@@ -28,7 +28,7 @@ impl LinkedHosts {
                 }
             });
             let (mut datagram, mut last_ns) = ([0; 8], 0);
-            // Polled, not slept on: a sleeping receiver wakes late, which is not the link's.
+            // Poll the socket, because a sleeping receiver wakes up late, which would count for the link.
             while delays.len() < count as usize && elapsed_ns(started) < last_ns + PATIENCE_NS {
                 if let Ok(8) = far.recv(&mut datagram) {
                     last_ns = elapsed_ns(started);
@@ -40,7 +40,7 @@ impl LinkedHosts {
     }
 }
 
-/// The Kolmogorov-Smirnov distance of these times from the uniform distribution from 0 to `most_ns`, both with the same
+/// The Kolmogorov-Smirnov distance of these times from the uniform distribution from 0 to `most_ns`, after shifting both to the same
 /// median.
 pub fn distance_from_uniform(times_ns: &[u64], most_ns: f64) -> f64 {
     let mut sorted = times_ns.to_vec();

@@ -1,4 +1,4 @@
-//! What the disk holds, and what it forgets.
+//! The contents of the disk, and the loss at a cut.
 
 use std::collections::BTreeMap;
 
@@ -6,45 +6,45 @@ use anyhow::{Result, anyhow};
 
 use crate::random::Random;
 
-/// What a disk writes whole or not at all, in bytes.
+/// The unit that a disk writes completely or not at all, in bytes.
 pub(super) const SECTOR_BYTES: usize = 512;
 
 type Sector = Box<[u8; SECTOR_BYTES]>;
 
-/// What a cut did.
+/// The effects of a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// Sectors that were written and not flushed.
+    /// Number of sectors that were written but not flushed.
     pub unflushed_sectors: u64,
-    /// Those of them that lost their last version.
+    /// Number of these sectors that lost their last version.
     pub forgotten_sectors: u64,
-    /// Flushes since the disk was made.
+    /// Number of flushes since the disk was made.
     pub flushes: u64,
 }
 
-/// A medium and the volatile cache before it.
+/// A medium with a volatile cache in front of it.
 #[derive(Debug)]
 pub(super) struct Cells {
     medium: Vec<u8>,
-    /// All versions of a sector since the last flush, by its number.
+    /// All versions of a sector since the last flush, by the sector's number.
     cache: BTreeMap<u64, Vec<Sector>>,
     flushes: u64,
-    /// Without power nothing is read, written or answered.
+    /// Whether the disk has power. Without it, nothing is read, written or answered.
     powered: bool,
 }
 
 impl Cells {
-    /// A disk that holds this.
+    /// A disk with these contents.
     pub(super) fn new(medium: Vec<u8>) -> Self {
         Self { medium, cache: BTreeMap::new(), flushes: 0, powered: true }
     }
 
-    /// What it would hold without its cache.
+    /// The contents without the cache.
     pub(super) fn medium(&self) -> &[u8] {
         &self.medium
     }
 
-    /// The sectors from `offset` on, if they are whole and on the disk.
+    /// The sectors of a range in bytes, if the range has whole sectors and lies on the disk.
     fn sectors(&self, offset: u64, length: usize) -> Result<std::ops::Range<u64>> {
         let (sector, end) = (SECTOR_BYTES as u64, offset.saturating_add(length as u64));
         if !offset.is_multiple_of(sector)
@@ -56,7 +56,7 @@ impl Cells {
         Ok(offset / sector..end / sector)
     }
 
-    /// Appends what is read from `offset` on.
+    /// Appends `length` bytes from `offset` on to `into`.
     pub(super) fn read(&self, offset: u64, length: usize, into: &mut Vec<u8>) -> Result<()> {
         let sectors = self.sectors(offset, length)?;
         let start = offset as usize;
@@ -69,7 +69,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Takes it into the cache.
+    /// Writes data into the cache.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let sectors = self.sectors(offset, data.len())?;
         for (number, bytes) in sectors.zip(data.as_chunks::<SECTOR_BYTES>().0) {
@@ -78,7 +78,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Puts what is cached of these sectors onto the medium.
+    /// Moves the cached versions of these sectors to the medium.
     pub(super) fn harden(&mut self, offset: u64, length: usize) {
         let Ok(sectors) = self.sectors(offset, length) else { return };
         for number in sectors {
@@ -88,7 +88,7 @@ impl Cells {
         }
     }
 
-    /// Puts all that is cached onto the medium.
+    /// Moves the whole cache to the medium.
     pub(super) fn flush(&mut self) {
         self.flushes += 1;
         for (number, mut versions) in std::mem::take(&mut self.cache) {
@@ -97,17 +97,17 @@ impl Cells {
         }
     }
 
-    /// Whether it has power.
+    /// Whether the disk has power.
     pub(super) fn is_powered(&self) -> bool {
         self.powered
     }
 
-    /// Gives it power again.
+    /// Turns the power on again.
     pub(super) fn power_on(&mut self) {
         self.powered = true;
     }
 
-    /// Loses its power, and the cache, but for what got to the medium in time.
+    /// Cuts the power. The cache is lost, except for the versions that reached the medium in time.
     pub(super) fn cut(&mut self, seed: u64) -> Cut {
         self.powered = false;
         let cache = std::mem::take(&mut self.cache);
@@ -115,7 +115,7 @@ impl Cells {
             Cut { unflushed_sectors: cache.len() as u64, forgotten_sectors: 0, flushes: self.flushes };
         let mut random = Random::new(seed);
         for (number, versions) in cache {
-            // 0 is what the medium holds, 1 the first version since the flush, and so on.
+            // 0 keeps the version on the medium, 1 the first version since the flush, and so on.
             let kept = random.below(versions.len() as u64 + 1) as usize;
             cut.forgotten_sectors += u64::from(kept < versions.len());
             if let Some(version) = kept.checked_sub(1).map(|index| &versions[index]) {

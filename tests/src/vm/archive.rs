@@ -1,5 +1,5 @@
-//! The archive that the kernel unpacks as its first file system: cpio in its "newc" form, as the
-//! kernel's `Documentation/driver-api/early-userspace/buffer-format.rst` describes it.
+//! The archive that the kernel unpacks as its first file system, in cpio's "newc" format, which the kernel's
+//! `Documentation/driver-api/early-userspace/buffer-format.rst` describes.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -9,7 +9,7 @@ const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// An archive in the making. Paths are absolute; the folders above them come by themselves.
+/// An archive under construction. Paths are absolute; parent folders are added automatically.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -17,22 +17,22 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Adds a folder, and those above it.
+    /// Adds a folder and its parents.
     pub(super) fn folder(&mut self, path: &str) {
         self.above(path);
         self.entry(path, FOLDER | 0o755, &[]);
     }
 
-    /// Adds a file with these permissions. Of two with the same path the first stays.
+    /// Adds a file with these permissions. If two files have the same path, the first one counts.
     pub(super) fn file(&mut self, path: &str, permissions: u32, contents: impl AsRef<[u8]>) {
         self.above(path);
         self.entry(path, FILE | permissions, contents.as_ref());
     }
 
-    /// Adds a file of this machine, executable, through whatever links lead to it.
+    /// Adds an executable file of this machine. Follows symbolic links.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub(super) fn host_file(&mut self, path: &str, source: &Path) -> Result<()> {
         let contents = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
         self.file(path, 0o755, contents);
@@ -45,7 +45,7 @@ impl Archive {
         self.entry(path, LINK | 0o777, to.as_bytes());
     }
 
-    /// The archive's bytes.
+    /// Ends the archive, and returns its bytes.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("/TRAILER!!!", 0, &[]);
         self.bytes
@@ -62,8 +62,7 @@ impl Archive {
             return;
         }
         let name = path.trim_start_matches('/');
-        // Inode number, mode, owner, group, links, time, size, four device numbers, length of the
-        // name with its zero byte, checksum.
+        // Inode number, mode, owner, group, links, time, size, four device numbers, length of the name with its zero byte, checksum.
         let fields = [self.paths.len() as u32, mode, 0, 0, 1, 0, contents.len() as u32, 0, 0, 0, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields.into_iter().chain([name.len() as u32 + 1, 0]) {

@@ -1,5 +1,4 @@
-//! Debian's kernel and its modules, unpacked from its package into `target/vm` by `scripts/setup.sh`
-//! and never installed.
+//! Debian's kernel and its modules. `scripts/setup.sh` unpacks their package into `target/vm` and never installs it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +12,7 @@ use testing::PATIENCE;
 
 use crate::{process::Launch, repository};
 
-/// A kernel that can be booted.
+/// A bootable kernel.
 #[derive(Debug)]
 pub struct Kernel {
     image: PathBuf,
@@ -23,20 +22,20 @@ pub struct Kernel {
     built_in: BTreeSet<String>,
 }
 
-/// A module to load.
+/// A kernel module to load.
 #[derive(Debug)]
 pub struct Module {
-    /// Its name, with underscores.
+    /// The module's name, with underscores instead of hyphens.
     pub name: String,
-    /// The object file.
+    /// The contents of its object file.
     pub contents: Vec<u8>,
 }
 
 impl Kernel {
-    /// The one that `scripts/setup.sh test` fetched.
+    /// The kernel that `scripts/setup.sh test` fetched.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub fn fetched() -> Result<Self> {
         let folder = repository().join("target/vm/kernel");
         Self::unpacked(&folder).with_context(|| {
@@ -44,10 +43,10 @@ impl Kernel {
         })
     }
 
-    /// One whose package was unpacked into a folder.
+    /// A kernel whose package was unpacked into a folder.
     ///
     /// # Errors
-    /// When the folder does not hold one with its modules.
+    /// If the folder does not have a kernel with its modules.
     pub fn unpacked(folder: &Path) -> Result<Self> {
         let boot = folder.join("boot");
         let listed = fs::read_dir(&boot).with_context(|| format!("cannot read {}", boot.display()))?;
@@ -58,7 +57,7 @@ impl Kernel {
                 Some((entry.path(), name.to_str()?.strip_prefix("vmlinuz-")?.to_owned()))
             })
             .with_context(|| format!("no vmlinuz in {}", boot.display()))?;
-        // Debian 13's package has them below usr/lib.
+        // Debian 13's package has them below usr/lib instead.
         let tree = [folder.join("lib/modules"), folder.join("usr/lib/modules")]
             .map(|modules| modules.join(&release))
             .into_iter()
@@ -72,20 +71,20 @@ impl Kernel {
         Ok(Self { image, release, modules, built_in })
     }
 
-    /// The image to boot.
+    /// The path of the kernel's image.
     pub fn image(&self) -> &Path {
         &self.image
     }
 
-    /// The release, as `uname -r` says it.
+    /// The release, as shown by `uname -r`.
     pub fn release(&self) -> &str {
         &self.release
     }
 
-    /// These modules and all they need, each after those it needs; without those that are built in.
+    /// These modules and all modules that they need, each after those that it needs. Leaves out modules that are built in.
     ///
     /// # Errors
-    /// When there is no module of a name, or it cannot be read.
+    /// If there is no module with a name, or it cannot be read.
     pub fn with_needed(&self, names: &[String]) -> Result<Vec<Module>> {
         let (mut order, mut seen) = (Vec::new(), BTreeSet::new());
         for name in names {
@@ -128,13 +127,13 @@ fn find_modules(folder: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Resul
     Ok(())
 }
 
-/// `sch_netem` of `net/sched/sch_netem.ko`, compressed or not; none if it is no module's path.
+/// The module's name, such as `sch_netem` for `net/sched/sch_netem.ko`, compressed or not; none if the path is not a module's.
 fn module_name(path: &Path) -> Option<String> {
     let (stem, ending) = path.file_name()?.to_str()?.split_once(".ko")?;
     ["", ".xz", ".zst", ".gz"].contains(&ending).then(|| stem.replace('-', "_"))
 }
 
-/// A module's object file, unpacked if it is compressed: busybox loads no others.
+/// A module's object file, uncompressed, because busybox cannot load compressed ones.
 fn object(path: &Path) -> Result<Vec<u8>> {
     let program = match path.extension().and_then(OsStr::to_str) {
         Some("xz") => "xz",
@@ -154,8 +153,7 @@ fn object(path: &Path) -> Result<Vec<u8>> {
     fs::read(&to).with_context(|| format!("cannot read {}", to.display()))
 }
 
-/// The modules that an object file names as needed, in its section `.modinfo`: zero-terminated
-/// texts, of which one is `depends=a,b`.
+/// The modules that an object file needs, from its section `.modinfo`: zero-terminated texts, one of which is `depends=a,b`.
 fn needed_by(object: &[u8]) -> Vec<String> {
     object
         .split(|&byte| byte == 0)

@@ -1,4 +1,4 @@
-//! A machine that runs, and what it leaves.
+//! A running machine, and its results.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -8,13 +8,13 @@ use testing::PATIENCE;
 
 use crate::{process::Process, temporary::TemporaryFolder};
 
-/// What the last line of the output starts with; the script's exit status follows.
+/// The beginning of the last line of the output. The script's exit status follows.
 const STATUS: &str = "vm-exit-status ";
 
-/// The console's last lines that an error shows.
+/// Number of the console's last lines in an error.
 const CONSOLE_LINES: usize = 40;
 
-/// A machine that runs its script. It is killed when this is dropped.
+/// A machine that is running its script. It is killed on drop.
 #[derive(Debug)]
 pub struct RunningVm {
     process: Process,
@@ -23,57 +23,56 @@ pub struct RunningVm {
     release: String,
 }
 
-/// A script that ran in a machine to its end.
+/// The results of a script that ran to its end in a machine.
 #[derive(Debug)]
 pub struct Ran {
     /// The script's exit status.
     pub code: i32,
-    /// All the script wrote, standard output and standard error as they came.
+    /// The script's standard output and standard error, in the order of writing.
     pub output: String,
-    /// What the kernel and its first process said on the console.
+    /// The output of the kernel and its first process on the console.
     pub console: String,
     /// The kernel's release, as in `6.1.0-56-amd64`.
     pub release: String,
-    /// How long it took out here, boot included.
+    /// Time of the run by the host's clock, including the boot.
     pub wall: Duration,
 }
 
 impl RunningVm {
-    /// One whose console and output go to files of these names in a folder.
+    /// A machine whose console and output go to files with these names in the folder.
     pub(super) fn new(process: Process, folder: TemporaryFolder, release: String) -> Self {
         Self { process, folder, release }
     }
 
-    /// What the script wrote so far.
+    /// The script's output so far.
     pub fn output(&self) -> String {
         lossy(&self.folder.path().join("output"))
     }
 
-    /// The end of the console and what the script wrote, for an error's message.
+    /// The end of the console and the script's output, for an error's message.
     pub fn said(&self) -> String {
         said(&lossy(&self.folder.path().join("console")), &self.output())
     }
 
-    /// Whether the machine is still there.
+    /// Whether the machine is still running.
     pub fn is_running(&mut self) -> bool {
         self.process.is_running()
     }
 
-    /// Ends it as a cut of the power would: nothing in it learns of it.
+    /// Kills the machine, like a power cut: nothing in it notices.
     ///
     /// # Errors
-    /// When it does not go.
+    /// If it does not end.
     pub fn kill(mut self) -> Result<()> {
         self.process.signal(Signal::KILL);
         self.process.wait(PATIENCE)?.context("the machine does not go")?;
         Ok(())
     }
 
-    /// Waits until it has switched itself off.
+    /// Waits until the machine has switched itself off.
     ///
     /// # Errors
-    /// When that takes longer than `timeout`, and when it broke down before the script had ended; with
-    /// what it said.
+    /// If that takes longer than `timeout`, or if the machine crashes before the script has ended. The error has its output.
     pub fn finish(self, timeout: Duration) -> Result<Ran> {
         let Self { process, folder, release } = self;
         let (console, output) = (folder.path().join("console"), folder.path().join("output"));
@@ -89,10 +88,10 @@ impl RunningVm {
 }
 
 impl Ran {
-    /// The output of a script that succeeded.
+    /// The output of a successful script.
     ///
     /// # Errors
-    /// When its exit status was not 0; with all that was said.
+    /// If its exit status was not 0. The error has all output.
     pub fn succeeded(&self) -> Result<&str> {
         if self.code != 0 {
             bail!("the script's exit status was {}; {}", self.code, said(&self.console, &self.output));
@@ -101,7 +100,7 @@ impl Ran {
     }
 }
 
-/// The output without its last line, and the exit status in that line.
+/// Splits the output into the text before its last line and the exit status in that line.
 fn parted(output: &str) -> Option<(&str, i32)> {
     let (before, status) = output.rsplit_once(STATUS)?;
     Some((before, status.trim_end().parse().ok()?))

@@ -1,4 +1,4 @@
-//! Programs installed here, taken into the machine with the libraries they are linked with.
+//! Installed programs, copied into the machine with their shared libraries.
 
 use std::{
     fs,
@@ -11,13 +11,13 @@ use testing::PATIENCE;
 use super::archive::Archive;
 use crate::{machine, process::Launch};
 
-/// Where Debian's `tc` looks for the tables of delay distributions.
+/// The folder in which Debian's `tc` looks for tables of delay distributions.
 const TC_TABLES: &str = "/usr/lib/x86_64-linux-gnu/tc";
 
 /// Adds an installed program as `/usr/bin/NAME`, with its libraries and data.
 ///
 /// # Errors
-/// When it is not installed or a library of it is missing.
+/// If it is not installed or one of its libraries is missing.
 pub(super) fn add(archive: &mut Archive, name: &str) -> Result<()> {
     let path = machine::program(name)
         .with_context(|| format!("{name} is not installed: run scripts/setup.sh test, or install it"))?;
@@ -35,14 +35,14 @@ pub(super) fn add(archive: &mut Archive, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The libraries of a program, the loader among them; none if it is static.
+/// The shared libraries of a program, including the loader; empty if the program is static.
 ///
 /// # Errors
-/// When they cannot be listed or one of them is missing.
+/// If they cannot be listed or one of them is missing.
 pub(super) fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let listed = Launch::new("ldd").arg(program.display().to_string()).run(PATIENCE)?;
     if listed.code != Some(0) {
-        // Its way to say that a program is static.
+        // ldd reports a static program in this way.
         if (listed.stdout + &listed.stderr).contains("not a dynamic executable") {
             return Ok(Vec::new());
         }
@@ -54,7 +54,7 @@ pub(super) fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths(&listed.stdout))
 }
 
-/// The absolute paths among lines like `libc.so.6 => /lib/libc.so.6 (0x7f00)` and `/lib64/ld.so (0x7f00)`.
+/// The absolute paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x7f00)` and `/lib64/ld.so (0x7f00)`.
 fn paths(listed: &str) -> Vec<PathBuf> {
     listed
         .lines()

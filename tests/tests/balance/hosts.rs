@@ -81,13 +81,13 @@ fn a_web_host_becomes_a_server_and_is_explained() -> Result<()> {
     let file = labs.file("balance.toml", &text)?;
     let facts = labs.run(&format!("lab shell balancer -- {program} balance explain --config {file}"))?;
     for line in
-        ["ok       the server 10.1.0.2 has the address ", "missing  the server 10.1.0.77 does not answer"]
+        ["ok       the server 10.1.0.2 has the MAC address ", "missing  the server 10.1.0.77 does not answer"]
     {
         ensure!(facts.code == Some(1) && facts.stdout.contains(line), "{facts:?}");
     }
     // Without an address of the link alone, the kernel would ask for no server.
     let file = labs.file("balance6.toml", "device = \"eth1\"\n[[vips]]\naddress = \"fd00:77::100\"\nport = 80\n[[vips.servers]]\naddress = \"fd00:77::2\"\n")?;
     let facts = labs.run(&format!("lab shell balancer -- {program} balance explain --config {file}"))?;
-    ensure!(facts.stdout.contains("ok       the server fd00:77::2 has the address "), "{facts:?}");
+    ensure!(facts.stdout.contains("ok       the server fd00:77::2 has the MAC address "), "{facts:?}");
     labs.down(lab).map(drop)
 }

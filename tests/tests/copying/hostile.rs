@@ -174,7 +174,7 @@ fn what_a_server_reads_is_taken_for_what_it_is() -> Result<()> {
         ("short", false, None),
         ("long", false, Some("wrong kind of answer")),
         ("larger", true, Some("the source changed")),
-        ("smaller", true, Some("differs from what was read")),
+        ("smaller", true, Some("differs from the data read")),
     ] {
         for bytes in [5_000_000, 100_000] {
             let place = Place::hostile(mode, "", has_shell)?;

@@ -249,7 +249,7 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_there() -> Result<()> {
     );
     ensure!(!fs::metadata(null)?.is_file(), "the device was replaced");
     for (words, expected) in [
-        ([source.as_str(), target.as_str()], "both ends are on this machine; use cp"),
+        ([source.as_str(), target.as_str()], "are both on this machine; use cp"),
         (["a:x", "b:y"], "write ./NAME for a file of this machine whose name has a colon"),
         (["-oProxyCommand=x:y", "."], "begins with '-'"),
         ([source.as_str(), "any:/no/such/folder/"], "is not a folder"),

@@ -78,7 +78,7 @@ fn the_report_replaces_no_file_of_the_copy() -> Result<()> {
     ] {
         let refused = copy(json, from, &to)?;
         let words = format!("{json} {from} {to}: {}", refused.stderr);
-        ensure!(refused.code == Some(2) && refused.stderr.contains("is a file of the copy"), "{words}");
+        ensure!(refused.code == Some(2) && refused.stderr.contains("or target of the copy"), "{words}");
         ensure!(fs::read(&a)? == b"data" && fs::read_dir(&target)?.count() == 1, "{words}");
     }
     let sound = copy(&format!("{target}/report"), &format!("any:{source}"), &format!("{target}/"))?;

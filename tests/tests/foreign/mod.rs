@@ -208,7 +208,7 @@ fn a_line_of_curl_meets_the_load_of_proofload() -> Result<()> {
         .arg("http://a/")
         .run()?;
     for name in ["--timeout", "--body", "URL"] {
-        ensure!(conflict.stderr.contains(&format!("{name}: curl's line")), "{}", conflict.described());
+        ensure!(conflict.stderr.contains(&format!("{name}: curl's command")), "{}", conflict.described());
     }
     ensure!(conflict.code == Some(2) && recorder.take().is_empty(), "{}", conflict.described());
     Ok(())

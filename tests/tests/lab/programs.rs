@@ -188,7 +188,7 @@ fn a_command_that_no_sshd_writes_for_is_refused() -> Result<()> {
     let refused = labs.run(&format!("lab up {}", labs.file("lonely.toml", text)?))?;
     ensure!(
         refused.code == Some(2)
-            && refused.stderr.contains(":5:25: no program of this lab writes {ssh_config}"),
+            && refused.stderr.contains(":5:25: no program of this lab writes the file {ssh_config}"),
         "{refused:?}"
     );
     Ok(())

@@ -148,7 +148,7 @@ fn inventory_a_remote_host_needs_only_a_shell_and_cat() -> Result<()> {
         let trial: Value = serde_json::from_str(&finished.stdout).with_context(|| finished.stderr.clone())?;
         let [missing, excluded] = ["missing", "excluded"].map(|key| trial["verdict"][key].to_string());
         ensure!(
-            missing.contains("no process of the target could be looked at (ss is not installed there"),
+            missing.contains("no process of the target could be examined (ss is not installed there"),
             "{missing}"
         );
         ensure!(excluded.contains("accept_queue") && excluded.contains("packet_queue"), "{excluded}");
@@ -166,7 +166,7 @@ fn hosts_that_cannot_be_logged_in_to_are_refused_together_and_nothing_is_sent() 
     for part in [
         format!("cannot observe one: {why} admin@a true` must work without a password"),
         format!("cannot observe admin@b:2222: {why} -p 2222 admin@b true`"),
-        "two hosts to observe are called one".to_owned(),
+        "two observed hosts are called one".to_owned(),
     ] {
         ensure!(refused.stderr.contains(&part) && refused.code == Some(2), "{part}: {}", refused.stderr);
     }

@@ -39,7 +39,7 @@ fn what_one_request_can_tell_is_told_before_a_search() -> Result<()> {
     is_refused(unknown, "cannot find the address of 'no-such-host.invalid'")?;
     let nginx = Nginx::start(&NginxOptions::default())?;
     let secure = search(&nginx.url("/").replace("http", "https"), "")?;
-    is_refused(secure, "does not speak TLS; its plain port needs http://")?;
+    is_refused(secure, "does not speak TLS; give the URL with http://")?;
     is_refused(search(&nginx.url("/no-such-page"), "")?, "answered 404, not 200-399 (--expect)")?;
     is_refused(search(&nginx.url("/"), "--expect 204")?, "answered 200, not 204 (--expect)")?;
     // Its connections are made by the kernel, and nobody reads them.

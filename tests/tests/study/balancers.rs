@@ -102,7 +102,7 @@ fn what_is_done_during_a_trial_is_recorded_and_a_failure_voids_it() -> Result<()
     let errors: Vec<Option<&str>> = entry.actions.iter().map(|action| action.error.as_deref()).collect();
     ensure!(errors[0].is_none() && errors[2].is_none() && errors[3].is_none(), "{:?}", entry.actions);
     ensure!(errors[1].is_some_and(|why| why.contains("exit status: 7: 10.1.0.")), "{:?}", entry.actions);
-    ensure!(errors[4].is_some_and(|why| why.contains("before its time")), "{:?}", entry.actions);
+    ensure!(errors[4].is_some_and(|why| why.contains("before the action")), "{:?}", entry.actions);
     ensure!(entry.actions[0].began_s.is_some_and(|s| s >= 0.3), "{:?}", entry.actions);
     let Validity::Void { reasons } = &entry.trial.validity else { anyhow::bail!("it is valid") };
     ensure!(reasons.iter().filter(|reason| reason.rule == VoidRule::Action).count() == 2, "{reasons:?}");

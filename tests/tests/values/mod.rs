@@ -25,7 +25,7 @@ const VALUES: [(&str, &[u8], &[&str]); 6] = [
         b"value-one\rvalue-two",
         &[
             "line end",
-            "a blank or a control character",
+            "a space or a control character",
             "it has a control character",
             "not a name, a colon and a value",
         ],

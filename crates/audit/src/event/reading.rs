@@ -1,25 +1,26 @@
-//! Finds JSON objects with an event number anywhere in a line: in an enclosing object, in JSON inside JSON, or escaped.
+//! Finds JSON objects with an event number anywhere in a line: inside other objects, in JSON inside JSON, or escaped.
 
 use memchr::{memchr, memmem};
 use record::receipt::{EVENT_KEY, Marker};
 use serde_json::{Map, Value};
 
-/// Maximum number of times that a whole line may be escaped.
+/// Maximum number of times that a whole line may have been escaped.
 const MAX_ESCAPE_DEPTH: usize = 3;
-/// First character of a number's text, which distinguishes it from strings. No sent string begins with this character.
+/// First character of a number that was read as text. It distinguishes numbers from strings, because no sent string
+/// starts with it.
 const NUMBER: char = '\0';
 
-/// How numbers in JSON are read.
+/// How numbers in JSON are represented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Numbers {
-    /// As values, which are exact for integers up to 64 bits.
+    /// As values, which are exact for integers of up to 64 bits.
     Values,
-    /// As text, for numbers that no value represents exactly. [`number_text`] distinguishes them from strings.
+    /// As text, for numbers that values cannot represent exactly. [`number_text`] distinguishes them from strings.
     Texts,
 }
 
 impl Numbers {
-    /// The representation that is necessary to compare numbers with this value exactly.
+    /// The representation that comparing numbers with this value exactly requires.
     pub(super) fn needed_for(value: &Value) -> Self {
         let is_exact = |value: &Value| Self::needed_for(value) == Self::Values;
         let all_exact = match value {
@@ -40,21 +41,21 @@ impl Numbers {
     }
 }
 
-/// The text of a number that was read as [`Numbers::Texts`]; none for a string.
+/// The text of a number that was read as [`Numbers::Texts`]; `None` for a string.
 pub(super) fn number_text(text: &str) -> Option<&str> {
     text.strip_prefix(NUMBER)
 }
 
-/// The events parsed from a line.
+/// The events in a line.
 #[derive(Debug, Default)]
 pub(super) struct ParsedLine {
     /// All JSON objects with an event number.
     pub events: Vec<(Marker, Map<String, Value>)>,
-    /// Whether the line contains two JSON texts with events, so that a line end is missing.
+    /// Whether the line contains two JSON texts with events, which means that a line end is missing.
     pub is_joined: bool,
 }
 
-/// Parses the JSON in a line, escaped or not.
+/// Parses the JSON in a line, which may be escaped.
 pub(super) fn read_events(line: &[u8], numbers: Numbers) -> ParsedLine {
     let mut read = ParsedLine::default();
     let mut text = line.to_vec();
@@ -69,7 +70,7 @@ pub(super) fn read_events(line: &[u8], numbers: Numbers) -> ParsedLine {
     read
 }
 
-/// Collects events. Returns whether there are two JSON texts with events and no line end between them.
+/// Collects the events in a text. Returns whether it contains two JSON texts with events and no line end between them.
 fn collect_from_text(
     text: &[u8],
     numbers: Numbers,
@@ -121,14 +122,14 @@ fn collect(value: Value, numbers: Numbers, depth: usize, events: &mut Vec<(Marke
             }
         }
         Value::String(text) if depth < MAX_ESCAPE_DEPTH && text.contains(EVENT_KEY) => {
-            // A member's value is a single text, so joined lines in it do not matter.
+            // A member's value is one text, so joined lines inside it do not count.
             let _ = collect_from_text(text.as_bytes(), numbers, depth + 1, events);
         }
         _ => {}
     }
 }
 
-/// Converts every number in valid JSON to a string that begins with [`NUMBER`].
+/// Replaces every number in valid JSON by a string that starts with [`NUMBER`].
 fn numbers_as_texts(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
     let mut at = 0;
@@ -154,7 +155,7 @@ fn numbers_as_texts(json: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Length of the JSON string at the beginning, including its quotes.
+/// Length of the JSON string at the start of the input, including its quotes.
 fn string_length(json: &[u8]) -> usize {
     let mut escaped = false;
     let end = json.iter().skip(1).position(|&byte| {

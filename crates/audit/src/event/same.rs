@@ -1,14 +1,14 @@
-//! Compares sent and stored values, independent of their notation.
+//! Compares sent and stored values regardless of their notation.
 
 use serde_json::{Number, Value};
 
 use super::reading::number_text;
 
-/// Maximum digits of a number; 2^-1074 has 767 significant digits.
+/// Maximum number of digits. 2^-1074, the smallest double, has 767 significant digits.
 const MAX_DIGITS: usize = 800;
 
-/// Whether a receiver that parses `sent` and rewrites it may write `stored`. Both must be read with the same
-/// [`super::reading::Numbers`].
+/// Whether a receiver that parses `sent` and rewrites it could have written `stored`. Both must have been read with the
+/// same [`super::reading::Numbers`].
 pub(super) fn is_same(sent: &Value, stored: &Value) -> bool {
     match (sent, stored) {
         (Value::Number(a), Value::Number(b)) => a == b || whole(a).is_some_and(|a| whole(b) == Some(a)),
@@ -25,7 +25,7 @@ pub(super) fn is_same(sent: &Value, stored: &Value) -> bool {
     }
 }
 
-/// The exact integer of a number, without conversion to a double, for which 2^53 and 2^53 + 1 are the same.
+/// The exact integer value of a number. Not converted to a double, in which 2^53 and 2^53 + 1 would be equal.
 fn whole(number: &Number) -> Option<i128> {
     let integer = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
     integer.or_else(|| {
@@ -34,9 +34,9 @@ fn whole(number: &Number) -> Option<i128> {
     })
 }
 
-/// Whether two texts are the same number: the same decimal or, if the number was sent with a fraction or an exponent, its
-/// double rounded to as many digits as are stored. Other digits are not accepted, although a wrong last digit may give the
-/// same double.
+/// Whether two texts are the same number: the same decimal or, if the number was sent with a fraction or an exponent,
+/// its double rounded to the number of stored digits. Other digits do not count as the same, even if a wrong last digit
+/// gives the same double.
 fn is_same_number(sent: &str, stored: &str) -> bool {
     let (Some(a), Some(b)) = (Decimal::parse(sent), Decimal::parse(stored)) else { return sent == stored };
     if a == b {
@@ -50,17 +50,17 @@ fn is_same_number(sent: &str, stored: &str) -> bool {
     Decimal::parse(&format!("{double:.behind_first$e}")) == Some(b)
 }
 
-/// A decimal number: its digits and the power of ten of the last digit.
+/// A decimal number: its digits, and the power of ten of the last one.
 #[derive(Debug, PartialEq, Eq)]
 struct Decimal {
     is_negative: bool,
-    /// Digits without zeros at either end; empty for zero.
+    /// Digits without leading and trailing zeros; empty for zero.
     digits: String,
     exponent: i64,
 }
 
 impl Decimal {
-    /// Parses a JSON number; none if the exponent is out of range.
+    /// Parses a JSON number; `None` if the exponent is out of range.
     fn parse(text: &str) -> Option<Self> {
         let unsigned = text.strip_prefix('-').unwrap_or(text);
         let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
@@ -119,7 +119,7 @@ mod tests {
         ] {
             assert!(!same(sent, stored), "{sent} {stored}");
         }
-        // No double needs so many digits, and a text with so many cannot be constructed.
+        // A double needs far fewer digits, so such a text is refused instead of being built.
         assert!(!same("0.3", &format!("0.3{}1", "0".repeat(70_000))));
     }
 }

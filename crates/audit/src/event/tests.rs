@@ -163,13 +163,13 @@ fn a_torn_event_differs_from_an_event_without_a_number() {
     }
 }
 
-/// A template with these members, given with their values as text.
+/// A template with these members. Their values are JSON text.
 fn template_of(members: &std::collections::BTreeMap<String, String>) -> String {
     let members: Vec<String> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     format!("{{{}}}", members.join(","))
 }
 
-/// Texts of values, with integers of up to `max_digits` digits.
+/// JSON texts of values, whose integers have up to `max_digits` digits.
 fn values(max_digits: usize) -> impl Strategy<Value = String> {
     let plain = prop_oneof![
         any::<i64>().prop_map(|number| number.to_string()),
@@ -200,7 +200,7 @@ proptest! {
         line[at] ^= 1 << bit;
         let mut seen = Vec::new();
         Examiner::new([&numbering].into_iter()).examine(&line, |one| seen.push(one));
-        // One flip leaves the JSON equal: an upper-case exponent letter.
+        // Only one flip keeps the JSON equivalent: it makes the letter of an exponent upper-case.
         let is_same = line[at] == b'E' && line[at - 1].is_ascii_digit() && seen.len() == 1;
         let altered = seen.len() == 1 && matches!(seen[0], FoundEvent::Altered { .. });
         prop_assert!(altered || is_same, "{at}: {:?} {seen:?}", String::from_utf8_lossy(&line));

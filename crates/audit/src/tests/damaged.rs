@@ -1,4 +1,4 @@
-//! Property tests: the audit finds exactly the damage done to the files.
+//! Property tests: an audit must find exactly the damage done to the files.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A damage of the stored lines.
+/// Damage to the stored line with this index.
 #[derive(Debug, Clone)]
 enum Damage {
     Remove(usize),
@@ -29,7 +29,7 @@ fn write_damaged(folder: &Path, lines: &[Vec<u8>], damages: &[Damage]) -> [u64; 
     let (mut lost, mut doubled, mut corrupt, mut foreign) = (0, 0, 0, 0);
     let mut out = Vec::new();
     for (index, line) in lines.iter().enumerate() {
-        // At most one damage per line, so that the expected counts are clear.
+        // Applies at most one damage per line, so that the expected counts are unambiguous.
         let damage = damages.iter().find(|damage| match damage {
             Damage::Remove(at) | Damage::Double(at) | Damage::Flip(at, _) | Damage::Foreign(at) => {
                 *at == index

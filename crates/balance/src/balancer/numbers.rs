@@ -1,4 +1,4 @@
-//! The numbers by which tables and flows refer to servers and VIPs.
+//! The numbers with which tables and flows refer to servers and VIPs.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,28 @@ use crate::{
     layout::{SERVERS, VIPS},
 };
 
-/// Which numbers of servers are free, and which generation each had last.
+/// The free numbers of servers, and the last generation of each number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Numbers {
-    /// The last generation of each number that was ever given.
+    /// The last generation of each number that was ever assigned.
     last: BTreeMap<u16, u32>,
     used: std::collections::BTreeSet<u16>,
-    /// No number below it is free.
+    /// All numbers below this one are in use.
     lowest: u16,
 }
 
 impl Numbers {
-    /// The numbers of a saved state: the last generation of each, and the numbers in use.
+    /// Restores a saved state: the last generation of each number, and the numbers in use.
     pub(crate) fn of(last: BTreeMap<u16, u32>, used: impl IntoIterator<Item = u16>) -> Self {
         Self { last, used: used.into_iter().collect(), lowest: 1 }
     }
 
-    /// The last generation of each number that was given.
+    /// The last generation of each number that was ever assigned.
     pub(crate) fn last(&self) -> &BTreeMap<u16, u32> {
         &self.last
     }
 
-    /// The lowest free number, and a generation that it has not had.
+    /// Takes the lowest free number, with a generation that this number has not had.
     pub(crate) fn take(&mut self) -> Result<(u16, u32), Error> {
         let free = (self.lowest.max(1)..SERVERS as u16).find(|number| !self.used.contains(number));
         let number = free.ok_or(Error::TooMany { what: "servers", most: SERVERS - 1 })?;
@@ -39,14 +39,14 @@ impl Numbers {
         Ok((number, *generation))
     }
 
-    /// Gives a number back.
+    /// Makes a number free again.
     pub(crate) fn free(&mut self, number: u16) {
         self.used.remove(&number);
         self.lowest = self.lowest.min(number);
     }
 }
 
-/// The lowest free number of a VIP.
+/// The lowest free number for a VIP.
 pub(crate) fn free_vip(used: impl Iterator<Item = u32>) -> Result<u32, Error> {
     let mut is_used = [false; VIPS];
     used.for_each(|number| is_used[number as usize % VIPS] = true);
@@ -54,7 +54,7 @@ pub(crate) fn free_vip(used: impl Iterator<Item = u32>) -> Result<u32, Error> {
     free.ok_or(Error::TooMany { what: "VIPs", most: VIPS - 1 })
 }
 
-/// Fails if the tables have fewer numbers than these VIPs and servers need.
+/// Fails if these VIPs and servers need more numbers than the tables have.
 pub(crate) fn check(vips: usize, servers: usize) -> Result<(), Error> {
     match (vips < VIPS, servers < SERVERS) {
         (true, true) => Ok(()),

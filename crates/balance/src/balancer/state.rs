@@ -1,4 +1,4 @@
-//! The state that a later daemon needs to continue with the same tables.
+//! The state with which a later daemon continues to use the same tables.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedState {
     vips: Vec<SavedVip>,
-    /// Addresses and ports that the table of services has, or is about to have.
+    /// Addresses and ports that are in the table of services, or will be soon.
     services: Vec<(IpAddr, u16)>,
     /// The last generation of each number of a server.
     generations: BTreeMap<u16, u32>,
@@ -45,7 +45,7 @@ struct SavedServer {
 }
 
 impl Balancer {
-    /// The state that must be on the disk before the operations of [`Self::step`] are carried out.
+    /// The state that must be on disk before the operations of [`Self::step`] are carried out.
     pub(crate) fn saved(&self) -> SavedState {
         let mut services: Vec<(IpAddr, u16)> = self.services.keys().copied().collect();
         services.extend(self.wanted_services(|_| true).into_keys());
@@ -55,8 +55,8 @@ impl Balancer {
         SavedState { vips, services, generations: self.numbers.last().clone() }
     }
 
-    /// Continues with the tables that an earlier daemon has left. All VIPs and servers are leaving until a configuration wants them.
-    /// `ring_of` reads the ring of a VIP's number.
+    /// Continues with the tables of an earlier daemon. All VIPs and servers count as leaving until a configuration
+    /// wants them. `ring_of` reads the ring of a VIP by its number.
     ///
     /// # Errors
     /// Those of `ring_of`.
@@ -67,7 +67,8 @@ impl Balancer {
         let mut used = Vec::new();
         let mut vips = Vec::new();
         for vip in saved.vips {
-            // Until the VIP has its first ring, the table may still have the ring of an earlier VIP with the same number.
+            // Before the VIP's first ring is written, the table may still contain the ring of an earlier VIP with the
+            // same number.
             let ring = if vip.ring_changed_ns == 0 { None } else { ring_of(vip.number)? };
             used.extend(vip.servers.iter().map(|server| server.number));
             vips.push(vip.restored(ring));
@@ -111,7 +112,7 @@ impl SavedVip {
             persistence: Persistence::Off,
             when_all_down: WhenAllDown::Drop,
             when_server_dies: WhenServerDies::Move,
-            // The saved state does not have the former check, and the result of any other check would not tell whether a server is up.
+            // The saved state does not contain the former check, and no other check could tell whether a server is up.
             check: Check { kind: CheckKind::None, ..Check::default() },
             servers: Vec::new(),
         };
@@ -137,9 +138,7 @@ impl SavedServer {
             is_checked: false,
             health: match self.is_up {
                 true => Ok(()),
-                false => {
-                    Err(Fault::unknown("it was down before the balancer was started anew", self.is_silent))
-                }
+                false => Err(Fault::unknown("it was down before the balancer restarted", self.is_silent)),
             },
             is_full: self.is_full,
             flows: Flows::default(),

@@ -8,14 +8,14 @@ use crate::{
     config::{ALL_PORTS, Persistence, Vip, WhenServerDies},
 };
 
-/// One change of the tables. Operations are carried out in the order of their list.
+/// One change of the tables. Operations are carried out in the order of the list.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Operation {
     SetServer {
         number: u16,
         entry: ServerEntry,
     },
-    /// Comes before the number is given to another server.
+    /// Precedes the assignment of the number to another server.
     ClearServerCounts {
         number: u16,
     },
@@ -36,7 +36,7 @@ pub(crate) enum Operation {
         port: u16,
         entry: ServiceEntry,
     },
-    /// Marks an address as a VIP's, although the VIP does not balance all ports of it.
+    /// Marks an address as that of a VIP, although the VIP does not balance all of its ports.
     SetAddress {
         address: IpAddr,
         vip: u32,
@@ -47,18 +47,18 @@ pub(crate) enum Operation {
     },
 }
 
-/// An entry of the table of services.
+/// The contents of an entry in the table of services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Written {
     Service(ServiceEntry),
     Address(u32),
 }
 
-/// Rings that a step makes.
+/// Progress of making rings within one step.
 struct Making {
-    /// How many more rings may be made.
+    /// Number of rings that this step may still make.
     left: usize,
-    /// The last new ring and its members, because many VIPs have the same servers.
+    /// The last new ring and its members, for reuse: many VIPs have the same servers.
     last: Option<(Vec<Member>, Ring)>,
 }
 
@@ -72,9 +72,10 @@ impl Making {
 }
 
 impl Balancer {
-    /// The operations to carry out now, in this order: servers before a ring names them, rings before services use them, and removals last.
-    /// The caller carries out all of them, or calls [`Self::distrust_tables`]. At most `most_rings` rings are made, because each takes time
-    /// and servers may die meanwhile. [`Self::is_unfinished`] tells whether another step should follow at once.
+    /// The operations to carry out now, in this order: servers before rings that name them, rings before services that
+    /// use them, and removals last. The caller carries out all of them or calls [`Self::distrust_tables`]. At most
+    /// `most_rings` rings are made, because each takes time, and servers may die meanwhile. [`Self::is_unfinished`]
+    /// tells whether another step should follow at once.
     pub(crate) fn step(&mut self, now_ns: u64, most_rings: usize) -> Vec<Operation> {
         let (mut operations, mut rings) = (Vec::new(), Vec::new());
         let mut making = Making { left: most_rings, last: None };
@@ -83,7 +84,7 @@ impl Balancer {
             state.write_servers(true, &mut operations);
             self.is_unfinished |= !state.change_ring(now_ns, self.handshake_ns, &mut making, &mut rings);
         }
-        // The counts of VIPs are also cleared before rings are set.
+        // The counts of VIPs are cleared before rings are set, too.
         operations.extend(rings.extract_if(.., |ring| !matches!(ring, Operation::SetRing { .. })));
         operations.append(&mut rings);
         let wanted = self.wanted_services(|state| state.ring.is_some());
@@ -98,7 +99,7 @@ impl Balancer {
             }
         }
         if self.is_unfinished {
-            // Services are not removed yet: they may still serve a VIP whose new ring is missing.
+            // Services are not removed yet, because a VIP whose new ring is missing may still use them.
             self.services.extend(wanted.into_iter().map(|(key, written)| (key, Some(written))));
             return operations;
         }
@@ -110,19 +111,20 @@ impl Balancer {
         operations
     }
 
-    /// Whether the last step left work for the next one, which may follow at once.
+    /// Whether work is left after the last step. The next step may follow at once.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.is_unfinished
     }
 
-    /// The operations that may be carried out although [`Self::saved`] is not on the disk: new states of servers that were saved before.
+    /// The operations that may be carried out before [`Self::saved`] is on disk: state changes of servers that are
+    /// already saved.
     pub(crate) fn step_of_known_servers(&mut self) -> Vec<Operation> {
         let mut operations = Vec::new();
         self.vips.iter_mut().for_each(|state| state.write_servers(false, &mut operations));
         operations
     }
 
-    /// When the next step is due even if no event occurs, by the monotonic clock.
+    /// Time of the next step even if no event occurs, on the monotonic clock.
     pub(crate) fn next_step_ns(&self) -> Option<u64> {
         if self.is_unfinished {
             return Some(0);
@@ -135,7 +137,8 @@ impl Balancer {
         rings.chain(leaving).min().map(|since| since.saturating_add(self.handshake_ns))
     }
 
-    /// After a failed write, forgets the contents of the tables, so that all entries are written, and all removals made, again.
+    /// Forgets the contents of the tables after a failed write. The next steps write all entries and make all removals
+    /// again.
     pub(crate) fn distrust_tables(&mut self) {
         self.services.extend(self.removed.drain(..).map(|key| (key, None)));
         self.services.values_mut().for_each(|written| *written = None);
@@ -145,7 +148,7 @@ impl Balancer {
         }
     }
 
-    /// All entries that the table of services must have for the VIPs for which `holds` is true.
+    /// All entries of the table of services that are needed for the VIPs for which `holds` is true.
     pub(super) fn wanted_services(
         &self,
         holds: impl Fn(&VipState) -> bool,
@@ -165,13 +168,13 @@ impl Balancer {
         wanted
     }
 
-    /// Frees leaving servers that have no flows any more, and leaving VIPs that have no servers any more.
+    /// Frees leaving servers without flows and leaving VIPs without servers.
     fn free(&mut self, now_ns: u64, operations: &mut Vec<Operation>) {
         let handshake_ns = self.handshake_ns;
         for state in &mut self.vips {
             let gone = |server: &mut ServerState| {
                 let Some(out_ns) = server.out_ns.filter(|_| server.is_leaving) else { return false };
-                // Handshakes by the former ring are over, and a sweep that began afterwards has found no flow.
+                // All handshakes of the former ring are over, and a later sweep has found no flow.
                 let over_ns = out_ns.saturating_add(handshake_ns);
                 let flows = server.flows;
                 let is_swept = flows.begun_ns >= over_ns && flows.active + flows.closing == 0;
@@ -204,8 +207,8 @@ impl VipState {
             match &server.written {
                 Some(written) if *written == entry => continue,
                 Some(written) if written.mac != entry.mac => {
-                    // An entry is written byte by byte, so the server is held while its MAC address changes: no frame goes to a
-                    // half-written address, and its flows wait.
+                    // Entries are written byte by byte, so the server is held while its MAC address changes: its flows
+                    // wait, and no frame goes to a half-written address.
                     let waiting = |mac: Mac| ServerEntry { mac, state: State::HELD, ..entry.clone() };
                     operations
                         .extend([waiting(written.mac), waiting(entry.mac), entry.clone()].iter().map(set));
@@ -216,8 +219,8 @@ impl VipState {
         }
     }
 
-    /// Gives the VIP its wanted ring once the last change is older than a handshake may take. Returns false if this step may make no more
-    /// rings.
+    /// Gives the VIP its wanted ring, but only when the last change is older than the longest handshake. Returns false
+    /// if this step may make no more rings.
     fn change_ring(
         &mut self,
         now_ns: u64,
@@ -226,7 +229,7 @@ impl VipState {
         operations: &mut Vec<Operation>,
     ) -> bool {
         if self.is_leaving {
-            // No service leads to the ring any more.
+            // No service uses the ring any more.
             self.mark_out(now_ns);
             return true;
         }
@@ -244,7 +247,7 @@ impl VipState {
                 operations.extend(self.ring_operation());
                 self.is_ring_written = true;
             }
-            // If a configuration was taken back, its servers may be leaving without ever having been in a ring.
+            // The servers of a configuration that was undone may be leaving without ever having been in a ring.
             self.mark_out(now_ns);
             return true;
         }
@@ -260,7 +263,7 @@ impl VipState {
         }
         let ring = present.changed(&wanted);
         if ring == *present && self.members.is_none() {
-            // The ring was taken over from an earlier daemon, and is already the wanted one.
+            // The ring of the earlier daemon is already the wanted one.
             self.members = Some(wanted);
             self.mark_out(now_ns);
         } else if now_ns >= self.changed_ns.saturating_add(handshake_ns) {
@@ -281,7 +284,7 @@ impl VipState {
         Some(Operation::SetRing { vip: self.number, ring, former, changed_ns: self.changed_ns })
     }
 
-    /// Records that leaving servers have no places in the ring any more.
+    /// Records that leaving servers no longer have places in the ring.
     fn mark_out(&mut self, now_ns: u64) {
         for server in self.servers.iter_mut().filter(|server| server.is_leaving) {
             server.out_ns.get_or_insert(now_ns);
@@ -299,7 +302,7 @@ impl VipState {
 }
 
 impl ServerState {
-    /// The state that the table entry of the server must have.
+    /// The state of the server for its table entry.
     pub(crate) fn state(&self, ignores_health: bool, dies: WhenServerDies) -> State {
         let mut state = State::UP;
         if self.is_unreachable() || self.is_silent() && !ignores_health {
@@ -316,23 +319,23 @@ impl ServerState {
         state
     }
 
-    /// Whether its checks succeed, and it answers for its address.
+    /// Whether its checks succeed and it answers ARP or neighbour discovery for its address.
     pub(crate) fn lives(&self) -> bool {
         self.health.is_ok() && self.is_resolved
     }
 
-    /// Whether it does not answer its checks at all, or is not known yet.
+    /// Whether it does not answer its checks at all, or has not been checked yet.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(&self.health, Err(fault) if fault.is_silent)
     }
 
-    /// Whether its flows are lost.
+    /// Whether its flows count as lost.
     fn is_dead(&self) -> bool {
         self.is_silent() || self.is_unreachable()
     }
 
-    /// Whether nothing can be sent to it. Answers to ARP or neighbour discovery may be lost, so the last MAC address of a checked server
-    /// holds until its checks tell whether it died.
+    /// Whether no frame can be sent to it. Because answers to ARP or neighbour discovery may get lost, the last MAC
+    /// address of a checked server is used until its checks show that it is dead.
     fn is_unreachable(&self) -> bool {
         self.mac.is_none() || !self.is_resolved && (!self.is_checked || self.is_silent())
     }

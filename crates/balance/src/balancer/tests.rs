@@ -12,15 +12,15 @@ use crate::{
 const HANDSHAKE_NS: u64 = 3_000_000_000;
 const PLACES: usize = crate::maglev::PLACES;
 
-/// The tables as the kernel has them, with assertions about what must never happen to them.
+/// The tables in the kernel, with assertions about states that must never occur.
 #[derive(Default)]
 struct Tables {
     servers: HashMap<u16, ServerEntry>,
     services: HashMap<(IpAddr, u16), ServiceEntry>,
     addresses: HashMap<IpAddr, u32>,
-    /// Ring, former ring, time of the change.
+    /// Ring, former ring and time of the change, by the VIP's number.
     rings: HashMap<u32, (Arc<Ring>, Arc<Ring>, u64)>,
-    /// The server that had a number in a generation.
+    /// The server of each number and generation.
     owners: HashMap<(u16, u32), IpAddr>,
 }
 
@@ -66,14 +66,14 @@ impl Tables {
                         self.addresses.remove(&address);
                     }
                 }
-                // A number may come to a new VIP while its former ring is still in the table.
+                // A new VIP may get the number while the former ring is still in the table.
                 Operation::ClearVipCounts { vip } => drop(self.rings.remove(&vip)),
                 Operation::ClearServerCounts { number } => assert!(!self.servers.contains_key(&number)),
             }
         }
     }
 
-    /// Checks the invariants that hold after every step.
+    /// Checks the invariants after a step.
     fn check(&mut self, balancer: &Balancer, config: &Config) {
         for state in balancer.vips() {
             for server in &state.servers {
@@ -83,7 +83,7 @@ impl Tables {
                 let entry = &self.servers[&server.number];
                 assert_eq!((entry.generation, entry.vip), (server.generation, state.number));
                 let takes_new = !server.is_leaving && !server.server.drain && server.server.weight > 0;
-                // A server that answers keeps its flows, however badly its checks go.
+                // A server that answers keeps its flows, even if its checks fail.
                 let is_dead = [State::DEAD, State::DEAD | State::FULL].map(|state| state | State::DRAINING);
                 let is_dead = is_dead.contains(&(entry.state | State::DRAINING));
                 assert!(!is_dead || server.is_silent() || !server.is_resolved);
@@ -128,7 +128,7 @@ fn config(vips: Vec<Vip>) -> Config {
     Config { vips, ..Config::new("eth0") }
 }
 
-/// A balancer whose servers 1 to 9 have answered for their addresses.
+/// A balancer whose servers 1 to 9 have answered ARP for their addresses.
 fn ready(config: &Config) -> (Balancer, Tables) {
     let (mut balancer, mut tables) = (Balancer::new(), Tables::default());
     balancer.configure(config).unwrap();
@@ -167,7 +167,7 @@ fn a_server_that_is_taken_out_stays_until_its_flows_have_ended() {
         sweep(&mut balancer, at_ns, &[(2, flows)]);
         assert_eq!(step(&mut balancer, over_ns + 1).0.is_some(), is_there, "{at_ns} {flows}");
     }
-    // Another server may get the number, but never with the same generation.
+    // Another server may get the number, but with a new generation.
     balancer.configure(&config(vec![vip(100, vec![80], &[(1, 1), (3, 1)])])).unwrap();
     let new = &balancer.vips()[0].servers[1];
     assert_eq!((new.number, new.generation), (2, 2));
@@ -206,7 +206,7 @@ fn a_vip_that_leaves_is_not_asked_by_a_later_daemon_what_nobody_asked_before() {
     assert_eq!(target.check.kind, CheckKind::None);
     tables.make(later.step(HANDSHAKE_NS, usize::MAX), HANDSHAKE_NS);
     assert_eq!(tables.servers[&2].state, State::DRAINING, "it goes on");
-    // If the VIP is wanted again without checks, its server is up, whatever earlier checks found.
+    // If the VIP is wanted again without checks, its server counts as up, whatever the result of earlier checks.
     balancer.set_health(id, silent());
     both.vips[1].check.kind = CheckKind::None;
     let mut later = take_over(&balancer, &tables, &both);
@@ -280,7 +280,7 @@ fn silent() -> Outcome {
     Err(Fault::silent("no answer"))
 }
 
-/// The outcome for a server that answers 503, or for a host on which nothing listens any more.
+/// The outcome for a server that answers 503, or for a host without a listening program.
 fn failing() -> Outcome {
     Err(Fault::answered("refuses".to_owned()))
 }
@@ -305,7 +305,7 @@ fn a_server_that_answers_badly_keeps_its_flows() {
         tables.make(balancer.step(2, usize::MAX), 2);
         assert_eq!(tables.servers[&2].state, state);
     }
-    // Nothing listens on a removed server: the balancer waits for its flows until the server is silent.
+    // Nothing listens on a removed server any more. The balancer waits for its flows until the server is silent.
     balancer
         .configure(&config(vec![Vip {
             servers: checked.vips[0].servers[..1].to_vec(),
@@ -367,10 +367,10 @@ fn a_removal_that_failed_is_made_again() {
     assert_eq!(balancer.step(3, usize::MAX), [], "it is made once");
 }
 
-/// The last part of a VIP's address, whether it uses round robin, and its servers: the last part of the address, and the weight.
+/// The last byte of a VIP's address, whether it uses round robin, and its servers: last byte of the address, weight.
 type DrawnVip = (u8, bool, Vec<(u8, u32)>);
 
-/// An event that may happen to a balancer.
+/// An event in the life of a balancer.
 #[derive(Debug, Clone)]
 enum Happening {
     Configured(Vec<DrawnVip>),
@@ -378,7 +378,7 @@ enum Happening {
     Checked(usize, bool, bool),
     Swept(Vec<(u16, u64)>),
     TimePassed(u64),
-    /// The daemon is killed, before or after it has written, and another one takes over.
+    /// The daemon is killed, before or after it has written the tables, and another one takes over.
     TakenOver,
 }
 
@@ -470,7 +470,7 @@ fn many_rings_are_made_part_by_part_and_nothing_goes_before_its_successor_is_the
     let leads_to = |tables: &Tables, last: u8, port| {
         tables.services.get(&(IpAddr::from([10, 0, 0, last]), port)).map(|entry| entry.vip)
     };
-    // Port 81 moves to a separate VIP, the last one.
+    // Port 81 moves to a separate VIP, which is the last one.
     let wanted = config(
         [vip(100, vec![80], &[(1, 1)]), vip(101, vec![80], &[(2, 1)]), vip(102, vec![80], &[(3, 1)])]
             .into_iter()
@@ -485,7 +485,7 @@ fn many_rings_are_made_part_by_part_and_nothing_goes_before_its_successor_is_the
         assert_eq!(tables.rings.len(), 1 + ready);
         assert_eq!(balancer.addresses().len(), 1 + ready, "no client comes to what has no ring");
         assert_eq!(leads_to(&tables, 100, 81), Some(1), "it is served as before");
-        // If a server dies meanwhile, the program bypasses it at once.
+        // The program bypasses a server that dies meanwhile at once.
         balancer.set_neighbour(server_address(ready as u8), None);
         let operations = balancer.step(2, 0);
         assert!(
@@ -500,7 +500,7 @@ fn many_rings_are_made_part_by_part_and_nothing_goes_before_its_successor_is_the
     assert_eq!(leads_to(&tables, 100, 81), Some(4));
     tables.check(&balancer, &wanted);
 
-    // An unfinished change can be taken back.
+    // A change that is not finished can be undone.
     let (mut balancer, mut tables) = ready(&before);
     balancer.configure(&wanted).unwrap();
     tables.make(balancer.step(2, 1), 2);

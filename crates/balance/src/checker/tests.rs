@@ -14,7 +14,8 @@ use crate::{Check, CheckKind, alone, probe::Fault, wire::announce};
 const V4: [u8; 4] = [10, 0, 0, 100];
 const V6: [u16; 8] = [0xfd00, 0, 0, 0, 0, 0, 0, 0x100];
 
-/// A switch with the balancer, a server that has the VIPs, and one that has lost them. Duplicate address detection is off.
+/// A switch with the balancer, a server that has the VIPs, and a server that has lost them. Duplicate address detection
+/// is off.
 const NETWORK: &str = "set -e
 ip link set lo up
 quiet='sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0 net.ipv4.ip_forward=0 \
@@ -59,7 +60,7 @@ fn in_namespaces_of_its_own() {
     let device = Device::find("eth0").unwrap();
     assert_eq!((device.mac, device.addresses.len()), ([2, 0, 0, 0, 0, 1], 5), "{device:?}");
     announced(&device);
-    // The server that has lost the VIP passes packets on to the one that has it.
+    // The server that has lost the VIP forwards packets to the server that has it.
     shell(
         "ip netns exec web2 sysctl -qw net.ipv4.ip_forward=1; ip -n web2 route add 10.0.0.100 via 10.0.0.11",
     );
@@ -68,7 +69,7 @@ fn in_namespaces_of_its_own() {
     let checker = Checker::start(&device, sender).unwrap();
     let (v4, v6) = (IpAddr::from(V4), IpAddr::from(V6));
     let (web1, web1_v6, web2) = ([10, 0, 0, 11].into(), "fd00::11".parse().unwrap(), [10, 0, 0, 12].into());
-    // A server that answers or refuses may be slow, so its timeout is long; for a silent server, a short one is enough.
+    // A server that answers or refuses may be slow, so its timeout is long. For a silent server, a short one is enough.
     let (patient, brief) = (Duration::from_secs(60), Duration::from_millis(300));
     let tcp = Check { interval: Duration::from_millis(200), timeout: patient, rise: 3, ..Check::default() };
     let http = |path: &str| {
@@ -87,7 +88,7 @@ fn in_namespaces_of_its_own() {
         target(1, v4, web1, tcp.clone(), false),
         target(2, v4, web1, http("/two"), false),
         target(5, v4, web1, http("/broken"), true),
-        // The server answers at its own address, but does not have the VIP.
+        // The server answers at its own address but does not have the VIP.
         target(6, v4, web2, Check { timeout: brief, ..tcp.clone() }, true),
         target(7, v4, web2, Check { kind: CheckKind::None, ..tcp.clone() }, true),
     ];
@@ -99,11 +100,12 @@ fn in_namespaces_of_its_own() {
     let broken = (5, Fault::answered("answers with status 503 on port 80; 200 to 399 are good".to_owned()));
     let lost = (6, Fault::silent("does not answer a SYN to port 80 within 300 ms"));
     assert_eq!(down, [broken, lost]);
-    // The kernel drops packets that come from an address of its own, so it does not reset the connections of probes.
+    // The kernel drops packets whose source is one of its own addresses, so it does not reset the connections of
+    // probes.
     let snmp = kernel::read("/proc/net/snmp").unwrap();
     assert_eq!(kernel::protocol_number(&snmp, "Tcp", "OutRsts"), Some(0), "{snmp}");
 
-    // Under IPv6 it resets them, but at itself: the server sees the request first.
+    // With IPv6, the kernel does send resets, but only to itself, and the server has already received the request.
     targets.push(target(3, v6, web1_v6, tcp.clone(), false));
     targets.push(target(4, v6, web1_v6, http("/four"), false));
     checker.set_targets(targets.clone());
@@ -118,10 +120,10 @@ fn in_namespaces_of_its_own() {
     nginx[0] = start_nginx("web1");
     let (_, up, _) = collect(&events, 0, 4, 0);
     assert_eq!(up, [1, 2, 3, 4]);
-    // A request is in the log a moment after its answer.
+    // The server logs a request shortly after it has sent the answer.
     until("as many answers were good as it takes", || requests("/two") - before >= 3);
 
-    // A server that loses the VIP while it runs fails, and so does a removed server.
+    // The checks of a server that loses the VIP fail, and so do those of a removed server.
     let mut expect_silence_of = |ids: &[u64]| {
         targets.iter_mut().filter(|own| ids.contains(&own.id)).for_each(|own| own.check.timeout = brief);
         checker.set_targets(targets.clone());
@@ -141,7 +143,7 @@ fn in_namespaces_of_its_own() {
     }
 }
 
-/// Neighbours that know another device for the VIPs learn ours.
+/// Neighbours with a wrong entry for the VIPs learn the MAC address of our device.
 fn announced(device: &Device) {
     let wrong = "lladdr 02:00:00:00:00:99 nud stale dev eth0";
     shell(&format!(
@@ -155,10 +157,10 @@ fn announced(device: &Device) {
     }
 }
 
-/// Servers with their addresses, those that came up, and those that went down with the reasons.
+/// MAC addresses by server, targets that came up, and targets that went down with the reasons.
 type Collected = (Vec<(IpAddr, Option<crate::Mac>)>, Vec<u64>, Vec<(u64, Fault)>);
 
-/// Waits until `macs` servers have an address, `up` have come up and `down` have gone down.
+/// Waits until `macs` servers have a MAC address, `up` targets have come up and `down` have gone down.
 fn collect(events: &Receiver<Event>, macs: usize, up: usize, down: usize) -> Collected {
     let mut all = (Vec::new(), Vec::new(), Vec::new());
     while all.0.len() < macs || all.1.len() < up || all.2.len() < down {
@@ -175,7 +177,7 @@ fn collect(events: &Receiver<Event>, macs: usize, up: usize, down: usize) -> Col
     all
 }
 
-/// Waits until a fault that satisfies `is_such` has been reported for each of these targets.
+/// Waits until each of these targets has had a fault for which `is_such` holds.
 fn await_faults(events: &Receiver<Event>, ids: &[u64], is_such: impl Fn(&Fault) -> bool) {
     let mut missing = ids.to_vec();
     while !missing.is_empty() {
@@ -195,7 +197,7 @@ fn start_nginx(name: &str) -> Child {
     )
     .unwrap();
     let file = format!("/run/{name}.conf");
-    // `ip netns exec` replaces itself with nginx, so the child's process is nginx.
+    // `ip netns exec` executes nginx in its own process, so the child is nginx.
     let words = ["netns", "exec", name, "nginx", "-p", "/run", "-c", &file];
     let child = Command::new("ip").args(words).spawn().unwrap();
     until("nginx listens", || {

@@ -1,4 +1,4 @@
-//! Reads a configuration, and finds every mistake in it.
+//! Reads a configuration and reports all mistakes in it.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -20,26 +20,26 @@ use crate::{
     health::{Check, CheckKind},
 };
 
-/// Longest name of a device, as the kernel has it.
+/// Maximum bytes of a device's name in the kernel (IFNAMSIZ without the terminating zero).
 const MAX_DEVICE_BYTES: usize = 15;
 
 impl Config {
-    /// Reads the text of a file. Mistakes name it `name`.
+    /// Reads the text of a file. Messages call the file `name`.
     ///
     /// # Errors
-    /// Every mistake with its line, in the order of the file.
+    /// All mistakes with their lines, in the order of the file.
     pub fn read(name: &str, text: &str) -> Result<Self, Vec<Mistake>> {
         let mut reader = Reader::new(name, text);
         let document = reader.document(text);
         if reader.has_mistakes() {
-            // After a syntax error, reports of further mistakes would only mislead.
+            // After a syntax error, further messages would mislead.
             return reader.finish(Self::new(""));
         }
         let mut table = reader.root(&document);
         let config = config(&mut reader, &mut table);
         table.finish(&mut reader);
         if reader.mistake_count() == reader.unknown_keys {
-            // If single values are wrong, the configuration as a whole cannot be checked.
+            // The configuration as a whole can be checked only if all single values are right.
             for problem in config.problems() {
                 reader.mistake(span(&document, &problem).unwrap_or_default(), problem.why);
             }
@@ -48,7 +48,7 @@ impl Config {
     }
 }
 
-/// Where a VIP or a server stands in a file without mistakes.
+/// The position of a VIP or a server in a file without mistakes.
 fn span(document: &Spanned<DeTable<'_>>, problem: &Problem) -> Option<Range<usize>> {
     let vip = document.get_ref().get("vips")?.get_ref().as_array()?.get(problem.vip?)?;
     let servers = || vip.get_ref().as_table()?.get("servers")?.get_ref().as_array();
@@ -57,7 +57,7 @@ fn span(document: &Spanned<DeTable<'_>>, problem: &Problem) -> Option<Range<usiz
 }
 
 fn config(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Config {
-    let device = table.require(reader, "device", "the device that clients' frames come by, such as \"eth0\"");
+    let device = table.require(reader, "device", "the device that receives client frames, such as \"eth0\"");
     let mut config = Config::new(device.and_then(|value| device_name(reader, value)).unwrap_or_default());
     take_all(reader, table, BALANCER, &mut config);
     if let Some(value) = table.take("tables") {
@@ -98,7 +98,7 @@ fn vip(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vip> {
     address.map(|_| vip)
 }
 
-/// Reads the keys of a table that stand in these rows.
+/// Reads all keys of a table that these rows define.
 fn take_all<T>(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, rows: &[OptionSpec<T>], to: &mut T) {
     for row in rows {
         if let Some(value) = table.take(row.key) {
@@ -121,7 +121,7 @@ fn ports(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Vec<u16> {
             _ => reader.expected(several, WHAT),
         },
         (Some(_), Some(several)) => {
-            reader.mistake(several.span(), "'port' and 'ports' are the same: leave one out");
+            reader.mistake(several.span(), "'port' and 'ports' set the same value: leave one out");
         }
         (None, None) => reader.mistake(table.span(), format!("'ports' is missing: {WHAT}")),
     }
@@ -150,7 +150,7 @@ fn device_name(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     )
 }
 
-/// The checks of a VIP for which a file has none: a TCP connection to the first port.
+/// The default check of a VIP: a TCP connection to its first port.
 fn default_check(reader: &mut Reader<'_>, span: Range<usize>, ports: &[u16]) -> Check {
     let check = Check::default();
     if ports == [ALL_PORTS] {
@@ -167,7 +167,7 @@ fn check(reader: &mut Reader<'_>, value: &Value<'_>, ports: &[u16]) -> Check {
     let mut keys = CheckKeys::default();
     for row in CHECK {
         let Some(value) = table.take(row.key) else { continue };
-        // The row of the kind is the first.
+        // The row of the key `kind` is the first.
         if ["path", "host", "status"].contains(&row.key) && !keys.kind.starts_with("http") {
             let message = format!("'{}' needs kind = \"http\" or \"https\"", row.key);
             reader.mistake(value.span(), message);

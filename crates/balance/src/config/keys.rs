@@ -1,4 +1,4 @@
-//! The keys of a balancer's file, except those that hold tables, and those of addresses and ports.
+//! The keys of a balancer's file, except keys of tables, addresses and ports.
 
 use std::{net::SocketAddr, ops::RangeInclusive, time::Duration};
 
@@ -9,22 +9,23 @@ use super::{Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServe
 use crate::{Hook, Schedule, Sizes, health::Check};
 
 const HOOKS: &[&str] = &["auto", "cls", "xdp"];
-/// Schedules by their names here and in ipvs. ipvs has two names, with and without weights, where this program has one schedule.
+/// Names of schedules, including those of ipvs. ipvs has separate names for scheduling with and without weights; this
+/// program has one schedule for both.
 const SCHEDULES: &[&str] = &["maglev", "round-robin", "mh", "sh", "rr", "wrr"];
 const WHEN_ALL_DOWN: &[&str] = &["drop", "all"];
 const WHEN_SERVER_DIES: &[&str] = &["move", "hold"];
 const KINDS: &[&str] = &["tcp", "http", "https", "none"];
-/// Most entries of a table.
+/// Maximum number of entries of a table.
 const MAX_ENTRIES: u64 = 1 << 26;
 
 /// Keys of the balancer.
 pub(super) static BALANCER: &[OptionSpec<Config>] = settings::option_table! {
-    /// Where frames are taken: from packets of the kernel (cls), or in the driver (xdp)
+    /// Hook that takes the frames: after the kernel has built packets (cls), or in the driver (xdp)
     "hook", Kind::Choice(HOOKS), "HOOK", "", "auto", "cls",
         |config, text| config.hook = choice(text[0], HOOKS, &[None, Some(Hook::Cls), Some(Hook::Xdp)])?;
     /// Whether the VIPs are put on the device and announced
     "answer_arp", Kind::On, "", "", "", "", |config, _| config.answer_arp = false;
-    /// Part of all hashes; balancers of a failover pair have the same
+    /// Seed of all hashes; the same for both balancers of a failover pair
     "seed", Kind::Count(0), "N", "", "0", "42", |config, text| config.seed = whole(text[0], 0..=i64::MAX as u64 - 1)?;
     /// How long a handshake may take
     "handshake", Kind::Time, "T", "", "3s", "3s", |config, text| config.handshake = time(text[0])?;
@@ -53,18 +54,18 @@ pub(super) static SIZES: &[OptionSpec<Sizes>] = settings::option_table! {
 
 /// Keys of a VIP.
 pub(super) static VIP: &[OptionSpec<Vip>] = settings::option_table! {
-    /// By a hash of the client's address and port, or by turns
+    /// How servers are chosen: by a hash of the client's address and port, or in turn
     "schedule", Kind::Choice(SCHEDULES), "NAME", "", "maglev", "round-robin", |vip, text| {
         use Schedule::{Ring, RoundRobin};
         vip.schedule = choice(text[0], SCHEDULES, &[Ring, RoundRobin, Ring, Ring, RoundRobin, RoundRobin])?;
     };
-    /// What goes to one server: connections of a source address ("source"), or all for this time after the last one
+    /// Connections of a source address go to one server: always ("source"), or for this time after the last one
     "persistence", Kind::Text, "WHAT", "", "off", "5m", |vip, text| vip.persistence = match text[0] {
         "off" => Persistence::Off,
         "source" => Persistence::Source,
         text => Persistence::For(time(text)?),
     };
-    /// Whether frames are dropped when no server is up, or go as if all were up
+    /// Whether frames are dropped while no server is up, or sent as if all were up
     "when_all_down", Kind::Choice(WHEN_ALL_DOWN), "WHAT", "", "drop", "all",
         |vip, text| vip.when_all_down = choice(text[0], WHEN_ALL_DOWN, &[WhenAllDown::Drop, WhenAllDown::All])?;
     /// Whether connections of a dead server go to others, or wait for it
@@ -74,21 +75,21 @@ pub(super) static VIP: &[OptionSpec<Vip>] = settings::option_table! {
 
 /// Keys of a server.
 pub(super) static SERVER: &[OptionSpec<Server>] = settings::option_table! {
-    /// What it is called; its address unless given
+    /// Name of the server; its address unless given
     "name", Kind::Text, "NAME", "", "", "web1", |server, text| server.name = checked_name(text[0])?.to_owned();
     /// Its share of new connections, relative to others
     "weight", Kind::Count(0), "N", "", "1", "1", |server, text| server.weight = whole(text[0], 0..=MAX_WEIGHT.into())?;
-    /// New connections go elsewhere from this number on
+    /// Number of connections from which it gets no new ones
     "max_connections", Kind::Count(1), "N", "", "", "1000",
         |server, text| server.max_connections = Some(whole(text[0], 1..=u32::MAX.into())?);
-    /// They come again below this number
+    /// Number of connections below which a full server gets new ones again
     "resume_connections", Kind::Count(1), "N", "", "", "750",
         |server, text| server.resume_connections = Some(whole(text[0], 1..=u32::MAX.into())?);
     /// Whether it gets no new connections
     "drain", Kind::Flag, "", "", "", "", |server, _| server.drain = true;
 };
 
-/// The given keys of a check.
+/// The keys of a check in the file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CheckKeys {
     /// One of [`KINDS`]; `tcp` if empty.
@@ -96,15 +97,15 @@ pub(super) struct CheckKeys {
     pub(super) path: Option<String>,
     pub(super) host: Option<String>,
     pub(super) status: Option<RangeInclusive<u16>>,
-    /// Times and counts.
+    /// Interval, timeout, jitter and counts.
     pub(super) check: Check,
 }
 
 /// Keys of a check.
 pub(super) static CHECK: &[OptionSpec<CheckKeys>] = settings::option_table! {
-    /// What is asked of a server
+    /// Kind of check
     "kind", Kind::Choice(KINDS), "KIND", "", "tcp", "http", |keys, text| keys.kind = choice(text[0], KINDS, KINDS)?.to_owned();
-    /// What is asked for
+    /// Path of the HTTP request
     "path", Kind::Text, "PATH", "", "/", "/health", |keys, text| keys.path = Some(path(text[0])?);
     /// The field Host; the VIP unless given
     "host", Kind::Text, "HOST", "", "", "www.example.com", |keys, text| keys.host = Some(host(text[0])?);

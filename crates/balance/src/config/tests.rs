@@ -86,7 +86,7 @@ fn what_only_the_whole_shows_is_refused() {
             vip("", &one.replace("10.0.0.1", "224.0.0.1")),
             "multicast or broadcast address: give the server's own",
         ),
-        (vip("", &format!("{one}name = {:?}", "a".repeat(254))), "more than 253 bytes"),
+        (vip("", &format!("{one}name = {:?}", "a".repeat(254))), "use 1 to 253 bytes without white space"),
         (vip("", one).replace("10.0.0.9", "127.0.0.5"), "is a loopback address"),
         (vip("", one).replace("10.0.0.9", "::1"), "is a loopback address"),
         (vip("", one).replace("10.0.0.9", "224.0.0.9"), "is a multicast or broadcast address"),
@@ -116,7 +116,7 @@ fn what_only_the_whole_shows_has_its_line() {
         assert!(message.starts_with(expected), "{expected}\n{message}");
     }
     assert_eq!(wrong.len(), expected.len(), "{wrong:#?}");
-    // An unknown key does not hide these mistakes; a wrong value does.
+    // With an unknown key, these mistakes are still reported; with a wrong value, they are not.
     let unknown = Config::read("f", &file.replace("port = 80", "port = 80\nfoo = 1")).unwrap_err();
     assert_eq!(unknown.len(), expected.len() + 2, "{unknown:#?}");
     let wrong = Config::read("f", &file.replacen("port = 80", "port = 0", 1)).unwrap_err();
@@ -175,7 +175,7 @@ proptest! {
             1 => CheckKind::Tcp,
             _ => CheckKind::Http { tls: status.is_multiple_of(2), path: "/a\"b".to_owned(), host: Some("h".to_owned()), status: status..=399 },
         };
-        // A VIP without checks has no times of checks.
+        // A VIP without checks keeps the default times.
         let usual = Check::default();
         let check = if kind == CheckKind::None { Check { kind, ..usual } } else {
             Check { kind, port: Some(8080), timeout: Duration::from_nanos(ns), jitter: f64::from(jitter) / 100.0, rise: 7, ..usual }

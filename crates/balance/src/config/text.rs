@@ -1,4 +1,4 @@
-//! Writes a configuration as the text of a file that has the same meaning.
+//! Writes a configuration as the text of a file with the same meaning.
 
 use std::{
     fmt::{self, Write},
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Config {
-    /// The configuration as a file. Values that equal the defaults are left out.
+    /// The text of a file with this configuration, without values that equal the defaults.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -124,7 +124,7 @@ fn time(out: &mut String, name: &str, value: Duration, usual: Duration) -> fmt::
     if value == usual { Ok(()) } else { writeln!(out, "{name} = \"{}\"", shown(value)) }
 }
 
-/// A time in the largest unit in which it is a whole number.
+/// A time in the largest unit that gives a whole number.
 fn shown(time: Duration) -> String {
     let ns = time.as_nanos();
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
@@ -132,7 +132,7 @@ fn shown(time: Duration) -> String {
     format!("{}{unit}", ns / size)
 }
 
-/// JSON strings are also TOML strings, unless they contain DEL, which names and paths do not have.
+/// JSON strings are also TOML strings, except for the character DEL, which names and paths never contain.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }

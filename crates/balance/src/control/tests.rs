@@ -34,14 +34,14 @@ fn what_nobody_waits_for_is_not_done() {
     assert!(refused.contains("(process 4711) has not answered within"), "{refused}");
     assert!(receiver.recv().unwrap().is_given_up());
 
-    // A balancer that ends or gives up sends no answer; the error still explains what that means.
+    // A balancer that ends or gives up sends no answer. The error must still explain this.
     let ends = instance.clone();
     let asking = thread::spawn(move || ask(&ends, &Request::Reload).unwrap_err().to_string());
     drop(receiver.recv().unwrap());
     let refused = asking.join().unwrap();
-    assert!(refused.contains("(process 4711) has ended the connection without an answer"), "{refused}");
+    assert!(refused.contains("(process 4711) closed the connection without an answer"), "{refused}");
 
-    // A client that waits gets the answer, and reads it before the process ends.
+    // A client that waits gets the answer and reads it before the process ends.
     let asking = thread::spawn(move || ask(&instance, &Request::Reload).unwrap());
     let asked = receiver.recv().unwrap();
     assert!(!asked.is_given_up());

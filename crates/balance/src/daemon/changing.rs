@@ -1,4 +1,5 @@
-//! Changes to another configuration step by step, so that deaths of servers and requests for counts are handled in between.
+//! Replaces the configuration step by step. Between the steps, the daemon handles deaths of servers and requests for
+//! counts.
 
 use std::{mem, time::Instant};
 
@@ -11,17 +12,17 @@ use crate::{
     layout::nanoseconds,
 };
 
-/// A change of the configuration that is being made.
+/// A change of the configuration in progress.
 pub(super) struct Changing {
     asked: PendingRequest,
-    /// The configuration that was in effect before, and the text of its file.
+    /// The previous configuration and the text of its file.
     former: (Config, String),
     /// Description of the change, for the answer.
     what: String,
 }
 
 impl Daemon {
-    /// Makes the next part of the present change; without one, begins the next waiting change.
+    /// Makes the next part of the current change. If there is none, begins the next waiting change.
     pub(super) fn go_on_changing(&mut self) {
         if self.changing.is_none()
             && let Some((asked, read)) = self.waiting.pop_front()
@@ -30,7 +31,7 @@ impl Daemon {
         }
         let Some(changing) = self.changing.take() else { return };
         if changing.asked.is_given_up() {
-            let why = Error::Refused("who has asked for the change has withdrawn it".to_owned());
+            let why = Error::Refused("the request for the change was withdrawn".to_owned());
             return self.take_back(changing, &why);
         }
         match self.settle_tables() {
@@ -83,7 +84,7 @@ impl Daemon {
         asked.answer(Answer::Refused { why: vec![format!("{error}; {next}")] });
     }
 
-    /// Puts a configuration and the text of its file into effect, and returns the former ones.
+    /// Adopts a configuration and the text of its file. Returns the previous ones.
     fn hold(&mut self, (config, text): (Config, String)) -> (Config, String) {
         self.sweeps.set_timeouts(nanoseconds(config.idle_timeout), nanoseconds(config.closing_timeout));
         (mem::replace(&mut self.config, config), mem::replace(&mut self.text, text))

@@ -11,12 +11,12 @@ use crate::{
     statistics::{self, Statistics, SweepStatistics},
 };
 
-/// The configuration in a file and the text of the file, or every mistake in it.
+/// The configuration in a file and the text of the file, or all mistakes in it.
 pub(crate) type FileRead = Result<(Config, String), Vec<String>>;
 
 impl Daemon {
-    /// Answers a request for statistics at once; queues a change behind earlier changes. Files are read in another thread, so that a slow
-    /// file does not delay the handling of checks.
+    /// Answers a request for statistics at once and queues a change behind earlier changes. A separate thread reads
+    /// files, so that a slow file does not delay the handling of checks.
     pub(super) fn take_request(&mut self, asked: PendingRequest) {
         match asked.request {
             Request::Statistics => {
@@ -28,7 +28,7 @@ impl Daemon {
             }
             Request::Reload => {
                 let (file, sender) = (self.file.clone(), self.sender.clone());
-                // Without a thread, the caller sees that the request was given up.
+                // If no thread can be started, the request is dropped, which the caller notices.
                 let _ = thread::Builder::new().name("file".to_owned()).spawn(move || {
                     let read = read(&file);
                     // Sending fails only if the daemon has ended.
@@ -39,7 +39,7 @@ impl Daemon {
         }
     }
 
-    /// The configuration that a request asks for, the text of its file, and a description of the change.
+    /// The configuration that a request leads to, the text of its file, and a description of the change.
     pub(super) fn wanted(
         &self,
         request: &Request,
@@ -57,7 +57,7 @@ impl Daemon {
         }
     }
 
-    /// Adopts the file that was read again. Changes that commands have made are lost.
+    /// Adopts the configuration of the file that was read again. The changes of commands are lost.
     fn read_again(&self, (config, text): (Config, String)) -> Result<(Config, String, String), Vec<String>> {
         let name = self.file.display();
         let changed = config.fixed_changes(&self.config).into_iter();

@@ -1,4 +1,4 @@
-//! Starts a daemon with new tables, or with those that an earlier daemon has left.
+//! Starts a daemon, with new tables or with those of an earlier daemon.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -29,40 +29,41 @@ use crate::{
     sweeps::{Sweeper, Sweeps, Swept, newest_mark},
 };
 
-/// Kind of the journals.
+/// Kind of the balancers' journals.
 const KIND: &str = "balance";
 
-/// What a daemon starts with.
+/// Options for starting a daemon.
 #[derive(Debug)]
 pub struct Options {
     /// Its name. A BPF file system must already be mounted.
     pub instance: Instance,
     /// The configuration of the file.
     pub config: Config,
-    /// The configuration file, which a reload reads again.
+    /// Path of the configuration file, for reloads.
     pub file: PathBuf,
-    /// The text of the file.
+    /// Text of the file.
     pub text: String,
 }
 
 impl Daemon {
-    /// Starts a daemon. If an earlier one of this name was killed or has left its tables, this one continues with them.
+    /// Starts a daemon. If an earlier daemon of this name was killed or kept its tables, the new one continues to use
+    /// them.
     ///
     /// # Errors
-    /// When a daemon of this name runs, another daemon has one of the VIPs, or this user, kernel or device cannot run it. The changes that
-    /// this start has made are undone then.
+    /// If a daemon of this name runs, another daemon has one of the VIPs, or the user's rights, the kernel or the
+    /// device do not suffice. The changes of this start have then been undone.
     pub fn start(options: Options) -> Result<Self, Error> {
         let Options { instance, config, file, text } = options;
         let lock = instance.lock()?;
         let (mut journal, changes) = Journal::resume(instance.journals(), KIND, &instance.label)?;
-        // If this start fails, the tables and the program of an earlier daemon must work on.
+        // If this start fails, the tables and the program of an earlier daemon must stay in use.
         journal.set_kept(!changes.is_empty());
         let pins = instance.pins();
         let is_there =
             |change: &Change| matches!(change, Change::Balancer { pins: there, .. } if *there == pins);
         let mut there = instance.take_pins(Pins::there).inspect_err(|_| {
             if changes.is_empty() {
-                // The folder contains only the lock.
+                // The folder contains only the lock, so it is removed.
                 let _ = fs::remove_dir_all(&instance.folder);
                 instance.folder.parent().map(fs::remove_dir);
             }
@@ -76,14 +77,14 @@ impl Daemon {
         let listener = config.metrics.map(metrics::bind).transpose()?;
         let state = State::read(&instance);
         if let Some(without_state) = there.take_if(|_| state.is_none()) {
-            warn!("the tables in {} have no state beside them, and are removed", pins.display());
+            warn!("the tables in {} are removed, because their saved state is missing", pins.display());
             let failed = |error: Cause| Error::new(format!("remove {}", pins.display()), &*error);
             without_state.remove().map_err(failed)?;
         }
         let held = there.map_or_else(|| instance.take_pins(Pins::make), Ok)?;
         let state = state.filter(|_| pins.join("rings").exists());
         let changed = state.as_ref().and_then(|state| state.config_of(&text));
-        // The contents of the tables do not depend on these two, so they always come from the file.
+        // These two settings do not affect the contents of the tables, so the file always decides them.
         let (metrics, sizes) = (config.metrics, config.sizes.clone());
         let config = Config { metrics, sizes, ..changed.unwrap_or(config) };
         let load = |hook| Program::load(hook, &config.sizes, Some(&pins));
@@ -96,7 +97,7 @@ impl Daemon {
         }
         let mut balancer = match state {
             Some(state) => {
-                info!("going on with the tables in {}", pins.display());
+                info!("continuing with the tables in {}", pins.display());
                 Balancer::taken_over(state.tables, |vip| table.ring(vip))?
             }
             None => Balancer::new(),
@@ -141,17 +142,17 @@ impl Daemon {
             journal,
             _lock: lock,
         };
-        // Other hosts that answer for the VIPs only cause a warning, so an error of this check is ignored.
+        // Other hosts that answer for the VIPs cause only a warning, so errors of this check are ignored.
         for (vip, mac) in rivals(&daemon.device.link, &daemon.config).unwrap_or_default() {
             let fact = rival_fact(vip, mac, &daemon.device.name);
-            warn!("{fact}: choose another VIP, or take it from that host");
+            warn!("{fact}: choose another VIP, or remove it from that host");
         }
         daemon.bring_up(listener)?;
         daemon.journal.set_kept(false);
         Ok(daemon)
     }
 
-    /// Writes the tables, attaches the program, gives the addresses, and listens.
+    /// Writes the tables, attaches the program, adds the addresses and starts to listen.
     fn bring_up(&mut self, listener: Option<TcpListener>) -> Result<(), Error> {
         self.write_settings()?;
         self.settle_tables()?;
@@ -169,7 +170,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// If the file does not set the hook, loads the program again for the best hook of a new device.
+    /// If the file does not choose the hook, loads the program again for the best hook of a new device.
     pub(super) fn load_best(&mut self, device: &Device) -> Result<(), Error> {
         let best = Hook::for_device(device);
         if self.config.hook.is_none() && self.program.hook != best {
@@ -180,15 +181,15 @@ impl Daemon {
         Ok(())
     }
 
-    /// Attaches the program. If the driver of the device cannot run it, cls or generic XDP replaces XDP in the driver.
+    /// Attaches the program. If the driver cannot run XDP, falls back to cls or generic XDP.
     pub(super) fn attach(&mut self, device: &Device) -> Result<(), Error> {
         let pins = self.instance.pins();
         if !self.pins.is_there() {
             self.pins = self.instance.take_pins(Pins::make)?;
-            warn!("somebody has removed {}: the tables end with this process", pins.display());
+            warn!("another program removed {}: the tables are lost when this process ends", pins.display());
         }
         if self.program.hook == Hook::Xdp && device.link.kind.as_deref() == Some("veth") {
-            warn!("{XDP_ON_VETH}: say hook = \"cls\"");
+            warn!("{XDP_ON_VETH}: set hook = \"cls\"");
         }
         let Err(error) = self.program.attach(&device.name, Some(&pins)) else { return Ok(()) };
         match self.config.hook {
@@ -206,7 +207,8 @@ impl Daemon {
     }
 }
 
-/// Loads the program for the hook that the file sets, or else for the best one, or for cls if this kernel does not accept that.
+/// Loads the program for the hook in the file, otherwise for the best hook. If the kernel rejects the best hook, loads
+/// it for cls.
 fn load_for<T>(
     wanted: Option<Hook>,
     best: Hook,
@@ -221,7 +223,8 @@ fn load_for<T>(
     }
 }
 
-/// Refuses VIPs that another balancer has added in this network namespace: the first balancer to end would remove them from the other.
+/// Refuses VIPs that another balancer has added in this network namespace: the first of the two to end would remove
+/// them, although the other still needs them.
 pub(super) fn refuse_taken(instance: &Instance, config: &Config) -> Result<(), Error> {
     for run in undo::runs(instance.journals())? {
         if run.kind != KIND || run.title == instance.label {
@@ -233,7 +236,7 @@ pub(super) fn refuse_taken(instance: &Instance, config: &Config) -> Result<(), E
             {
                 let name = run.title.split('@').next().unwrap_or_default();
                 return Err(Error::Refused(format!(
-                    "the balancer '{name}', process {}, has the VIP {}: list all ports of the address in one file, or end that one by \
+                    "the balancer '{name}' (process {}) already has the VIP {}: list all ports of the address in one file, or stop that balancer: \
                      `proofload balance stop --name {name}`",
                     run.owner.pid, given.address
                 )));
@@ -243,7 +246,7 @@ pub(super) fn refuse_taken(instance: &Instance, config: &Config) -> Result<(), E
     Ok(())
 }
 
-/// Starts to check servers from a device.
+/// Starts the thread that probes servers from a device.
 pub(super) fn start_checker(device: &Device, sender: &Sender<Message>) -> Result<Checker, Error> {
     let (events, checked) = mpsc::channel();
     let checker = Checker::start(device, events)?;

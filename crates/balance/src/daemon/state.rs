@@ -1,4 +1,4 @@
-//! The state that is saved on the disk for the next start.
+//! The state on disk with which the next start continues.
 
 use std::{
     fs::{self, File},
@@ -11,29 +11,29 @@ use tracing::{error, warn};
 use super::Daemon;
 use crate::{Config, Error, Instance, balancer::SavedState};
 
-/// Version of the format below.
+/// Version of the file's format.
 const VERSION: u32 = 1;
 
 /// The contents of the file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct State {
     version: u32,
-    /// The text of the configuration file when it was read.
+    /// The text of the configuration file at the time it was read.
     pub text: String,
-    /// The configuration with the changes that commands have made.
+    /// The configuration, including the changes of commands.
     config: String,
     pub tables: SavedState,
 }
 
 impl State {
-    /// The state that an earlier daemon left; none if it is missing, or if this version cannot read it.
+    /// The state of an earlier daemon. None if it is missing or this version cannot read it.
     pub(super) fn read(instance: &Instance) -> Option<Self> {
         let path = instance.state();
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                warn!("{} cannot be read: {error}; starting anew", path.display());
+                warn!("{} cannot be read: {error}; starting with new tables", path.display());
                 return None;
             }
         };
@@ -41,20 +41,21 @@ impl State {
             Ok(state) if state.version == VERSION => Some(state),
             Ok(state) => {
                 warn!(
-                    "{} has version {}, this program knows {VERSION}; starting anew",
+                    "{} has version {}, but this program needs {VERSION}; starting with new tables",
                     path.display(),
                     state.version
                 );
                 None
             }
             Err(error) => {
-                warn!("{} cannot be read: {error}; starting anew", path.display());
+                warn!("{} cannot be read: {error}; starting with new tables", path.display());
                 None
             }
         }
     }
 
-    /// The configuration with the changes of commands, if the file has not changed since, and this version can read the configuration.
+    /// The configuration with the changes of commands. None if the file has changed since, or this version cannot read
+    /// the configuration.
     pub(super) fn config_of(&self, text: &str) -> Option<Config> {
         if self.text != text {
             return None;
@@ -62,7 +63,7 @@ impl State {
         let read = Config::read("state.json", &self.config);
         read.inspect_err(|why| {
             for why in why {
-                error!("what commands have changed is lost, and the file holds: {why}");
+                error!("the changes made by commands are lost, and the configuration file applies: {why}");
             }
         })
         .ok()
@@ -70,7 +71,7 @@ impl State {
 }
 
 impl Daemon {
-    /// Replaces the saved state in one step, if it has changed.
+    /// Replaces the saved state atomically if it has changed.
     pub(super) fn save(&mut self) -> Result<(), Error> {
         let path = self.instance.state();
         let state = State {

@@ -1,4 +1,4 @@
-//! Daemons in separate namespaces, while other programs change their devices, addresses and disks.
+//! Tests of daemons in separate namespaces while other programs change their devices, addresses and disks.
 
 mod sharing;
 
@@ -17,7 +17,7 @@ use crate::{
     layout::{SERVICES, ServerBytes, SettingsBytes},
 };
 
-/// A device, and a server behind it that has the VIP.
+/// A device, and behind it a server that has the VIP.
 const NETWORK: &str = "set -e
 ip link set lo up
 ip netns add web
@@ -28,7 +28,7 @@ ip -n web address add 10.0.0.11/24 dev eth0; ip -n web address add 10.0.0.100/32
 ip address add 10.0.0.1/24 dev eth0; ip link set eth0 up
 ";
 
-/// The timeout is long, because a running server answers or refuses even on a slow machine.
+/// The timeout is long, because a running server always answers or refuses, even if a slow machine delays it.
 const CHECK: &str = "check = { kind = \"tcp\", interval = \"200ms\", timeout = \"60s\" }";
 const PLAIN: &str = "check = { kind = \"none\" }";
 
@@ -45,7 +45,7 @@ fn shell(script: &str) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// Runs a test, whose name begins with `as_root_`, in separate namespaces with the network above.
+/// Runs a test in separate namespaces with the network above. The test's function is called `as_root_` plus `name`.
 fn alone(name: &str, test: impl Fn(&Folder)) {
     alone_at(&format!("as_root_{name}"), test);
 }
@@ -109,7 +109,7 @@ impl Running {
     }
 }
 
-/// The entry of the first server, and the settings.
+/// The table entry of the first server, and the settings.
 fn tables(instance: &Instance) -> (ServerBytes, SettingsBytes) {
     let map =
         |name: &str| Map::from_map_data(MapData::from_pin(instance.pins().join(name)).unwrap()).unwrap();
@@ -127,7 +127,7 @@ fn weigh(weight: u32) -> Request {
     change("web", Change::Set(Values { weight: Some(weight), ..Values::default() }))
 }
 
-/// The answer of a daemon that does nothing else meanwhile.
+/// The daemon's answer to a request. The daemon handles nothing else meanwhile.
 fn answer(daemon: &mut Daemon, request: Request) -> Answer {
     let (sender, answers) = std::sync::mpsc::channel();
     daemon.take_request(PendingRequest::new(request, sender, None));
@@ -154,7 +154,7 @@ fn addresses() -> String {
     shell("ip -o address show")
 }
 
-/// A listener on the server; dropping the guard ends it.
+/// A process that listens on the server. Dropping the guard ends it.
 struct Listener(std::process::Child);
 
 impl Listener {
@@ -182,13 +182,13 @@ impl Drop for Listener {
 fn as_root_a_disk_that_takes_nothing_keeps_no_state_from_the_tables() {
     alone("a_disk_that_takes_nothing_keeps_no_state_from_the_tables", |folder| {
         let listener = Listener::start();
-        // What was refused goes after the handshakes.
+        // A refused change is undone once the handshakes are over, so their maximum duration is short here.
         let daemon = Running::start(folder, "eth0", &file("handshake = \"1s\"", CHECK));
         until("the server is up", || daemon.statistics().vips[0].servers[0].is_up);
         assert!(
             matches!(daemon.weigh(2), Answer::Done { .. }) && matches!(daemon.weigh(3), Answer::Done { .. })
         );
-        // Statistics show the state before the table has it, but a change is answered only after all earlier writes.
+        // Statistics show a new state before the table has it. A change is answered only after all earlier writes.
         let (up, _) = daemon.tables();
         let beside = daemon.instance.state().with_extension("new");
         fs::create_dir(&beside).unwrap();
@@ -219,7 +219,7 @@ fn as_root_a_step_waits_with_what_could_not_be_written() {
         for weight in [2, 3] {
             assert!(matches!(answer(&mut daemon, weigh(weight)), Answer::Done { .. }));
         }
-        // Nothing else is due in this hour.
+        // Nothing else is due within this hour.
         let later = Instant::now() + Duration::from_secs(3_600);
         daemon.next_look = later;
         daemon.sweeper.begin(&daemon.sweeps, 0);
@@ -237,7 +237,7 @@ fn as_root_a_device_may_change_go_and_come_back() {
     alone("a_device_may_change_go_and_come_back", |folder| {
         let as_it_was = addresses();
         let mut listener = Listener::start();
-        // A probe that is under way while the device changes gets no answer.
+        // A probe gets no answer if the device changes meanwhile.
         let daemon = Running::start(folder, "eth0", &file("", &CHECK.replace("60s", "5s")));
         let is_up = || daemon.statistics().vips[0].servers[0].is_up;
         until("the server is up", is_up);
@@ -257,7 +257,7 @@ fn as_root_a_device_may_change_go_and_come_back() {
             "ip address flush dev eth0 scope global; ip address add 10.0.0.2/24 dev eth0; ip -n web neigh flush dev eth0",
         );
         until("the VIP is given again", || addresses().contains("eth0    inet 10.0.0.100/32"));
-        // Probes now come from the other address, because the former one has been removed.
+        // The former address has been removed, so probes now come from the other one.
         listener = probed_again(listener);
 
         let pins = daemon.instance.pins();
@@ -267,7 +267,7 @@ fn as_root_a_device_may_change_go_and_come_back() {
         let former = shell("ip -o link show eth0 | cut -d: -f1").trim().to_owned();
         assert!(has_link(&former));
         shell("ip link del eth0");
-        // The daemon looks at the device each second.
+        // The daemon checks the device each second, so it has done so after this pause.
         std::thread::sleep(Duration::from_millis(1_500));
         shell(
             "ip link add eth0 address 02:00:00:00:00:03 type veth peer name eth0 address 02:00:00:00:00:12 netns web
@@ -290,10 +290,11 @@ fn as_root_a_device_may_change_go_and_come_back() {
 #[test]
 fn as_root_a_device_that_is_down_is_announced_when_it_is_up() {
     alone("a_device_that_is_down_is_announced_when_it_is_up", |folder| {
-        // A host ignores announcements of its own addresses, so the VIP is removed from the server.
+        // A host ignores announcements of its own addresses, so the server must not have the VIP here.
         shell("ip link set eth0 down; ip -n web address del 10.0.0.100/32 dev lo");
         let daemon = Running::start(folder, "eth0", &file("", PLAIN));
-        // The neighbour entry is set before the device is up: afterwards, the balancer may already have announced the VIP.
+        // The neighbour entry is set while the device is down: once it is up, the balancer may already have announced
+        // the VIP.
         shell(
             "ip -n web neigh replace 10.0.0.100 lladdr 02:00:00:00:00:99 nud stale dev eth0; ip link set eth0 up",
         );
@@ -318,14 +319,14 @@ fn as_root_a_device_with_another_name_is_put_back() {
         daemon.thread.join().unwrap().unwrap();
         assert_eq!(fs::read_to_string(setting).unwrap(), "3\n");
         shell("ip link set wan0 name eth0; ip link set eth0 up");
-        // The command that stops it is told what cannot be undone.
+        // `stop` reports the changes that cannot be undone.
         let daemon = Running::start(folder, "eth0", &silent);
         shell("ip netns exec web true; ip link set eth0 down; ip link set eth0 name wan0");
         fs::write(setting, "2").unwrap();
         let why = refusal(daemon.ask(&Request::Stop { keep: false }));
         assert!(why.contains("another program or user has set it since"), "{why}");
         assert!(daemon.thread.join().unwrap().is_err());
-        // The value for all devices prevails over any value of the device.
+        // The larger value of the device's and that for all devices prevails.
         shell(
             "ip link set wan0 name eth0; ip link set eth0 up; sysctl -qw net.ipv4.conf.all.arp_ignore=3 net.ipv4.conf.eth0.arp_ignore=0",
         );
@@ -340,10 +341,10 @@ fn as_root_a_vip_of_another_balancer_is_refused() {
         let first = Running::start(folder, "first", &file("", PLAIN));
         let refused =
             Daemon::start(options(folder, "second", &file("", PLAIN))).map(drop).unwrap_err().to_string();
-        assert!(refused.starts_with("the balancer 'first', process "), "{refused}");
+        assert!(refused.starts_with("the balancer 'first' (process "), "{refused}");
         assert!(refused.contains("has the VIP 10.0.0.100"), "{refused}");
         assert!(!options(folder, "second", &file("", PLAIN)).instance.folder.exists());
-        // Another VIP on the same device is sound.
+        // A balancer with another VIP can run on the same device.
         let other = file("", PLAIN).replace("0.100", "0.101");
         let second = Running::start(folder, "second", &other);
         fs::write(folder.path().join("second.toml"), file("", PLAIN)).unwrap();
@@ -366,14 +367,14 @@ fn as_root_a_file_that_is_refused_is_read_at_the_next_start() {
         let services = MapInfo::from_pin(daemon.instance.pins().join("services")).unwrap();
         assert_eq!(services.max_entries() as usize, SERVICES);
         let path = folder.path().join("eth0.toml");
-        // The table has no room for as many new ports beside the present ones.
+        // The table has no room for this many new ports in addition to the existing ones.
         fs::write(&path, ports(20_000)).unwrap();
         let why = refusal(daemon.ask(&Request::Reload));
         assert!(why.contains("no room for more ports of VIPs"), "{why}");
         assert!(matches!(daemon.weigh(5), Answer::Done { .. }), "it goes on");
         let saved = fs::read_to_string(daemon.instance.state()).unwrap();
         assert!(saved.contains("1000") && !saved.contains("28999"), "the refused file counts as read");
-        // Some keys need a restart that keeps the tables, others one with new tables.
+        // Some keys need a restart that keeps the tables; others need new tables.
         for (key, next) in [
             ("hook = \"cls\"", "`proofload balance stop --keep`"),
             ("[tables]\nflows = 9", "stop`, which ends"),
@@ -438,11 +439,11 @@ fn as_root_xdp_that_the_file_asks_for_needs_no_driver() {
     });
 }
 
-/// Whether frames of eth0 come to a program.
+/// Whether a program processes the frames of eth0.
 fn is_attached() -> bool {
     match SchedClassifier::query_tcx("eth0", TcAttachType::Ingress) {
         Ok((_, programs)) => !programs.is_empty(),
-        // Links came with Linux 6.6.
+        // Kernels before 6.6 have no links for cls programs and use filters.
         Err(_) => shell("tc filter show dev eth0 ingress").contains("l2dsr"),
     }
 }
@@ -457,14 +458,14 @@ fn as_root_a_program_that_somebody_removes_is_attached_again() {
         until("it is attached again", is_attached);
         shell(&format!("rm -r {shown}"));
         until("it is attached once more", || is_attached() && pins.exists());
-        // `stats` reports it as long as the program cannot be attached.
+        // `stats` reports the problem until the program can be attached.
         shell(&format!(
             "until mkdir /sys/fs/bpf/other && chown 61234 /sys/fs/bpf/other && rm -r {shown} && mv -T /sys/fs/bpf/other {shown}
              do rmdir /sys/fs/bpf/other || true; done"
         ));
         until("the statistics say so", || {
             daemon.statistics().trouble.is_some_and(|what| {
-                what.contains("until then no frame is balanced") && what.contains("belongs to user 61234")
+                what.contains("no frame is balanced") && what.contains("belongs to user 61234")
             })
         });
         assert!(!is_attached());
@@ -485,7 +486,7 @@ fn as_root_a_file_that_comes_slowly_keeps_nobody_waiting() {
         shell(&format!("mkfifo {}", path.display()));
         std::thread::scope(|scope| {
             let reload = scope.spawn(|| daemon.ask(&Request::Reload));
-            // Opening the FIFO for writing waits until the daemon reads it.
+            // Opening the FIFO for writing blocks until the daemon reads it.
             let mut file = File::options().write(true).open(&path).unwrap();
             writeln!(file, "# slow").unwrap();
             assert!(!reload.is_finished());
@@ -500,7 +501,7 @@ fn as_root_a_file_that_comes_slowly_keeps_nobody_waiting() {
     });
 }
 
-/// The VIP of these tests, and many others.
+/// The file with the VIP of these tests and `vips` others.
 fn many(vips: usize) -> String {
     let vip = |at: usize| {
         let server = "[[vips.servers]]\naddress = \"10.0.0.11\"\n";
@@ -523,7 +524,7 @@ fn as_root_a_long_change_keeps_nobody_waiting_and_is_taken_back_if_nobody_waits_
         daemon.handle_message(read);
         daemon.go_on_changing();
         assert!(daemon.balancer.is_unfinished(), "a part of it is made");
-        // Meanwhile, a server is found and answers, and its entry in the table changes.
+        // Meanwhile, a server becomes known and answers, so its table entry changes.
         let server = "10.0.0.11".parse().unwrap();
         let entry = |daemon: &Daemon| tables(&daemon.instance).0;
         let before = entry(&daemon);
@@ -532,7 +533,7 @@ fn as_root_a_long_change_keeps_nobody_waiting_and_is_taken_back_if_nobody_waits_
         daemon.handle_message(Message::Health(Event::Health { id, health: Ok(()) }));
         daemon.settle_or_retry();
         assert!(entry(&daemon) != before && daemon.balancer.is_unfinished());
-        // Meanwhile, all requests but those for statistics wait.
+        // Meanwhile, all requests except those for statistics wait.
         let (other, others) = std::sync::mpsc::channel();
         for request in [weigh(3), Request::Statistics] {
             daemon.take_request(PendingRequest::new(request, other.clone(), None));
@@ -541,7 +542,7 @@ fn as_root_a_long_change_keeps_nobody_waiting_and_is_taken_back_if_nobody_waits_
         drop(client);
         daemon.go_on_changing();
         let why = refusal(answers.try_recv().unwrap());
-        assert!(why.contains("has withdrawn it; the former configuration stays in effect"), "{why}");
+        assert!(why.contains("was withdrawn; the former configuration stays in effect"), "{why}");
         assert_eq!(daemon.config.vips.len(), 1);
         daemon.go_on_changing();
         assert!(matches!(others.try_recv().unwrap(), Answer::Done { .. }), "its turn has come");

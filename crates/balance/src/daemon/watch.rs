@@ -8,7 +8,7 @@ use super::{Daemon, RETRY, start::start_checker};
 use crate::{Device, Error, layout::mac_text, wire::announce};
 
 impl Daemon {
-    /// Looks at the device, and restores the addresses that it must have. A problem is logged once.
+    /// Checks the device and restores missing addresses, if a check is due. A problem is logged once.
     pub(super) fn look_if_due(&mut self) {
         if Instant::now() < self.next_look {
             return;
@@ -27,29 +27,28 @@ impl Daemon {
         self.next_look = Instant::now() + RETRY;
     }
 
-    /// Reacts to changes of the device since the last look.
+    /// Reacts to changes of the device since the last check.
     fn look_at_device(&mut self) -> Result<(), Error> {
         let now = Device::find(&self.device.name)?;
         let name = &now.name;
         let is_other = now.index != self.device.index;
-        let failed = |error| Error::new(format!("look at the programs of {name}"), &error);
+        let failed = |error| Error::new(format!("list the programs of {name}"), &error);
         if !is_other && !self.program.is_attached(&now, &self.instance.pins()).map_err(failed)? {
             self.attach(&now).map_err(|error| {
-                let why =
-                    "the balancer's program, which somebody has removed; until then no frame is balanced";
-                Error::Refused(format!("cannot attach {why}: {error}"))
+                let what = "the balancer's program was removed and cannot be attached again";
+                Error::Refused(format!("{what}, so no frame is balanced: {error}"))
             })?;
-            warn!("somebody has removed the balancer's program from {name}; it is attached again");
+            warn!("another program removed the balancer's program from {name}; it is attached again");
         }
         if is_other {
-            warn!("{name} is another device than before (made anew, or renamed); attaching to it");
+            warn!("{name} is now a different device (recreated or renamed); attaching to it");
             self.load_best(&now)?;
             self.attach(&now)?;
             self.checker = start_checker(&now, &self.sender)?;
             self.targets.clear();
         }
         if now.mac != self.device.mac {
-            warn!("{name} has another MAC address: {}", mac_text(&now.mac));
+            warn!("{name} has a new MAC address: {}", mac_text(&now.mac));
         }
         if now.addresses != self.device.addresses && !is_other {
             self.checker.set_addresses(now.addresses.clone());
@@ -61,13 +60,13 @@ impl Daemon {
             self.unannounced.extend(&self.assigned_addresses);
         }
         if is_other {
-            // The checker has no targets yet.
+            // The new checker has no targets yet, so everything is brought up to date at once.
             self.retry_at = Some(Instant::now());
         }
         if has_other_mac { self.write_settings() } else { Ok(()) }
     }
 
-    /// Gives the host exactly the wanted addresses, and announces new ones to neighbours.
+    /// Gives the host exactly the wanted addresses and announces the new ones to neighbours.
     pub(super) fn give(&mut self, wanted: Vec<IpAddr>) -> Result<(), Error> {
         let added = self.addresses.set(&wanted, &self.device, self.config.answer_arp, &self.journal)?;
         for address in added.iter().filter(|address| self.assigned_addresses.contains(address)) {
@@ -75,7 +74,7 @@ impl Daemon {
         }
         self.assigned_addresses = wanted;
         self.unannounced.extend(added);
-        // If this fails, the next look reports why.
+        // If the announcement fails, the next check reports the error.
         let _ = self.announce();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Facts about this host, from the routing socket and `/proc`.
+//! Facts about this host, from rtnetlink and `/proc`.
 
 use std::{
     collections::BTreeMap,
@@ -17,9 +17,10 @@ use rustix::{
 
 use crate::{Config, Error, Mac, instance, prober::mac_of, rights};
 
-/// How long other hosts may take to answer.
+/// Time that other hosts may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long another host may take to answer for a VIP. Usually none does, and the whole time passes.
+/// Time that another host may take to answer for a VIP. It is short, because usually no host answers, so that the whole
+/// time passes.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 
 /// An address and the name of its interface.
@@ -36,20 +37,20 @@ pub(crate) struct BalancerFacts {
     pub(crate) kernel: (u8, u8, u16),
     pub(crate) lacking_rights: Vec<&'static str>,
     pub(crate) has_bpf_file_system: bool,
-    /// Whether this user may write to the BPF file system, and may mount one.
+    /// Whether this user may write to the BPF file system and may mount one.
     pub(crate) may_pin: bool,
     pub(crate) may_mount: bool,
-    /// Names of all devices but `lo`.
+    /// Names of all devices except `lo`.
     pub(crate) devices: Vec<String>,
     pub(crate) link: Option<Link>,
     pub(crate) driver: Option<String>,
-    /// Names of the cls_bpf programs that are attached by links, in the order in which they run.
+    /// Names of the cls_bpf programs attached by links, in the order in which they run.
     pub(crate) programs: Vec<String>,
     /// Whether the XDP program of the device belongs to a balancer.
     pub(crate) is_running: bool,
     pub(crate) addresses: Vec<OwnAddress>,
     pub(crate) servers: BTreeMap<IpAddr, Option<Mac>>,
-    /// The hosts that answer for those VIPs which this host is to get, but does not have yet.
+    /// The other hosts that answer for VIPs which this host will get but does not have yet.
     pub(crate) rivals: BTreeMap<IpAddr, Mac>,
     pub(crate) arp_ignore: u32,
     pub(crate) log_martians: bool,
@@ -62,11 +63,12 @@ pub(crate) struct BalancerFacts {
 pub(crate) struct ServerFacts {
     pub(crate) addresses: Vec<OwnAddress>,
     pub(crate) devices: Vec<DeviceFacts>,
-    /// The addresses and ports on which programs listen.
+    /// The addresses and ports on which programs listen for TCP connections.
     pub(crate) listeners: Vec<SocketAddr>,
 }
 
-/// The effective settings of an Ethernet device that is up: of each setting, the larger one of the device's value and that for all.
+/// The effective settings of an Ethernet device that is up. Of each setting, the larger value of the device's and that
+/// for all devices is effective.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeviceFacts {
     pub(crate) name: String,
@@ -77,7 +79,7 @@ pub(crate) struct DeviceFacts {
 
 impl BalancerFacts {
     pub(crate) fn read(config: &Config) -> Result<Self, Error> {
-        let failed = |error: io::Error| Error::new("look at this host", &error);
+        let failed = |error: io::Error| Error::new("read the network settings of this host", &error);
         let mut netlink = Netlink::open().map_err(failed)?;
         let links = netlink.links().map_err(failed)?;
         let link = links.iter().find(|link| link.name == config.device).cloned();
@@ -119,7 +121,7 @@ impl BalancerFacts {
 
 impl ServerFacts {
     pub(crate) fn read() -> Result<Self, Error> {
-        let failed = |error: io::Error| Error::new("look at this host", &error);
+        let failed = |error: io::Error| Error::new("read the network settings of this host", &error);
         let mut netlink = Netlink::open().map_err(failed)?;
         let links = netlink.links().map_err(failed)?;
         let devices = links.iter().filter(|link| link.is_up && link.mac.is_some()).map(|link| DeviceFacts {
@@ -149,8 +151,8 @@ fn own_addresses(netlink: &mut Netlink, links: &[Link]) -> io::Result<Vec<OwnAdd
 /// Maximum number of VIPs to ask for at once, because each takes an entry in the kernel's neighbour table.
 const MOST_ASKED: usize = 64;
 
-/// The other hosts that answer for VIPs which a device will get and this host does not have yet. Entries that the kernel already had do not
-/// count, because they may be out of date.
+/// The other hosts that answer for the VIPs that the device will get, without VIPs that this host already has. Entries
+/// that the kernel already had do not count, because they may be out of date.
 pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr, Mac>> {
     if !config.answer_arp {
         return Ok(BTreeMap::new());
@@ -160,7 +162,7 @@ pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr
     let mut wanted = Vec::new();
     for address in config.vips.iter().map(|vip| vip.address).take(MOST_ASKED) {
         let is_own = present.iter().any(|assigned| assigned.address == address);
-        // An address that this host has needs no query.
+        // An address of this host needs no query.
         if !is_own && !matches!(netlink.neighbour(link.index, address), Ok(Neighbour::Known { .. })) {
             wanted.push(address);
         }
@@ -170,7 +172,7 @@ pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr
     Ok(others.filter(|(_, mac)| Some(*mac) != link.mac).collect())
 }
 
-/// Asks the kernel to resolve these addresses, and waits for the answers.
+/// Asks the kernel to resolve these addresses and waits for the answers.
 fn neighbours(
     netlink: &mut Netlink,
     index: u32,
@@ -182,7 +184,7 @@ fn neighbours(
     for &address in addresses {
         let known = netlink.neighbour(index, address)?;
         if known == Neighbour::Unknown || known == Neighbour::Failed {
-            // The kernel refuses this if the device is down; the address stays unknown then.
+            // The kernel refuses this while the device is down. The address then stays unknown.
             let _ = netlink.resolve_neighbour(index, address);
         }
         found.insert(address, mac_of(known));
@@ -208,7 +210,7 @@ fn kernel_version() -> (u8, u8, u16) {
     (next() as u8, next() as u8, next())
 }
 
-/// The driver of a hardware device, if `/sys` shows this network namespace.
+/// The driver of a hardware device; none if `/sys` belongs to another network namespace.
 fn driver(device: &str) -> Option<String> {
     if !undo::sys_is_own() {
         return None;
@@ -217,7 +219,7 @@ fn driver(device: &str) -> Option<String> {
     Some(driver.file_name()?.to_string_lossy().into_owned())
 }
 
-/// Whether a balancer of this network namespace has attached XDP to a device.
+/// Whether a balancer in this network namespace has attached XDP to the device.
 fn has_xdp_pin(index: u32) -> bool {
     let entries = fs::read_dir(instance::BPF_FILE_SYSTEM).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| {
@@ -228,7 +230,8 @@ fn has_xdp_pin(index: u32) -> bool {
     })
 }
 
-/// The effective value of a setting: for the settings that are read here, the larger one of the device's value and that for all.
+/// The effective value of a setting: the larger value of the device's and that for all devices, which is the rule for
+/// the settings read here.
 fn setting(device: &str, name: &str) -> u32 {
     let of = |device: &str| number(&format!("net.ipv4.conf.{}.{name}", device.replace('.', "/")));
     of("all").max(of(device))
@@ -239,7 +242,8 @@ fn number(name: &str) -> u32 {
     text.trim().parse().unwrap_or_default()
 }
 
-/// The addresses in the state LISTEN in `/proc/net/tcp` or `tcp6`, which write addresses as words in the host's byte order.
+/// The addresses in state LISTEN in `/proc/net/tcp` or `tcp6`. The files contain addresses as 32-bit words in the
+/// host's byte order.
 fn listening(table: &str) -> Vec<SocketAddr> {
     let of = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);

@@ -1,4 +1,4 @@
-//! The rules that find what a server lacks.
+//! Rules that find missing requirements of a server.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use settings::Network;
 
 use super::{Finding, Findings, ServerFacts, Verdict, link_local};
 
-/// Finds what a server of these VIPs lacks.
+/// Finds the missing requirements of a server of these VIPs.
 pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
     let mut all = Findings::default();
     for vip in vips {
@@ -24,7 +24,7 @@ pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
             Some(assigned) => all.check(
                 assigned.prefix == full,
                 format!("lo has {vip}/{}", assigned.prefix),
-                "this host takes the whole network for its own: give it the longest prefix",
+                "this host treats the whole network as local: give the VIP the longest prefix",
             ),
         }
         let mut ports: Vec<u16> = facts
@@ -51,7 +51,7 @@ pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
     }
     for device in &facts.devices {
         let name = &device.name;
-        // Linux applies the larger of the values for the device and for all.
+        // Linux applies the larger value of the device's and that for all devices.
         let sysctl_name = name.replace('.', "/");
         let of_device = if device.arp_ignore > 2 {
             format!(" and net.ipv4.conf.{sysctl_name}.arp_ignore=1")
@@ -78,7 +78,7 @@ pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
         );
         if device.rp_filter == 1 {
             let next = format!(
-                "packets of clients whose return route is not {name} are dropped; set net.ipv4.conf.{}.rp_filter=2 (and that of all)",
+                "clients' packets are dropped unless their return route is {name}; set net.ipv4.conf.{}.rp_filter=2 and net.ipv4.conf.all.rp_filter=2",
                 name.replace('.', "/")
             );
             all.add(Verdict::Note, format!("rp_filter of {name} is 1"), next);

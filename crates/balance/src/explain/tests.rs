@@ -54,7 +54,7 @@ fn facts() -> BalancerFacts {
     }
 }
 
-/// The findings that are not good.
+/// All findings except good ones.
 fn wrong(findings: &[Finding]) -> Vec<String> {
     findings.iter().filter(|finding| finding.verdict != Verdict::Good).map(ToString::to_string).collect()
 }
@@ -66,9 +66,9 @@ fn a_good_balancer_lacks_nothing() {
     let text: Vec<String> = findings.iter().map(ToString::to_string).collect();
     for line in [
         "ok       eth0 is hardware with the driver ixgbe",
-        "ok       frames are seen at the hook xdp, since it is hardware; cls if its driver does not take it",
-        "ok       servers are probed and asked for from 10.0.0.1",
-        "ok       the server 10.0.0.11 has the address 02:00:00:00:00:11 on eth0",
+        "ok       frames are seen at the hook xdp, because it is hardware; cls if its driver refuses",
+        "ok       servers are probed and looked up from 10.0.0.1",
+        "ok       the server 10.0.0.11 has the MAC address 02:00:00:00:00:11 on eth0",
     ] {
         assert!(text.iter().any(|own| own == line), "{line}\n{text:#?}");
     }
@@ -128,7 +128,7 @@ fn each_fact_that_is_missing_is_named() {
             |facts| facts.programs = vec!["l2dsr".to_owned(), "tap".to_owned()],
             "note     other programs are attached to eth0: tap",
         ),
-        ("", |facts| drop(facts.addresses.pop()), "missing  eth0 has no address of IPv4 of its own"),
+        ("", |facts| drop(facts.addresses.pop()), "missing  eth0 has no IPv4 address of its own"),
         (
             "",
             |facts| facts.addresses.push(own("lo", "10.0.0.100", 32)),
@@ -165,7 +165,7 @@ fn each_fact_that_is_missing_is_named() {
     }
     let oldest = BalancerFacts { kernel: (5, 15, 0), ..facts() };
     let found = of_balancer(&config(""), &oldest).iter().map(ToString::to_string).collect::<String>();
-    assert!(found.contains("at the hook cls, since XDP needs Linux 5.18"), "{found}");
+    assert!(found.contains("at the hook cls, because XDP needs Linux 5.18"), "{found}");
     let mut dotted = facts();
     (dotted.forwards, dotted.log_martians) = (true, true);
     dotted.link.as_mut().unwrap().name = "eth0.5".to_owned();
@@ -193,7 +193,7 @@ fn ipv6_needs_an_address_of_the_link_alone() {
             None,
             &[
                 "missing  eth0 has no link-local address: ip address add fe80::1/64 dev eth0",
-                "missing  the server fd00::11 does not answer ARP or neighbour discovery on eth0: nobody has asked it",
+                "missing  the server fd00::11 does not answer ARP or neighbour discovery on eth0: asking it takes a link-local address",
             ],
         ),
     ] {
@@ -241,7 +241,7 @@ fn a_server_is_judged() {
             device(1, 2, 2),
             &["missing  10.0.0.100 is an address of eth0: only the balancer"],
         ),
-        (own("lo", "10.0.0.100", 24), device(1, 2, 2), &["missing  lo has 10.0.0.100/24: this host takes"]),
+        (own("lo", "10.0.0.100", 24), device(1, 2, 2), &["missing  lo has 10.0.0.100/24: this host treats"]),
         (
             own("lo", "10.0.0.100", 32),
             device(3, 2, 0),

@@ -7,7 +7,7 @@ use std::{
 
 use super::{MAX_WEIGHT, Wrong};
 
-/// A word of a line, and its column in characters, from 1.
+/// A word of a line, and its column in characters, starting with 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word<'l> {
     pub(super) text: &'l str,
@@ -35,7 +35,7 @@ pub(super) struct Given<'l> {
     pub(super) flags: Option<&'l str>,
     /// The inner option is none for `-p` without a time.
     pub(super) persistence: Option<Option<Duration>>,
-    /// Address, port, and the column.
+    /// Address, port, and the column of the word.
     pub(super) server: Option<(IpAddr, Option<u16>, usize)>,
     pub(super) weight: Option<u32>,
     pub(super) most: Option<u32>,
@@ -44,14 +44,14 @@ pub(super) struct Given<'l> {
     pub(super) wrong: Wrong,
 }
 
-/// An option: its letter, its long name, and whether a value follows it.
+/// An option: its letter, its long name, and whether it takes a value.
 type Known = (char, &'static str, Value);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
     None,
     Needed,
-    /// Only if the next word is no option.
+    /// A value follows only if the next word is not an option.
     Possible,
 }
 
@@ -96,25 +96,25 @@ const OPTIONS: [Known; 25] = [
     (NO_LETTER, "timeout", Value::None),
 ];
 
-/// Commands of ipvsadm that make no configuration, with what to do about them.
+/// Commands of ipvsadm that define no services or servers, each with advice for the user.
 const OTHERS: [(&str, &str); 8] = [
-    ("set", "times of connections are idle_timeout and closing_timeout of the file: leave this line out"),
+    ("set", "set idle_timeout and closing_timeout in the balancer's file, and leave this line out"),
     (
         "start-daemon",
-        "balancers need not tell each other of connections: give both the same seed, and leave this line out",
+        "balancers need not synchronise connections: give both the same seed, and leave this line out",
     ),
     (
         "stop-daemon",
-        "balancers need not tell each other of connections: give both the same seed, and leave this line out",
+        "balancers need not synchronise connections: give both the same seed, and leave this line out",
     ),
     ("list", "leave this line out, or import the output of ipvsadm-save -n"),
-    ("save", "import what it prints"),
+    ("save", "import the output of this command"),
     ("restore", "import the file that it reads"),
     ("zero", "leave this line out"),
     ("help", "leave this line out"),
 ];
 
-/// The words of a line up to a comment.
+/// The words of a line, without comments.
 pub(super) fn words(line: &str) -> Vec<Word<'_>> {
     let (mut words, mut begin) = (Vec::new(), None);
     let ends = line.char_indices().map(|(at, c)| (at, Some(c))).chain([(line.len(), None)]);
@@ -135,7 +135,7 @@ pub(super) fn words(line: &str) -> Vec<Word<'_>> {
 /// Parses the words of a line.
 ///
 /// # Errors
-/// When they contain no command that makes a configuration.
+/// If no word is a command that defines services or servers.
 pub(super) fn parse<'l>(words: &[Word<'l>]) -> Result<Given<'l>, Wrong> {
     let is_program = |word: &Word<'_>| word.text == "sudo" || word.text.rsplit('/').next() == Some("ipvsadm");
     let mut rest = words.iter().copied().skip_while(is_program).peekable();
@@ -157,7 +157,7 @@ pub(super) fn parse<'l>(words: &[Word<'l>]) -> Result<Given<'l>, Wrong> {
         resume: None,
         wrong: Vec::new(),
     };
-    // `-At` is `-A -t`.
+    // Letters may be joined: `-At` means `-A -t`.
     let mut letters = attached.map(|letters| Word { text: letters, column: first.column });
     loop {
         let (known, column, value) = if let Some(word) = letters.take() {
@@ -167,7 +167,7 @@ pub(super) fn parse<'l>(words: &[Word<'l>]) -> Result<Given<'l>, Wrong> {
             let Some(known) = known else {
                 given
                     .wrong
-                    .push((word.column, format!("-{letter} is not an option of ipvsadm that makes a table")));
+                    .push((word.column, format!("-{letter} is not an option for a service or server")));
                 continue;
             };
             let after = Some(chars.as_str()).filter(|after| !after.is_empty());
@@ -186,7 +186,7 @@ pub(super) fn parse<'l>(words: &[Word<'l>]) -> Result<Given<'l>, Wrong> {
                     let Some(known) = OPTIONS.iter().find(|(_, option, _)| *option == name) else {
                         given.wrong.push((
                             word.column,
-                            format!("--{name} is not an option of ipvsadm that makes a table"),
+                            format!("--{name} is not an option for a service or server"),
                         ));
                         continue;
                     };
@@ -197,9 +197,7 @@ pub(super) fn parse<'l>(words: &[Word<'l>]) -> Result<Given<'l>, Wrong> {
                     continue;
                 }
                 _ => {
-                    given
-                        .wrong
-                        .push((word.column, format!("'{}' follows no option that takes it", word.text)));
+                    given.wrong.push((word.column, format!("'{}' belongs to no option", word.text)));
                     continue;
                 }
             }
@@ -220,7 +218,7 @@ pub(super) fn parse<'l>(words: &[Word<'l>]) -> Result<Given<'l>, Wrong> {
     Ok(given)
 }
 
-/// The command of a word, and the letters that are attached to it.
+/// The command that a word contains, and the letters attached to it.
 fn command(word: Word<'_>) -> Result<(Command, Option<&str>), Wrong> {
     let wrong = |why: String| Err(vec![(word.column, why)]);
     if let Some(name) = word.text.strip_prefix("--") {
@@ -228,8 +226,8 @@ fn command(word: Word<'_>) -> Result<(Command, Option<&str>), Wrong> {
             return Ok((*command, None));
         }
         let other = OTHERS.iter().find(|(other, _)| name.starts_with(other));
-        let advice = other.map_or("it begins with -A, -E, -a or -e", |(_, advice)| advice);
-        return wrong(format!("--{name} makes no table of a balancer: {advice}"));
+        let advice = other.map_or("a line begins with -A, -E, -a or -e", |(_, advice)| advice);
+        return wrong(format!("--{name} adds no service or server: {advice}"));
     }
     let mut letters = word.text.strip_prefix('-').unwrap_or_default().chars();
     let letter = letters.next();
@@ -245,23 +243,21 @@ fn command(word: Word<'_>) -> Result<(Command, Option<&str>), Wrong> {
             };
             let other = OTHERS.iter().find(|(other, _)| *other == name);
             let advice = other.map_or("a line begins with -A, -E, -a or -e", |(_, advice)| advice);
-            wrong(format!("'{}' makes no table of a balancer: {advice}", word.text))
+            wrong(format!("'{}' adds no service or server: {advice}", word.text))
         }
     }
 }
 
 impl<'l> Given<'l> {
-    /// Takes an option.
+    /// Records an option and its value.
     fn take(&mut self, name: &str, value: Option<Word<'l>>) -> Result<(), String> {
         let text = value.map_or("", |value| value.text);
         match name {
             "tcp-service" => self.service = Some(service(text)?),
-            "udp-service" => return Err("this balancer knows TCP only: keep this service at LVS".to_owned()),
-            "sctp-service" => return Err("this balancer knows TCP only: keep this service at LVS".to_owned()),
+            "udp-service" => return Err("only TCP is supported: keep this service in LVS".to_owned()),
+            "sctp-service" => return Err("only TCP is supported: keep this service in LVS".to_owned()),
             "fwmark-service" => {
-                return Err(
-                    "marks of a firewall are not known: name the addresses and ports, each by -t".to_owned()
-                );
+                return Err("firewall marks are not supported: give each address and port with -t".to_owned());
             }
             "scheduler" => self.scheduler = value,
             "sched-flags" => {
@@ -273,12 +269,12 @@ impl<'l> Given<'l> {
                 });
                 if let Some(flag) = unknown {
                     return Err(format!(
-                        "the flag {flag} of a scheduler is not known; there are mh-port and sh-port"
+                        "the scheduler flag {flag} is not supported; use mh-port or sh-port"
                     ));
                 }
                 if text.contains("flag-") {
                     return Err(
-                        "write sh-port or mh-port for flag-2, and leave flag-1 out: another server always takes over"
+                        "write sh-port or mh-port for flag-2, and omit flag-1 (fallback): another server always takes over"
                             .to_owned(),
                     );
                 }
@@ -295,7 +291,7 @@ impl<'l> Given<'l> {
                 let is_full = text == "128" || text.parse() == Ok(Ipv4Addr::BROADCAST);
                 if !is_full {
                     return Err(
-                        "clients of a network are not kept together, only those of one address: leave -M out"
+                        "persistence applies to single addresses, not to networks of clients: leave -M out"
                             .to_owned(),
                     );
                 }
@@ -317,22 +313,21 @@ impl<'l> Given<'l> {
             "weight" => {
                 let weight = number(text)?;
                 if weight > MAX_WEIGHT {
-                    return Err(format!("the weight {weight} is above the largest one, {MAX_WEIGHT}"));
+                    return Err(format!("the weight {weight} is above the maximum, {MAX_WEIGHT}"));
                 }
                 self.weight = Some(weight);
             }
             "u-threshold" => self.most = Some(number(text)?),
             "l-threshold" => self.resume = Some(number(text)?),
             "ops" => {
-                return Err("one packet at a time is for UDP, which this balancer does not know".to_owned());
+                return Err("--ops (one-packet scheduling) is for UDP, which this balancer lacks".to_owned());
             }
             "pe" => {
                 return Err(
-                    "persistence by what is in packets is not known; by the source address it is: -p"
-                        .to_owned(),
+                    "persistence by packet content is not supported; use the source address (-p)".to_owned()
                 );
             }
-            name => return Err(format!("--{name} is for what this balancer does not do: leave it out")),
+            name => return Err(format!("--{name} is for a feature that this balancer lacks: leave it out")),
         }
         Ok(())
     }

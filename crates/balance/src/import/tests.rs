@@ -9,7 +9,7 @@ fn import(text: &str) -> Result<Config, Vec<String>> {
     read.map_err(|wrong| wrong.iter().map(ToString::to_string).collect())
 }
 
-/// What `ipvsadm-save -n` writes.
+/// Output of `ipvsadm-save -n`.
 const SAVED: &str = "\
 -A -t 192.168.16.100:80 -s wrr
 -a -t 192.168.16.100:80 -r 172.16.0.101:80 -g -w 1
@@ -92,19 +92,19 @@ fn all_that_cannot_be_done_is_refused_at_once() {
 ",
     );
     let parts = [
-        "lvs:1:7: this balancer knows TCP only",
-        "lvs:2:22: the scheduler wlc is not known to this balancer; the balancer does not choose by connections: the nearest is wrr",
-        "lvs:3:22: the server has another port than 10.0.0.1:80",
+        "lvs:1:7: only TCP is supported",
+        "lvs:2:22: the scheduler wlc is not known to this balancer; it cannot choose by the number of connections: the nearest is wrr",
+        "lvs:3:22: the server's port differs from that of 10.0.0.1:80",
         "lvs:3:37: addresses are not rewritten",
         "lvs:4:1: -s is missing",
-        "lvs:5:28: clients of a network",
-        "lvs:5:42: one packet",
-        "lvs:6:22: the server has another port",
+        "lvs:5:28: persistence applies to single addresses",
+        "lvs:5:42: --ops (one-packet scheduling)",
+        "lvs:6:22: the server's port differs",
         "lvs:7:1: 10.0.0.1:99 is not added",
         "lvs:8:7: 'www:http' is not a service such as 192.168.16.100:80 or [fd00::100]:80: write numbers, as ipvsadm-save -n does",
-        "lvs:9:7: marks of a firewall",
-        "lvs:10:1: '-L' makes no table of a balancer: leave this line out, or import",
-        "lvs:11:1: --set makes no table of a balancer: times of connections",
+        "lvs:9:7: firewall marks",
+        "lvs:10:1: '-L' adds no service or server: leave this line out, or import",
+        "lvs:11:1: --set adds no service or server: set idle_timeout",
         "lvs:12:25: -Q is not an option",
         "lvs:13:28: 'soon' is not a time in seconds",
         "lvs:14:35: the weight 70000 is above",
@@ -116,10 +116,10 @@ fn all_that_cannot_be_done_is_refused_at_once() {
         assert!(wrong.starts_with(part), "{wrong}\n{part}");
     }
     let port = import("-A -t 10.0.0.1:80 -s rr\n-a -t 10.0.0.1:80 -r 10.0.0.11:8080").unwrap_err();
-    assert!(port[0].starts_with("lvs:2:22: the server has another port than 10.0.0.1:80"), "{port:?}");
+    assert!(port[0].starts_with("lvs:2:22: the server's port differs from that of 10.0.0.1:80"), "{port:?}");
     assert!(import("# nothing\n").unwrap_err()[0].contains("there is no VIP"));
     let most = import("-A -t 10.0.0.1:80 -s rr\n-a -t 10.0.0.1:80 -r 10.0.0.11 -x 5 -y 9").unwrap_err();
-    assert!(most[0].contains("resume_connections is 9"), "{most:?}");
+    assert!(most[0].contains("resume_connections (9)"), "{most:?}");
 }
 
 proptest! {
@@ -138,7 +138,7 @@ proptest! {
         drop(import(&words.join(" ")));
     }
 
-    /// An imported configuration stays the same when it is written to a file and read again.
+    /// An imported configuration stays unchanged when it is written to a file and read again.
     #[test]
     fn an_import_is_a_configuration(services in proptest::collection::vec(
         (0_u16..3, prop::sample::select(vec!["rr", "wrr", "sh", "mh", "mh -b mh-port", "rr -p", "wrr -p 60"]),

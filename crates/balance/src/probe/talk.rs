@@ -1,4 +1,4 @@
-//! The exchange of a probe on a connection, and the judgement of the answer: HTTP/1.1, plain or in TLS.
+//! The exchange of a probe on its connection, and the judgement of the answer: HTTP/1.1, with or without TLS.
 
 use std::{
     collections::VecDeque,
@@ -11,17 +11,17 @@ use tls::{Failure, Session};
 
 use crate::CheckKind;
 
-/// Bytes of an answer that must have its status: `HTTP/1.1 200`, and the blank after it.
+/// Number of bytes of an answer that must contain the status: `HTTP/1.1 200` and the space after it.
 const STATUS_BYTES: usize = 13;
-/// The most bytes that are kept of interim answers and the final one.
+/// Maximum bytes that are kept of interim answers and the final answer.
 const MAX_HEADS: usize = 1 << 18;
-/// Bytes of plaintext that are read at once.
+/// Bytes of plaintext per read.
 const READ_BYTES: usize = 4_096;
-/// The first two bytes of an alert, which many servers send to a client that does not speak TLS.
+/// The first two bytes of a TLS alert, which many servers send to a client that does not use TLS.
 const ALERT: [u8; 2] = [0x15, 3];
 const LOOKS_LIKE_TLS: &str = "; looks like TLS; use check = { kind = \"https\" }";
 
-/// A request, and the answer to it.
+/// A request and its answer.
 #[derive(Debug)]
 pub(super) struct Talk {
     port: u16,
@@ -36,9 +36,9 @@ pub(super) struct Talk {
 /// The next action of the probe after it has received bytes.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// There is no result yet; the probe sends these bytes, if there are any.
+    /// There is no result yet. The probe sends these bytes, if there are any.
     Says(Vec<u8>),
-    /// The result: the server is well, or not.
+    /// The result: success, or the reason for the failure.
     Found(Result<(), String>),
 }
 
@@ -48,7 +48,7 @@ struct Tls {
     wire: Wire,
 }
 
-/// Received bytes, and bytes to send.
+/// Received bytes and bytes to send.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
     pub(super) incoming: VecDeque<u8>,
@@ -56,10 +56,10 @@ pub(super) struct Wire {
 }
 
 impl Talk {
-    /// The exchange of a check of this kind; none if a connection is enough.
+    /// The exchange of a check of this kind; none if the check ends with the connection.
     ///
     /// # Errors
-    /// When TLS cannot be used.
+    /// If TLS cannot be used.
     pub(super) fn of(kind: &CheckKind, vip: SocketAddr) -> Result<Option<Self>, String> {
         let CheckKind::Http { path, host, status, tls } = kind else { return Ok(None) };
         let request = request(path, host.as_deref(), vip);
@@ -71,7 +71,7 @@ impl Talk {
                 let session = host
                     .as_deref()
                     .map_or_else(address, |host| Session::to_anybody(host).or_else(|_| address()));
-                let session = session.map_err(|failure| format!("cannot be asked in TLS: {failure}"))?;
+                let session = session.map_err(|failure| format!("cannot be probed over TLS: {failure}"))?;
                 Some(Box::new(Tls { session, wire: Wire::default() }))
             }
         };
@@ -79,18 +79,18 @@ impl Talk {
         Ok(Some(Self { port, request, is_asked: false, good, answer, tls }))
     }
 
-    /// The step that a silent server has not answered.
+    /// The step for which a silent server owes an answer.
     pub(super) fn awaited(&self) -> &'static str {
         let is_handshaking = self.tls.as_ref().is_some_and(|tls| tls.session.is_handshaking());
-        if is_handshaking { "a handshake of TLS" } else { "a request" }
+        if is_handshaking { "a TLS handshake" } else { "a request" }
     }
 
-    /// The possible cause when a server ends the connection: many TLS servers do so with clients that do not speak TLS.
+    /// A possible cause if the server ends the connection: many TLS servers do so with clients that do not use TLS.
     pub(super) fn hint(&self) -> &'static str {
         if self.tls.is_some() { "" } else { "; if it speaks TLS, use check = { kind = \"https\" }" }
     }
 
-    /// Takes bytes that a server has sent: at first none, when it has accepted the connection.
+    /// Processes bytes from the server. The first call, when the connection is established, has no bytes.
     pub(super) fn hear(&mut self, fresh: &[u8], ends: bool) -> Heard {
         let port = self.port;
         let (says, plain) = match &mut self.tls {
@@ -103,7 +103,7 @@ impl Talk {
                     return Heard::Found(Err(format!("does not speak TLS on port {port}; {next}")));
                 }
                 Err(failure) => {
-                    return Heard::Found(Err(format!("does not agree on TLS on port {port}: {failure}")));
+                    return Heard::Found(Err(format!("fails the TLS handshake on port {port}: {failure}")));
                 }
             },
         };
@@ -124,18 +124,19 @@ impl Talk {
             Ok(None) => return Heard::Says(says),
             Err(()) => {
                 let hint = if self.answer.starts_with(&ALERT) { LOOKS_LIKE_TLS } else { "" };
-                format!("does not answer in HTTP on port {port}{hint}")
+                format!("does not answer with HTTP on port {port}{hint}")
             }
         }))
     }
 }
 
 impl Talk {
-    /// The status of the answer after interim ones, which a server may send unasked (RFC 9110, 15.2); none if it has not come yet.
+    /// The status of the final answer; none if it has not arrived yet. A server may send interim answers without a
+    /// request (RFC 9110, 15.2).
     fn final_status(&mut self, ends: bool) -> Result<Option<u16>, ()> {
         loop {
             let status = status(&self.answer, ends)?;
-            // After 101, another protocol begins.
+            // 101 is not skipped, because another protocol begins after it.
             if !status.is_some_and(|status| matches!(status, 100 | 102..=199) && !self.good.contains(&status))
             {
                 return Ok(status);
@@ -149,7 +150,8 @@ impl Talk {
 }
 
 impl Tls {
-    /// Takes received bytes, and returns the plaintext in them. Afterwards, `wire.outgoing` contains the bytes to send.
+    /// Processes received bytes and returns the plaintext in them. Afterwards, `wire.outgoing` contains the bytes to
+    /// send.
     fn exchange(&mut self, fresh: &[u8], request: &[u8]) -> Result<Vec<u8>, Failure> {
         let Self { session, wire } = self;
         wire.incoming.extend(fresh);
@@ -189,7 +191,7 @@ impl Write for Wire {
     }
 }
 
-/// Whether the text of a refusal mentions TLS, as the texts of nginx, Apache and Go do.
+/// Whether the text of a refusal mentions TLS, as those of nginx, Apache and Go do.
 fn speaks_of_tls(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     ["HTTPS", "SSL", "TLS"].iter().any(|word| text.contains(word))
@@ -207,7 +209,7 @@ pub(super) fn request(path: &str, host: Option<&str>, vip: SocketAddr) -> Vec<u8
     .into()
 }
 
-/// The status at the beginning of an answer; none if too little of the answer has come.
+/// The status at the beginning of an answer; none if more bytes are needed.
 fn status(answer: &[u8], ends: bool) -> Result<Option<u16>, ()> {
     const BEGIN: &[u8; 12] = b"HTTP/1.x 000";
     let fits = |(at, byte): (usize, &u8)| match BEGIN.get(at) {

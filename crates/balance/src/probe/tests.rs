@@ -13,7 +13,7 @@ fn https() -> CheckKind {
     CheckKind::Http { tls: true, path: "/up".to_owned(), host: Some("web:443".to_owned()), status: 200..=399 }
 }
 
-/// An own address and a VIP.
+/// An address of the balancer and a VIP.
 fn ends(is_v6: bool) -> (SocketAddr, SocketAddr) {
     match is_v6 {
         false => ("192.0.2.1:61000".parse().unwrap(), "192.0.2.100:80".parse().unwrap()),
@@ -21,7 +21,7 @@ fn ends(is_v6: bool) -> (SocketAddr, SocketAddr) {
     }
 }
 
-/// A server that is being probed: its sequence numbers begin at 5,000.
+/// A server under a probe. Its sequence numbers begin at 5,000.
 struct Server {
     probe: Probe,
     began: Instant,
@@ -55,7 +55,7 @@ impl Server {
         self.says(5_000, 0, |tcp| tcp.syn = true, &[])
     }
 
-    /// Number of the byte after the request.
+    /// Offset of the byte after the request.
     fn after_request(&self) -> u32 {
         self.probe.talk.as_ref().unwrap().request.len() as u32
     }
@@ -65,7 +65,7 @@ impl Server {
         self.says(5_001 + at, asked, |_| (), text.as_bytes())
     }
 
-    /// Kinds of the segments sent so far: S, R, A, and P with data.
+    /// Kinds of the segments sent so far: S, R, A, or P if it has data.
     fn kinds(&self) -> String {
         let kind = |packet: &Vec<u8>| match Segment::parse(packet).unwrap() {
             segment if segment.is_syn => 'S',
@@ -150,13 +150,13 @@ fn the_status_decides() {
             "HTTP/1.1 503 Service Unavailable\r\n",
             Err("answers with status 503 on port 80; 200 to 399 are good"),
         ),
-        ("HTTP/2.0 200 OK\r\n", Err("does not answer in HTTP on port 80")),
+        ("HTTP/2.0 200 OK\r\n", Err("does not answer with HTTP on port 80")),
         (
             "HTTP/1.1 101 Switching Protocols\r\n\r\n",
             Err("answers with status 101 on port 80; 200 to 399 are good"),
         ),
-        ("HTTP/1.1 0200 OK\r\n", Err("does not answer in HTTP on port 80")),
-        ("SSH-2.0", Err("does not answer in HTTP on port 80")),
+        ("HTTP/1.1 0200 OK\r\n", Err("does not answer with HTTP on port 80")),
+        ("SSH-2.0", Err("does not answer with HTTP on port 80")),
     ] {
         let mut server = Server::of(&http(), false);
         assert_eq!(server.accepts(), None);
@@ -199,7 +199,7 @@ fn a_plain_request_to_a_port_of_tls_is_told_of() {
     }
 }
 
-/// A TLS server that sends a segment when the last one has been acknowledged. Returns the outcome of the probe.
+/// A TLS server that sends each segment when the previous one has been acknowledged. Returns the outcome of the probe.
 fn over_tls(status: u16) -> Option<Outcome> {
     let identity = tls::Authority::new("test").unwrap().certify(&["a.example"], tls::Validity::default());
     let mut session =
@@ -247,7 +247,7 @@ fn a_server_is_asked_in_tls_whatever_certificate_it_has() {
     assert_eq!(server.says(5_001, 0, |_| (), b"HTTP/1.1 400 Bad Request\r\n\r\n"), answered(why));
     let mut server = Server::of(&https(), false);
     server.accepts();
-    let why = "does not answer a handshake of TLS to port 80 within 1 s";
+    let why = "does not answer a TLS handshake to port 80 within 1 s";
     let late = server.began + TIMEOUT;
     assert_eq!(server.probe.wake(late, &mut server.sent), answered(why));
 }
@@ -312,7 +312,7 @@ proptest! {
         }
     }
 
-    /// Whatever a server sends, a probe answers each segment at most once, with valid packets, and ends once.
+    /// Whatever segments a server sends, a probe answers each at most once, with valid packets, and ends once.
     #[test]
     fn segments_of_any_kind_are_no_danger(
         is_v6: bool,
@@ -337,7 +337,8 @@ proptest! {
         }
     }
 
-    /// An answer in pieces of any size has the same result as the whole, even if pieces are repeated, come too early or overlap.
+    /// An answer in pieces of any size has the same result as the whole answer, even if pieces are repeated, arrive too
+    /// early or overlap.
     #[test]
     fn an_answer_in_pieces_is_put_together(
         interim in prop::option::of(102_u16..200),

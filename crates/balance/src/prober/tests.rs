@@ -22,7 +22,7 @@ fn known() -> Neighbour {
     Neighbour::Known { mac: MAC, is_set: false }
 }
 
-/// What a server sends back: a SYN-ACK or a reset.
+/// The server's answer: a SYN-ACK or a reset.
 fn answer(packet: &[u8], accepts: bool) -> Vec<u8> {
     let sliced = etherparse::SlicedPacket::from_ip(packet).unwrap();
     let Some(etherparse::NetSlice::Ipv4(ip)) = &sliced.net else { panic!("{sliced:?}") };
@@ -39,7 +39,8 @@ fn is_syn(packet: &[u8]) -> bool {
     matches!(&sliced.transport, Some(etherparse::TransportSlice::Tcp(tcp)) if tcp.syn())
 }
 
-/// Simulates servers on virtual time: `alive` tells which of them accept connections at a time, refuse them, or are silent.
+/// Simulates servers on virtual time. `alive` tells for a time which servers accept connections, refuse them or are
+/// silent.
 fn run(
     prober: &mut Prober,
     from: Instant,
@@ -84,7 +85,7 @@ fn a_server_is_found_probed_and_lost() {
     };
     assert!(*up < Duration::from_millis(200), "{up:?}");
     assert_eq!(*fault, Fault::answered("refuses connections to port 80".to_owned()));
-    // The first bad probe comes after up to an interval, and the others within two thirds of one.
+    // The first bad probe comes within one interval, and the others within two thirds of an interval.
     let late = *down - Duration::from_secs(30);
     assert!(late < check.interval.mul_f64(1.05 * (1.0 + 2.0 / 3.0)), "{late:?}");
     let lost = prober.neighbour(server, Neighbour::Failed, start);
@@ -105,13 +106,13 @@ fn a_server_that_never_answers_is_down_for_a_reason() {
         let [(_, Event::Health { id: 1, health: Err(fault) })] = &events[..] else { panic!("{events:?}") };
         assert_eq!(*fault, Fault::silent(why));
     }
-    // The balancer has no address to ask from, which is not the server's fault.
+    // The balancer has no address to probe from, which is not the server's fault.
     let (mut prober, start) = (Prober::new(Vec::new(), 1), Instant::now());
     prober.set_targets(vec![target(1, &check, false)], start);
     prober.neighbour(IpAddr::from([192, 0, 2, 11]), known(), start);
     let events = run(&mut prober, start, Duration::from_secs(60), |_, _| None);
     let [(_, Event::Health { id: 1, health: Err(fault) })] = &events[..] else { panic!("{events:?}") };
-    assert!(fault.is_own && fault.why.contains("no address of IPv4 of its own"), "{fault:?}");
+    assert!(fault.is_own && fault.why.contains("no IPv4 address of its own"), "{fault:?}");
     let server = "fd00::9".parse().unwrap();
     let is_own = |own: &[(IpAddr, u8)]| unresolved(own, server).is_own;
     assert!(is_own(&[("fd00::1".parse().unwrap(), 64)]) && !is_own(&own()));
@@ -134,7 +135,7 @@ fn probes_are_spread_over_the_interval() {
             }
             is_alive.then_some(true)
         });
-        // A SYN that is not answered is sent twice.
+        // A SYN without an answer is sent twice.
         let each = if is_alive { 8 } else { 16 };
         assert!(begun.iter().all(|count| (1..=2 * each).contains(count)), "{is_alive}: {begun:?}");
     }
@@ -163,7 +164,7 @@ fn a_server_without_an_address_is_down() {
     let [(at, Event::Health { id: 1, health: Err(fault) })] = &events[..] else { panic!("{events:?}") };
     assert_eq!(*fault, Fault::silent("does not answer ARP or neighbour discovery for its own address"));
     assert!(*at > check.timeout * 2, "{at:?}");
-    // The probe that waits for the address begins as soon as the address is known.
+    // The probe that waits for the MAC address begins as soon as the address is known.
     while !matches!(prober.targets[&1].state, State::Unaddressed { .. }) {
         prober.wake(prober.wakes().unwrap());
     }
@@ -184,7 +185,7 @@ fn other_targets_leave_the_rest_alone() {
     }
     let events = run(&mut prober, start, Duration::from_secs(10), |_, _| Some(true));
     assert_eq!(events.len(), 2);
-    // The same server in another VIP: its MAC address is known already.
+    // The same server in another VIP. Its MAC address is already known.
     let again = Target { id: 4, vip: IpAddr::from([192, 0, 2, 101]), ..target(1, &none, true) };
     let all = vec![target(1, &check, false), target(2, &check, false), target(3, &none, true), again.clone()];
     let told = prober.set_targets(all, start);
@@ -214,7 +215,7 @@ fn a_dead_server_is_found_down_after_its_checks_were_off() {
         prober.set_targets(vec![target(1, &check, true)], now);
         let events = run(&mut prober, now, part, |_, _| Some(false));
         assert!(matches!(events[..], [(_, Event::Health { id: 1, health: Err(_) })]), "{at}: {events:?}");
-        // Without checks, it counts as up.
+        // A server without checks counts as up.
         prober.set_targets(vec![target(1, &off, true)], now + part);
     }
 }
@@ -239,8 +240,8 @@ fn probes_come_from_an_address_of_the_servers_network() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Probes of many servers come at their interval, within the jitter; never two of one server at once, and each from a port of
-    /// its own.
+    /// Probes of many servers keep their interval, within the jitter. A server never has two probes at once, and each
+    /// probe has its own port.
     #[test]
     fn probes_keep_their_interval(seed: u64, count in 1_u64..40, jitter in 0.0..1.0_f64) {
         let check = Check { jitter, ..Check::default() };

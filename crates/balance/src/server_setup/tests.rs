@@ -35,13 +35,13 @@ fn settings_come_with_addresses_of_ipv4() {
         "net.ipv4.conf.all.arp_announce is 2 already",
         "net.ipv4.conf.eth0/7.arp_ignore is set to 1; it was 0",
         "net.ipv4.conf.eth0/7.arp_announce is 2 already",
-        "lo is given 10.0.0.102/32",
+        "10.0.0.102/32 is added to lo",
         "lo has 10.0.0.100/32 already",
     ];
     assert_eq!(plan.lines, expected);
     assert!(planned(&["10.0.0.102"], &[], "8", "2").unwrap().settings.len() == 1, "8 answers for nothing");
     assert_eq!(planned(&["2001:db8::1"], &[], "0", "0").unwrap().settings, []);
-    // A device's own value of 3 would prevail over the value 1 for all devices.
+    // The larger value prevails: 3 of a device over 1 for all devices.
     let names = |ignore| {
         let plan = planned(&["10.0.0.102"], &[], ignore, "2").unwrap();
         plan.settings.into_iter().map(|(name, ..)| name).collect::<Vec<_>>()
@@ -72,7 +72,7 @@ fn what_is_unsafe_is_refused_at_once() {
     assert!(planned(&[], &[], "0", "0").is_err());
 }
 
-/// What another process of the test does: it fails, or waits until it is killed.
+/// The role of another process of the test: it fails, or waits until it is killed.
 const ROLE: &str = "BALANCE_TEST_ROLE";
 const FOLDER: &str = "BALANCE_TEST_FOLDER";
 const VIPS: [&str; 2] = ["10.0.0.100", "fd00::100"];
@@ -92,7 +92,7 @@ fn as_root_a_host_is_as_it_was_after_the_end_and_after_a_kill() {
     std::thread::park();
 }
 
-/// This test in another process.
+/// The command that runs this test in another process with a role.
 fn again(role: &str, folder: &Folder) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", NAME]).env(ROLE, role).env(FOLDER, folder.path());
@@ -104,7 +104,7 @@ fn start(folder: &Folder, vips: &[&str]) -> ServerSetup {
     ServerSetup::start(&vips, &["eth0".to_owned()], folder).unwrap()
 }
 
-/// The settings, and the addresses of lo.
+/// The settings and the addresses of lo.
 fn state() -> (String, Vec<String>) {
     let names = ["all.arp_ignore", "all.arp_announce", "eth0.arp_ignore", "eth0.arp_announce"];
     let settings =
@@ -129,11 +129,11 @@ fn in_a_namespace_of_its_own() {
     let setup = start(&folder, &VIPS);
     assert_eq!(state(), ("1212".to_owned(), addresses.to_vec()));
     let refused = ServerSetup::start(&["10.0.0.101".parse().unwrap()], &[], &folder).unwrap_err();
-    assert!(refused.len() == 1 && refused[0].contains("a server already"), "{refused:?}");
+    assert!(refused.len() == 1 && refused[0].contains("on this host already"), "{refused:?}");
     setup.end().unwrap();
     assert_eq!(state(), before);
 
-    // After a kill, the host is a server until `clean`; the next command continues with what is there.
+    // After a kill, the host stays a server until `clean`, and the next command continues with the existing changes.
     for is_resumed in [true, false] {
         let kept = tempfile::tempdir_in(&temporary).unwrap();
         let journals = Folder::at(kept.path().join("state")).unwrap();
@@ -146,11 +146,11 @@ fn in_a_namespace_of_its_own() {
         assert_eq!(undo::clean(&journals).unwrap().undone, Vec::<String>::new());
         if is_resumed {
             let setup = start(&journals, &VIPS[..1]);
-            assert!(setup.lines().iter().any(|line| line.contains("fd00::100 is taken from lo")));
+            assert!(setup.lines().iter().any(|line| line.contains("fd00::100 is removed from lo")));
             assert_eq!(state().1, addresses[..3]);
             setup.end().unwrap();
         } else {
-            // A command that fails leaves the earlier changes.
+            // A command that fails leaves the earlier changes in place.
             let switch = kernel::sysctl_path("net.ipv6.conf.lo.disable_ipv6");
             Setting::write(&switch, "1").unwrap();
             let failed = again("fails", &journals).output().unwrap();

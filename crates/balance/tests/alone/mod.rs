@@ -1,12 +1,12 @@
-//! Tests that need root. Their names begin with `as_root`, by which `make test` leaves them out without root.
+//! Tests that need root. Their names begin with `as_root`, so that `make test` can leave them out without root.
 
 use std::process::Command;
 
-/// Set in the process that a test starts in separate namespaces.
+/// This variable is set in the process that a test starts in separate namespaces.
 const INSIDE: &str = "BALANCE_TEST_IS_INSIDE";
 
-/// Runs the test of this name again in new namespaces, with a separate BPF file system and `/run`. Everything that the test starts ends
-/// with it.
+/// Runs the test of this name again in new namespaces, with a separate BPF file system and `/run`. All processes that
+/// the test starts end with it.
 pub(crate) fn run(name: &str, test: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return test();

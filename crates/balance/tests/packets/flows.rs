@@ -1,4 +1,4 @@
-//! What becomes of a connection's frames while servers and rings change, and under a flood.
+//! The frames of a connection while servers and rings change, and during a flood.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Whether a ring has changed less than a handshake ago.
+/// Whether a ring changed less than the duration of a handshake ago.
 const WITHIN: bool = true;
 const AFTER: bool = false;
 
@@ -97,7 +97,7 @@ fn as_root_a_forged_end_moves_no_connection_that_goes_on() {
             world.run(&ethernet(OURS, ROUTER, &[], &ip(ends, TCP, &Header::default(), &tcp)))
         };
         let is_closing = |ends| world.table.flow(&key(ends)).unwrap().map(|flow| flow.is_closing);
-        // The outcome is certain only within a second of the end, so a slower run is not judged.
+        // The outcome is certain only within a second of the end, so a slower run proves nothing.
         let mut ports = 5000..;
         let soon = || {
             let ends = from_v4(1, ports.next().unwrap(), BY_TURNS);
@@ -105,9 +105,9 @@ fn as_root_a_forged_end_moves_no_connection_that_goes_on() {
             let begun = Instant::now();
             world.reset(ends);
             let mut kept = is_closing(ends) == Some(true);
-            // Data sent before the reset may arrive after it.
+            // Data that was sent before the reset may arrive after it.
             kept &= data(ends) == Fate::Sent(number) && is_closing(ends) == Some(true);
-            // The repeated SYN takes no turn of round robin, and the flow is established again.
+            // The repeated SYN takes no turn of round robin. The flow is established again.
             let counted = || world.table.server_counts(number).unwrap().kept;
             let before = counted();
             kept &= world.segment(ends, SYN) == Fate::Sent(number) && counted() == before + 1;
@@ -116,7 +116,7 @@ fn as_root_a_forged_end_moves_no_connection_that_goes_on() {
         };
         assert_eq!(find(PATIENCE, soon), Some(true), "a reset connection has moved at once");
 
-        // From here on, packets come more than a second after the reset.
+        // From here on, packets come more than one second after the reset.
         let all @ [late, silent, ended] = [1, 2, 3].map(|more| from_v4(2, 5000 + more, BY_TURNS));
         let numbers = all.map(|ends| world.open(ends));
         all.iter().for_each(|ends| world.reset(*ends));
@@ -285,10 +285,10 @@ fn as_root_a_number_given_to_another_server_does_not_inherit_flows() {
     });
 }
 
-/// Packets of a flood, each of another connection.
+/// Number of packets of a flood, each of another connection.
 const FLOOD: u64 = 1_000;
 
-/// Sends a flood. Returns the largest number of periods, each with a separate budget, that it may have touched.
+/// Sends a flood. Returns the maximum number of budget periods that it may have touched.
 fn flood(world: &World, from: u8, vip: u32, flags: u8) -> u64 {
     let period = || monotonic_ns() >> 30;
     let begun = period();
@@ -296,7 +296,7 @@ fn flood(world: &World, from: u8, vip: u32, flags: u8) -> u64 {
         let sent = world.segment(from_v4(from, port, vip), flags);
         assert!(matches!(sent, Fate::Sent(_)), "{sent:?}");
     }
-    // The program's clock may be a tick behind at the beginning.
+    // At the beginning, the program's clock may be a tick behind.
     period() - begun + 2
 }
 
@@ -348,7 +348,7 @@ fn as_root_a_flood_of_acks_leaves_handshakes_their_budget_and_is_held_up() {
             let Fate::Sent(number) = world.segment(ends, SYN) else { panic!("not sent") };
             assert_eq!(world.table.pending(&key(ends)).unwrap(), Some(number));
         }
-        // Entries of one second, all of which must be moved in the next one.
+        // Entries of one second; all of them must be moved in the next second.
         world.set_budget(1_000_000);
         flood(&world, 10, BY_RING, ACK);
         world.set_budget(100);
@@ -416,7 +416,7 @@ fn as_root_a_source_persists() {
 fn as_root_errors_and_ends_reach_the_server_of_the_flow() {
     on_both_worlds(|world| {
         let router = |to| Ends { from: ([10, 0, 9, 9].into(), 0), to };
-        // Of three flows by turns, the ring alone would send at least one elsewhere.
+        // The ring alone would send at least one of three flows in turn to another server.
         for port in 5000..5003 {
             let ends = from_v4(1, port, BY_TURNS);
             let number = world.open(ends);

@@ -1,4 +1,4 @@
-//! Fragments reach the server of the first one.
+//! Fragments reach the server of the first fragment.
 
 use balance::Reason;
 
@@ -7,7 +7,7 @@ use crate::{
     world::{BY_RING, BY_TURNS, Fate, OURS, ROUTER, World, from_v4, from_v6, on_both},
 };
 
-/// A segment in fragments of 64 bytes; the first contains the TCP header.
+/// A segment in fragments of 64 bytes. The first one contains the TCP header.
 fn fragments(ends: Ends, identification: u16) -> Vec<Vec<u8>> {
     let segment = tcp(ends, ACK, &[], &[5; 180]);
     let mut frames = Vec::new();
@@ -29,7 +29,7 @@ fn fragments(ends: Ends, identification: u16) -> Vec<Vec<u8>> {
 fn as_root_later_fragments_follow_the_first() {
     on_both(|hook| {
         let world = World::new(hook);
-        // These use round robin, because the ring alone would send some of them to other servers.
+        // These packets use round robin, because the ring alone would send some of them to other servers.
         for (at, ends) in (0..4)
             .flat_map(|port| [from_v4(1, 5000 + port, BY_TURNS), from_v6(1, 5000 + port, BY_TURNS)])
             .enumerate()

@@ -1,4 +1,4 @@
-//! Frames, built byte by byte after the standards and independently of the program's parser.
+//! Frames, built byte by byte according to the standards, independently of the program's parser.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -32,12 +32,12 @@ impl Ends {
 pub(crate) struct Header {
     /// Options of IPv4, or extension headers of IPv6 that lead to the protocol.
     pub(crate) options: Vec<u8>,
-    /// The next header of IPv6; none: the protocol.
+    /// The next header field of IPv6; the protocol if none.
     pub(crate) next: Option<u8>,
     pub(crate) identification: u16,
     /// Flags and fragment offset of IPv4.
     pub(crate) fragment: u16,
-    /// The length field; none: the true length.
+    /// The length field; the true length if none.
     pub(crate) length: Option<u16>,
 }
 

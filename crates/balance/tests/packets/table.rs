@@ -1,4 +1,4 @@
-//! Frames whose fate does not depend on earlier frames.
+//! Frames whose treatment does not depend on earlier frames.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -27,11 +27,11 @@ struct Case {
     fate: Fate,
     /// Whether it begins a flow.
     is_new: bool,
-    /// What is counted of the VIP.
+    /// The VIP and the reason that are counted.
     reason: Option<(u32, Reason)>,
 }
 
-/// A SYN that the program sends on.
+/// A SYN that the program forwards.
 fn syn(name: &'static str, frame: Vec<u8>) -> Case {
     Case { is_new: true, ..sent(name, frame) }
 }
@@ -52,7 +52,7 @@ fn malformed(name: &'static str, frame: Vec<u8>) -> Case {
     dropped(name, frame, Reason::Malformed)
 }
 
-/// Malformed before the VIP can be read.
+/// A frame that is malformed before its VIP can be read.
 fn unreadable(name: &'static str, frame: Vec<u8>) -> Case {
     Case { fate: Fate::Passed, reason: Some((0, Reason::Malformed)), ..sent(name, frame) }
 }
@@ -75,7 +75,7 @@ fn extensions(numbers: &[u8]) -> Header {
         let next = *numbers.get(at + 1).unwrap_or(&TCP);
         match *number {
             ROUTING => vec![next, 2, 4, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8],
-            // Its length counts words of four bytes, less two.
+            // The length field of this header counts words of four bytes, minus two.
             AUTHENTICATION => vec![next, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9],
             _ => vec![next, 0, 1, 4, 0, 0, 0, 0],
         }
@@ -88,7 +88,7 @@ fn well_formed() -> Vec<Case> {
     let plain = |ends: Ends| ip(ends, TCP, &Header::default(), &tcp(ends, SYN, &[2, 4, 5, 0xb4], &[]));
     let mut padded = segment(four, SYN);
     padded.resize(60, 0xee);
-    // These do not begin a flow, so each has a separate port.
+    // These frames do not begin a flow, so each has a separate port.
     let other = |port, flags| segment(from_v4(9, port, BY_RING), flags);
     let data = from_v4(9, 1001, BY_RING);
     let all_headers = extensions(&[HOP_BY_HOP, DESTINATION, ROUTING, AUTHENTICATION]);
@@ -260,7 +260,7 @@ fn long_extension() -> Header {
     options(DESTINATION, vec![TCP, 9, 1, 4, 0, 0, 0, 0])
 }
 
-/// Whole frames of each family, cut off after each byte: the header announces more bytes than the frame has.
+/// Frames of each family, cut off after each byte, so that the header announces more bytes than the frame has.
 fn cut_off() -> Vec<Case> {
     let (four, six) = (from_v4(9, 1000, BY_RING), from_v6(9, 1000, BY_RING));
     let frames = [
@@ -273,7 +273,7 @@ fn cut_off() -> Vec<Case> {
     frames.into_iter().flat_map(cut).collect()
 }
 
-/// The kernel builds no packet from an IP frame that is shorter than its header.
+/// The kernel builds no packet from an IP frame that is shorter than its IP header.
 fn may_come(hook: Hook, frame: &[u8]) -> bool {
     let smallest = match frame[12..] {
         [8, 0, ..] => 14 + 20,

@@ -1,4 +1,4 @@
-//! A balancer with VIPs and servers, and the expected fate of a frame there.
+//! A balancer with VIPs and servers, and the expected treatment of its frames.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -12,19 +12,20 @@ use crate::frames::{ACK, Ends, FIN, Header, RST, SYN, TCP, ethernet, ip, tcp};
 
 pub(crate) const OURS: Mac = [2, 0, 0, 0, 0, 1];
 pub(crate) const ROUTER: Mac = [2, 0, 0, 0, 0, 2];
-/// No handshake of these tests takes longer.
+/// Longer than any handshake of these tests.
 const HANDSHAKE: Duration = Duration::from_secs(3_600);
 
-/// VIPs by schedule: ring, round robin, persistent round robin, persistent ring. The first has port 80, the others all ports.
+/// Numbers of the VIPs by schedule: ring, round robin, persistent round robin, persistent ring. The first has port 80,
+/// the others have all ports.
 pub(crate) const BY_RING: u32 = 1;
 pub(crate) const BY_TURNS: u32 = 2;
 pub(crate) const BY_TURNS_PERSISTENT: u32 = 3;
 pub(crate) const BY_RING_PERSISTENT: u32 = 4;
 
-/// Servers of each VIP; their numbers are consecutive.
+/// Number of servers of each VIP. The numbers of the servers are consecutive.
 pub(crate) const SERVERS_EACH: u16 = 3;
 
-/// What the program did with a frame.
+/// The treatment of a frame by the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It was sent to this server.
@@ -40,7 +41,7 @@ pub(crate) struct World {
     settings: Settings,
 }
 
-/// What has been counted: by server, and by VIP.
+/// The counts of all servers and VIPs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) servers: Vec<ServerCounts>,
@@ -100,10 +101,10 @@ impl World {
         self.table.set_server(number, Some(&entry)).unwrap();
     }
 
-    /// Changes the ring from one server to another, less than a handshake ago if `is_recent`.
+    /// Changes the ring from one server to another; with `is_recent`, less than the duration of a handshake ago.
     pub(crate) fn change(&mut self, vip: u32, from: u16, to: u16, is_recent: bool) {
         let now_ns = monotonic_ns();
-        // The monotonic clock starts at boot, which may be a moment ago.
+        // The monotonic clock starts at boot, which may be less than a handshake ago.
         let (handshake, changed_ns) = match is_recent {
             true => (HANDSHAKE, now_ns.saturating_sub(1_000_000_000)),
             false => (Duration::from_nanos(now_ns / 2), now_ns / 4),
@@ -133,7 +134,7 @@ impl World {
         }
     }
 
-    /// Runs the program, and checks that the resulting frame fits its fate.
+    /// Runs the program on a frame and checks that the resulting frame fits its treatment.
     pub(crate) fn run(&self, frame: &[u8]) -> Fate {
         let ran = self.program.run(frame, 1).unwrap();
         let [passed, dropped, sent] = match self.hook {

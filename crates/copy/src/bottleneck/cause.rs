@@ -1,31 +1,31 @@
-//! The causes that can hold a copy back.
+//! The possible bottlenecks of a copy.
 
 use serde::Serialize;
 
-/// What held a copy back.
+/// The bottleneck of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Bottleneck {
     /// The cause.
     pub cause: Cause,
     /// The measurements that show the cause.
     pub evidence: String,
-    /// What a user can do about it, if anything.
+    /// Advice for the user; none if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
 record::named_enum! {
-    /// What can hold a copy back.
+    /// The possible causes of a bottleneck.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Cause {
-        /// The limit that was asked for: of the rate, or of the bytes on the way.
-        Asked "the limit that you gave",
-        /// A processor of one of both machines.
+        /// A limit that the user set: on the rate or on the bytes in flight.
+        Asked "the limit that you set",
+        /// A processor of one of the machines.
         Processor "a processor",
-        /// The buffer of TCP at one of both ends.
+        /// TCP's socket buffer at one of the ends.
         SocketBuffer "a socket buffer",
-        /// The path is full.
+        /// The path has no capacity left.
         Path "the path, which is full",
         /// TCP's congestion window, which packet losses keep small.
         CongestionWindow "TCP's congestion window",
@@ -37,9 +37,9 @@ record::named_enum! {
         SshWindow "SSH's window",
         /// Files so small that their round trips take longer than their bytes.
         SmallFiles "round trips for small files",
-        /// It could not be determined.
+        /// The cause could not be determined.
         Unknown "something that could not be determined",
     }
-    /// The cause in words, which can follow "held back by".
+    /// The cause in words, to follow "held back by".
     pub fn words;
 }

@@ -1,6 +1,7 @@
 use super::*;
 
-/// An upload over nine connections, each of which has as much in flight as its congestion window allows, without a queue.
+/// An upload over nine connections. Each has as much in flight as its congestion window allows, and the path has no
+/// queue.
 fn senders() -> SenderUse {
     SenderUse {
         samples: 180,
@@ -66,7 +67,7 @@ fn each_cause_is_named_by_what_shows_it() {
     assert_eq!(sends(|senders| senders.receive_window_limited_us = 60_000_000), Cause::SocketBuffer);
     assert_eq!(sends(|senders| senders.send_buffer_bytes = 170 * 1_300_000), Cause::SocketBuffer);
     assert_eq!(sends(|senders| senders.rtt_us += 170 * 30_000), Cause::Path);
-    // Delay by retransmissions is not a queue.
+    // Delay that retransmissions cause is not a queue.
     assert_eq!(
         sends(|senders| {
             senders.rtt_us += 170 * 30_000;
@@ -76,7 +77,7 @@ fn each_cause_is_named_by_what_shows_it() {
         Cause::CongestionWindow
     );
     assert_eq!(sends(|senders| senders.congestion_window_bytes = 170 * 1_100_000), Cause::CongestionWindow);
-    // BBR's window is twice the bytes in flight; segments wait because BBR paces them.
+    // BBR's window is twice the bytes in flight. Segments wait because BBR paces them.
     assert_eq!(sends(|senders| senders.samples_unsent = 150), Cause::CongestionWindow);
     let roomy = |senders: &mut SenderUse| {
         (senders.samples_unsent, senders.congestion_window_bytes) = (150, 170 * 9_000_000);
@@ -89,12 +90,13 @@ fn each_cause_is_named_by_what_shows_it() {
     let hot = HostUse { busiest: Some(("sshd".to_owned(), 0.95)), ..there.clone() };
     assert_eq!(of(&idle, Some(&hot), |_| {}), Cause::Processor);
     assert_eq!(of(&HostUse { busy_share: Some(0.98), ..idle.clone() }, None, |_| {}), Cause::Processor);
-    // Programs that wait for each other are the cause; if each channel carries 2 MiB in a round trip, the window is.
+    // Programs that wait for each other are the cause, unless each channel carries 2 MiB per round trip: then the
+    // window is.
     let chain = HostUse { busiest: Some(("sshd".to_owned(), 0.5)), ..there.clone() };
     let short = |seen: &mut Seen<'_>| (seen.channels, seen.round_trip_s) = (6, 0.0003);
     assert_eq!(of(&idle, Some(&chain), short), Cause::Processor);
     assert_eq!(of(&idle, Some(&chain), |seen| (seen.channels, seen.rate) = (6, 50e6)), Cause::SshWindow);
-    // Other programs' work on all processors does not make a window smaller.
+    // Work of other programs on all processors does not make a window smaller.
     let busy = HostUse {
         busy_share: Some(1.0),
         ..shown(SenderUse { receive_window_limited_us: 60_000_000, ..senders() })
@@ -117,12 +119,12 @@ fn what_is_not_shown_is_not_named() {
     let idle = shown(SenderUse { samples: 180, samples_sending: 10, ..senders() });
     assert_eq!(of(&idle, Some(&there), |seen| seen.full_channels_share = 0.1), Cause::Unknown);
     assert_eq!(of(&HostUse { steady_s: 1.0, ..idle.clone() }, Some(&there), |_| {}), Cause::Unknown);
-    // For a download, only the sender on the other machine could tell.
+    // For a download, only the sender on the other machine could show this.
     assert_eq!(
         of(&idle, None, |seen| (seen.direction, seen.full_channels_share) = (Direction::Down, 0.1)),
         Cause::Unknown
     );
-    // A limit that is not reached is not the cause.
+    // A limit that was not reached is not the cause.
     assert_eq!(of(&idle, Some(&there), |seen| seen.limit = Some(100_000_000)), Cause::SshWindow);
 }
 

@@ -19,13 +19,13 @@ fn a_shell_whose_dd_waits_for_a_fifo_ends_with_its_connection() {
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        // A `dd` without `iflag`, as in busybox, which finds a FIFO instead of the file.
+        // A `dd` without `iflag`, like that of busybox. It finds a FIFO instead of the file.
         let dd = "#!/bin/sh\ncase $1 in iflag=*) exit 1 ;; esac\nrm -f FILE && mkfifo FILE && touch FILE.there\nexec cat FILE\n";
         let file = at("file");
         std::fs::write(at("dd"), dd.replace("FILE", &file.display().to_string())).unwrap();
         std::fs::set_permissions(at("dd"), std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::write(&file, "x").unwrap();
-        // Like a server, this starts the shell in a new session, and waits.
+        // Like a server, this starts the shell in a new session and waits for it.
         let mut server = Command::new("sh");
         let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
         server.args(["-c", "exec 3<&0; setsid sh <&3 3<&- & echo $! >\"$0\"; wait"]).arg(at("pid")).env("PATH", path);
@@ -45,7 +45,7 @@ fn a_shell_whose_dd_waits_for_a_fifo_ends_with_its_connection() {
         let stat = || std::fs::read_to_string(format!("/proc/{}/stat", shell.trim())).unwrap_or_default();
         let parent = stat().rsplit(' ').nth(48).unwrap().to_owned();
         assert!(std::process::Command::new("kill").args(["-KILL", &parent]).status().unwrap().success());
-        // The output ends only when all processes that had it open are gone.
+        // The output ends only when all processes that have it open are gone.
         assert_eq!(timeout(Duration::from_secs(300), hash).await.unwrap().unwrap(), None);
         until(&|| stat().is_empty() || stat().contains(") Z ")).await;
     });
@@ -72,7 +72,7 @@ fn a_shell_hashes_files_of_any_name() {
             assert_eq!(hasher.hash(path, part).await, Some(of_part), "{name}");
         }
         assert_eq!(hasher.hash(b"/no/such/file", None).await, None);
-        // A file that is not a regular one does not block the shell.
+        // A file of another type than a regular file does not block the shell.
         let fifo = folder.path().join("fifo");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         for other in [fifo.as_path(), folder.path(), Path::new("/dev/null")] {

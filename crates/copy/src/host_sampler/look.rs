@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use kernel::{remote::ss, tcp::Connection};
 
-/// Line before the connections in the text of a sample.
+/// Line that precedes the connections in the text of a sample.
 pub(super) const SOCKETS: &str = "proofload: sockets";
 
-/// One sample of a machine. Its counters have counted since the machine's start.
+/// One sample of a machine. Its counters start at the machine's boot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Look {
     /// Busy time and idle time of the processors, in ticks.
     pub(super) processors: Option<(u64, u64)>,
-    /// Time in which a program waited for a disk, in microseconds.
+    /// Time in which at least one program waited for a disk, in microseconds.
     pub(super) disk_us: Option<u64>,
-    /// The programs that carry the copy, by their ids.
+    /// The programs that carry the copy, by process id.
     pub(super) programs: BTreeMap<u32, Working>,
     pub(super) connections: Vec<Connection>,
 }
@@ -31,7 +31,8 @@ pub(super) struct Working {
 }
 
 impl Look {
-    /// Keeps the programs that the same sshd has started as this one, and not earlier: those of the copy, and other users' later ones.
+    /// Keeps the programs that were started by the same sshd as this one, and not before it: those of the copy, and
+    /// later ones of other users.
     pub(super) fn keep_siblings(&mut self, pid: u32, began_ticks: u64) {
         let ancestor = |pid: u32| {
             let mut top = pid;
@@ -51,11 +52,12 @@ impl Look {
     }
 }
 
-/// Parses the texts of `/proc/stat`, `/proc/pressure/io`, `/proc/PID/stat` of some processes, and perhaps the output of `ss`.
+/// Parses the texts of `/proc/stat`, `/proc/pressure/io` and `/proc/PID/stat` of some processes, optionally followed by
+/// the output of `ss`.
 pub(super) fn look_at(text: &str) -> Look {
     let (text, sockets) = text.split_once(SOCKETS).unwrap_or((text, ""));
     let of_processors = || {
-        // user nice system idle iowait irq softirq steal
+        // Fields: user nice system idle iowait irq softirq steal.
         let numbers = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let numbers: Vec<u64> =
             numbers.split_whitespace().take(8).filter_map(|word| word.parse().ok()).collect();
@@ -74,12 +76,12 @@ pub(super) fn look_at(text: &str) -> Look {
     }
 }
 
-/// A line of `/proc/PID/stat` (proc_pid_stat(5)): the name in parentheses may contain any character.
+/// Parses a line of `/proc/PID/stat` (proc_pid_stat(5)). The name in parentheses may contain any character.
 pub(super) fn program(line: &str) -> Option<(u32, Working)> {
     let (pid, rest) = line.split_once(" (")?;
     let (name, fields) = rest.rsplit_once(") ")?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    // `fields` begins with the third field.
+    // The first element of `fields` is the third field.
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let running_ticks = number(14)?.checked_add(number(15)?)?;
     let is_blocked = fields.first() == Some(&"D");

@@ -1,22 +1,22 @@
-//! Properties of every body, whatever its content. The fuzz target uses them too.
+//! Checks of properties that every body must have. The fuzz target uses them too.
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use events::{EventTime, Kind, LineFormat, LineWriter, Mistake, Mode, Record, Rules, Scratch, Zone, read};
 use serde_json::value::RawValue;
 
-/// A copy of a record that `read` passed to its sink.
+/// A copy of a record that `read` has passed to its sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
-    /// Its text, on one line.
+    /// The record's text, on one line.
     pub text: String,
     /// Whether the text is JSON.
     pub is_json: bool,
-    /// Its time.
+    /// The record's time.
     pub time: Option<EventTime>,
 }
 
-/// All records that `read` returns, with a scratch that was used for other bodies before.
+/// All records of a body, read with buffers that were used for other bodies before.
 pub(crate) fn records(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<Kept>, Mistake> {
     let mut kept = Vec::new();
     let mut scratch = Scratch::default();
@@ -30,12 +30,12 @@ pub(crate) fn records(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<Kept
     Ok(kept)
 }
 
-/// Only the texts of the records.
+/// The texts of all records of a body.
 pub(crate) fn texts(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<String>, Mistake> {
     records(body, kind, rules).map(|kept| kept.into_iter().map(|record| record.text).collect())
 }
 
-/// Reads a body and checks the properties of every body.
+/// Reads a body and checks the properties that every body must have.
 pub(crate) fn check(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<Kept>, Mistake> {
     let is_a_field = matches!(kind, Kind::Form | Kind::Multipart(_));
     let outcome = records(body, kind, rules);
@@ -44,7 +44,7 @@ pub(crate) fn check(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<Kept>,
             assert!(kept.len() <= rules.max_records);
             for record in kept {
                 check_record(record, rules);
-                // If a form gives the time, its records keep their time member.
+                // If a form sets the time, its records keep their time member.
                 let key = rules.time_key.as_deref().filter(|_| !is_a_field && !rules.keep_time_key);
                 let key = key.filter(|_| record.is_json);
                 assert_eq!(key.and_then(|key| events::field(&record.text, key)), None);
@@ -67,7 +67,7 @@ pub(crate) fn check(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<Kept>,
     outcome
 }
 
-/// Reading an NDJSON body equals reading its lines one by one.
+/// Checks that reading an NDJSON body equals reading its lines one by one.
 fn as_line_by_line(body: &[u8], rules: &Rules, outcome: &Result<Vec<Kept>, Mistake>) {
     let lines: Result<Vec<_>, Mistake> =
         body.split(|&byte| byte == b'\n').map(|line| records(line, Kind::Ndjson, rules)).collect();
@@ -75,7 +75,7 @@ fn as_line_by_line(body: &[u8], rules: &Rules, outcome: &Result<Vec<Kept>, Mista
         (Ok(kept), Ok(lines)) => {
             assert_eq!(*kept, lines.into_iter().flatten().collect::<Vec<_>>());
         }
-        // The limit on records applies to the whole body.
+        // The maximum number of records applies to the whole body, so single lines do not reach it.
         (Err(_), Err(_)) => {}
         (Err(mistake), Ok(lines)) => {
             let records: usize = lines.iter().map(Vec::len).sum();
@@ -85,7 +85,7 @@ fn as_line_by_line(body: &[u8], rules: &Rules, outcome: &Result<Vec<Kept>, Mista
     }
 }
 
-/// A record is one line, is JSON if it says so, and stays the same if it is read again.
+/// Checks that a record is one line, is JSON if it claims so, and does not change when it is read again.
 fn check_record(record: &Kept, rules: &Rules) {
     let Kept { text, is_json, .. } = record;
     assert!(!text.contains('\n'), "{text:?}");
@@ -101,7 +101,7 @@ fn check_record(record: &Kept, rules: &Rules) {
     assert_eq!(texts(text.as_bytes(), Kind::Ndjson, &again).as_ref(), Ok(&vec![text.clone()]));
 }
 
-/// In every format, each record is one line.
+/// Checks that each record becomes one line in every format.
 fn check_lines(kept: &[Kept]) {
     let fields = ["a", "b", "message"].map(str::to_owned).to_vec();
     for format in [

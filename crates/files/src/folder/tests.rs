@@ -22,7 +22,7 @@ fn nothing_leaves_the_folder_and_no_link_is_followed() {
     assert_eq!(fs::read(&outside).unwrap(), b"secret");
     assert_eq!(fs::read(inside.join("link")).unwrap(), b"ours");
     assert!(folder.remove("../outside").is_err() || outside.exists());
-    // After the rename, the descriptor still leads to the folder that was checked.
+    // After the rename, the descriptor still refers to the folder that was checked.
     let moved = place.path().join("moved");
     fs::rename(&inside, &moved).unwrap();
     folder.create("new", 0o600).unwrap();
@@ -37,7 +37,7 @@ fn folders_and_files_of_others_are_refused() {
     drop(folder.create("file", 0o600).unwrap());
     assert!(folder.kept("file", OFlags::RDONLY).is_ok());
     fs::hard_link(path.join("file"), path.join("second")).unwrap();
-    assert!(folder.kept("file", OFlags::RDONLY).unwrap_err().to_string().contains("second name"));
+    assert!(folder.kept("file", OFlags::RDONLY).unwrap_err().to_string().contains("second hard link"));
     fs::remove_file(path.join("second")).unwrap();
     fs::set_permissions(path.join("file"), fs::Permissions::from_mode(0o666)).unwrap();
     assert!(folder.kept("file", OFlags::RDONLY).unwrap_err().to_string().contains("other users"));
@@ -58,7 +58,7 @@ fn folders_and_files_of_others_are_refused() {
 #[test]
 fn a_new_folder_is_new_and_an_own_one_is_taken() {
     let place = tempfile::tempdir().unwrap();
-    // A umask of 002 lets a group write to the user's own folder.
+    // With a umask of 002, the user's group may write to the user's new folders.
     let path = place.path().join("a");
     drop(Folder::make_new(&path).unwrap());
     assert_eq!(Folder::make_new(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);

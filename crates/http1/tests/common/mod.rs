@@ -8,7 +8,7 @@ use http1::{
     ResponseHead, ResponseReader, ResponseSink,
 };
 
-/// The result of reading one message. `done` is missing if it is incomplete.
+/// The result of reading one message. `done` is `None` if the message is incomplete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Message<T> {
     pub head: Head,
@@ -16,7 +16,7 @@ pub(crate) struct Message<T> {
     pub done: Option<T>,
 }
 
-/// What a sink got of a head.
+/// The parts of a head that a sink received.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     /// Version and status or method and target, and the flags.
@@ -195,7 +195,7 @@ pub(crate) fn discarding(stream: &[u8], limits: Limits, is_head_request: &[bool]
 /// The complete answers of a connection, and its error.
 pub(crate) type Ending = (Vec<Response>, Option<Error>);
 
-/// The ending of an outcome, which leaves out heads and bodies.
+/// The ending of an outcome, without heads and bodies.
 pub(crate) fn ending(outcome: &Outcome<Response>) -> Ending {
     (outcome.messages.iter().filter_map(|message| message.done).collect(), outcome.error.clone())
 }

@@ -25,28 +25,28 @@ const RTNLGRP_NEIGH: u32 = 3;
 /// An interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Its number in its namespace.
+    /// Its index in its namespace.
     pub index: u32,
     /// Its name.
     pub name: String,
     /// Its Ethernet address; none if it has none.
     pub mac: Option<[u8; 6]>,
-    /// Largest packet, in bytes.
+    /// Maximum packet size, in bytes.
     pub mtu: u32,
-    /// Whether it is set up.
+    /// Whether it is switched on.
     pub is_up: bool,
     /// Whether it has a carrier.
     pub has_carrier: bool,
-    /// Kind of a virtual interface, such as `veth`; none for hardware.
+    /// Kind of a virtual interface, such as `veth`; none for a hardware interface.
     pub kind: Option<String>,
-    /// The number of the XDP program that is attached, if there is one.
+    /// Id of the attached XDP program; none if no program is attached.
     pub xdp: Option<u32>,
 }
 
 /// An address of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// Number of the interface.
+    /// Index of the interface.
     pub index: u32,
     /// The address.
     pub address: IpAddr,
@@ -57,13 +57,13 @@ pub struct Address {
 /// The kernel's state of a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Neighbour {
-    /// The kernel has no address of it, or not yet.
+    /// The kernel does not know its Ethernet address, or not yet.
     Unknown,
     /// Its Ethernet address is known.
     Known {
         /// The address.
         mac: [u8; 6],
-        /// Whether it was set by hand, so that the kernel does not check it.
+        /// Whether an administrator set it, so that the kernel does not verify it.
         is_set: bool,
     },
     /// It does not answer.
@@ -73,7 +73,7 @@ pub enum Neighbour {
 /// A change of a neighbour's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NeighbourChange {
-    /// Number of the interface.
+    /// Index of the interface.
     pub index: u32,
     /// The neighbour.
     pub address: IpAddr,
@@ -91,7 +91,7 @@ impl Netlink {
     /// All interfaces of the namespace.
     ///
     /// # Errors
-    /// When the kernel refuses, as with every function here.
+    /// If the kernel refuses, as for all functions of this type.
     pub fn links(&mut self) -> io::Result<Vec<Link>> {
         let answers = self.ask(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)?;
         Ok(answers.into_iter().filter_map(link).collect())
@@ -121,8 +121,9 @@ impl Netlink {
         }
     }
 
-    /// Makes the kernel resolve a neighbour's address, or verify it if the neighbour has not been heard of lately. Must not be
-    /// called for an address that was set by hand: the kernel would treat it as one that it has resolved.
+    /// Makes the kernel resolve a neighbour's address, or verify it if the neighbour has not been heard from lately. Do
+    /// not call this for an address that an administrator set: the kernel would then treat it as one that it has
+    /// resolved.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -132,7 +133,7 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
     }
 
-    /// Sends a request, and reads all answers up to the last one of a dump, or to the acknowledgement.
+    /// Sends a request. Reads all answers up to the acknowledgement or the end of a dump.
     pub(super) fn ask(
         &mut self,
         message: RouteNetlinkMessage,
@@ -179,10 +180,11 @@ impl NeighbourChanges {
         Ok(Self { socket })
     }
 
-    /// The changes since the last call; empty if there are none.
+    /// The changes since the last call; empty if there were none.
     ///
     /// # Errors
-    /// When there were more changes than the kernel keeps: some are lost, so the neighbours that matter must be queried again.
+    /// If the kernel's queue has overflowed. Some changes are lost then, so the state of the neighbours must be queried
+    /// again.
     pub fn take(&mut self) -> io::Result<Vec<NeighbourChange>> {
         let mut changes = Vec::new();
         loop {
@@ -211,7 +213,7 @@ fn messages(bytes: &[u8]) -> io::Result<Vec<NetlinkMessage<RouteNetlinkMessage>>
     while !rest.is_empty() {
         let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
             .map_err(|error| io::Error::other(format!("cannot read the kernel's answer: {error}")))?;
-        // Messages begin at multiples of four bytes. Each step is at least four bytes long, so the loop ends.
+        // Messages start at multiples of four bytes. Each step is at least four bytes long, so the loop ends.
         let length = (message.header.length as usize).next_multiple_of(4).max(4);
         rest = rest.get(length..).unwrap_or_default();
         messages.push(message);
@@ -258,7 +260,7 @@ fn link(message: RouteNetlinkMessage) -> Option<Link> {
 
 fn address(message: RouteNetlinkMessage) -> Option<Address> {
     let RouteNetlinkMessage::NewAddress(message) = message else { return None };
-    // If a point-to-point interface has addresses of both ends, ours is the local one.
+    // On a point-to-point interface, the local address is ours; the other one belongs to the peer.
     let local = message.attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Local(address) => Some(*address),
         _ => None,

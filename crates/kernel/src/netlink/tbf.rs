@@ -1,4 +1,4 @@
-//! The token bucket that limits what an interface sends: tc-tbf(8), `net/sched/sch_tbf.c`.
+//! The token bucket filter that limits the rate at which an interface sends: tc-tbf(8), `net/sched/sch_tbf.c`.
 
 use netlink_packet_core::DefaultNla;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
@@ -9,15 +9,15 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 
-/// Bytes that the kernel counts for a frame in addition to the IP packet.
+/// Bytes that the kernel counts for each frame in addition to the IP packet.
 pub const ETHERNET_HEADER_BYTES: u64 = 14;
-/// A full bucket holds the traffic of 1/1,000 second. Timers are about 10 µs late, on virtual processors about 100 µs: a
-/// smaller bucket would overflow meanwhile, and the rate would not be reached. From 550 Mbit/s on the bucket holds a
-/// super-packet of 64 KiB, which the kernel splits for smaller buckets.
+/// A full bucket contains the tokens of 1/1,000 second. Timers are about 10 µs late, on virtual processors about 100
+/// µs. A smaller bucket would be full before the timer fires, and the rate would not be reached. From 550 Mbit/s on,
+/// the bucket is large enough for a super-packet of 64 KiB; for smaller buckets, the kernel splits super-packets.
 const BURSTS_PER_S: u64 = 1_000;
-/// The queue holds the traffic of 1/200 second.
+/// The queue has room for the traffic of 1/200 second.
 const QUEUES_PER_S: u64 = 200;
-/// Minimum size of the queue: four super-packets.
+/// Minimum size of the queue in bytes: four super-packets.
 const MIN_QUEUE_BYTES: u64 = 256 * 1024;
 
 /// A token bucket.
@@ -25,11 +25,11 @@ const MIN_QUEUE_BYTES: u64 = 256 * 1024;
 pub struct TokenBucket {
     /// Rate, in bits of Ethernet frames (without FCS) per second.
     pub rate_bits_per_s: u64,
-    /// Size of the bucket: bytes that may pass at once after a pause.
+    /// Size of the bucket: maximum bytes that may pass at once after a pause.
     pub burst_bytes: u64,
     /// Size of the queue, in bytes.
     pub queue_bytes: u64,
-    /// Bytes that are counted for each packet in addition to the Ethernet frame.
+    /// Bytes counted for each packet in addition to the Ethernet frame.
     pub overhead_bytes: u16,
 }
 
@@ -65,16 +65,16 @@ impl TokenBucket {
 
     /// `struct tc_tbf_qopt`: two `struct tc_ratespec` (rate, peak rate), limit, buffer, mtu.
     fn parameters(&self, rate_bytes_per_s: u32) -> Vec<u8> {
-        // cell_log, linklayer, overhead (2 bytes), cell_align (2), mpu (2), rate. Without a link layer the kernel
+        // cell_log, linklayer, overhead (2 bytes), cell_align (2), mpu (2), rate. Without a link layer, the kernel
         // would require a rate table.
         let mut bytes = vec![0, TC_LINKLAYER_ETHERNET];
         bytes.extend(self.overhead_bytes.to_ne_bytes());
         bytes.extend([0; 4]);
         bytes.extend(rate_bytes_per_s.to_ne_bytes());
-        // No peak rate.
+        // There is no peak rate.
         bytes.extend([0; 12]);
         bytes.extend(clamped(self.queue_bytes).to_ne_bytes());
-        // TCA_TBF_BURST gives the size of the bucket in bytes, so the size in ticks stays 0.
+        // The size in ticks stays 0, because TCA_TBF_BURST gives the size of the bucket in bytes.
         bytes.extend([0; 8]);
         bytes
     }
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// The values of the options, by their kinds.
+    /// The values of the options by option kind.
     fn options(rate_bits_per_s: u64) -> Vec<(u16, Vec<u8>)> {
         let message = TokenBucket::for_port(rate_bits_per_s, 1_500).message(7, TcHandle::ROOT);
         let Some(TcAttribute::Options(options)) = message.attributes.get(1) else { panic!("{message:?}") };

@@ -1,4 +1,4 @@
-//! A shell on a remote host: commands go in, framed answers come out.
+//! A shell on a remote host that executes commands and frames their output.
 
 use std::{
     ffi::OsString,
@@ -18,9 +18,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::{ANSWER_WAIT, Destination, lock};
 use crate::{source::OwnConnection, ssh::ends};
 
-/// Functions that the shell is given first. `e` ends a part of an answer, `f` prints files below `/proc`, `b` prints them with a
-/// single program, `n` the counters of network cards, `s` the output of `ss`, and `t` the threads of processes, whether one of them
-/// waits for a device, and their descriptors.
+/// Functions that the shell first defines. `e` ends a part of an answer; `f` prints files below `/proc`; `b` prints
+/// them with a single program; `n` prints the counters of network cards; `s` the output of `ss`; `t` the threads of
+/// processes, whether one of them waits for a device, and their descriptors.
 const PRELUDE: &str = r#"LC_ALL=C PATH=$PATH:/usr/sbin:/sbin; export LC_ALL PATH
 e() { printf '\n%s %s %s\n' "$m" "$1" "$2"; }
 f() { for n; do cat "/proc/$n" 2>&1; e $? "$n"; done; }
@@ -33,21 +33,21 @@ for d in /proc/$p/task/*; do read -r l <$d/schedstat && echo "${d##*/} $l"; done
 grep -qs ') D ' /proc/$p/task/*/stat; e $? "$p/blocked"
 set -- /proc/$p/fd/*; [ -L "$1" ] && echo $#; e $? "$p/fd"; done; }
 "#;
-/// The name of the part that `b` answers with.
+/// The name of the part in the answer of `b`.
 pub(super) const AT_ONCE: &str = "at once";
-/// Prefix of the names of parts that `n` answers with; an interface's name follows.
+/// Prefix of the names of the parts in the answer of `n`; the interface's name follows.
 pub(super) const DRIVER: &str = "ethtool ";
-/// The name of the part that ends an answer.
+/// The name of the last part of an answer.
 const END: &str = "end";
-/// An answer longer than this is not from our shell.
+/// Maximum size of an answer. A longer one does not come from our shell.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
 /// Size of one read, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
-/// Maximum number of pieces that wait to be processed. A host that sends more than it was asked for is then blocked.
+/// Maximum number of pieces that wait to be processed. A host that sends more than was requested is then blocked.
 const MAX_PIECES: usize = 64;
-/// Number of bytes that are kept from the end of the standard error of `ssh`.
+/// Maximum number of bytes that are kept from the end of the standard error of `ssh`.
 const WORDS_BYTES: usize = 4_096;
-/// Longest wait for the end of the standard error of `ssh`.
+/// Maximum wait for the end of the standard error of `ssh`.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
 /// A login on a remote host.
@@ -57,7 +57,7 @@ pub(super) struct Session {
     input: ChildStdin,
     output: mpsc::Receiver<Vec<u8>>,
     said: LastWords,
-    /// Begins the line that ends a part; no other program knows it.
+    /// Beginning of the line that ends a part. No other program knows it.
     mark: String,
     pub(super) own: OwnConnection,
     pub(super) has_ss: bool,
@@ -68,13 +68,13 @@ pub(super) struct Session {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) name: String,
-    /// Exit status; 0 is success.
+    /// Exit status of the command; 0 means success.
     pub(super) status: u8,
     pub(super) text: String,
 }
 
 impl Session {
-    /// Logs in, and waits for the first answer.
+    /// Logs in and waits for the first answer.
     pub(super) fn open(destination: &Destination, wait: Duration) -> Result<Self, String> {
         let options = ["BatchMode=yes", "ConnectTimeout=5", "ServerAliveInterval=5"].map(OsString::from);
         let mut child = destination
@@ -83,7 +83,7 @@ impl Session {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C must not end it before the last counters are read.
+            // Ctrl-C must not end `ssh` before the last counters are read.
             .process_group(0)
             .spawn()
             .map_err(|error| format!("cannot run ssh: {error}; is it installed (Debian: openssh-client)?"))?;
@@ -103,7 +103,7 @@ impl Session {
     }
 
     fn greet(&mut self, wait: Duration) -> io::Result<()> {
-        // The first part takes the output of the user's start files, and is ignored.
+        // The first part contains the output of the user's start-up files and is ignored.
         let greeting = format!(
             "m={}\n{PRELUDE}e 0 noise\nprintf %s \"$SSH_CONNECTION\"; e 0 connection\n\
              command -v ss; e $? ss\nf sys/kernel/osrelease self/mountinfo\n",
@@ -126,14 +126,14 @@ impl Session {
         Ok(())
     }
 
-    /// Runs commands, and returns the parts of the answer.
+    /// Executes commands and returns the parts of their answer.
     pub(super) fn ask(&mut self, commands: &str) -> io::Result<Vec<Part>> {
         self.asked(commands, ANSWER_WAIT)
     }
 
     fn asked(&mut self, commands: &str, wait: Duration) -> io::Result<Vec<Part>> {
-        // Each answer is awaited before more is written, so a silent host cannot fill the pipe.
-        // If `ssh` has ended, the error below contains its last message.
+        // Each answer is awaited before the next write, so a silent host cannot fill the pipe. If `ssh` has ended, the
+        // error below contains its last message.
         let _ = self.input.write_all(format!("{commands}\ne 0 {END}\n").as_bytes());
         let (mut answer, until) = (Vec::new(), Instant::now() + wait);
         let end = format!("\n{} 0 {END}\n", self.mark);
@@ -157,12 +157,12 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The shell on the other side ends with the connection.
+        // The remote shell ends with the connection.
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }
 
-/// Splits an answer at the lines `MARK STATUS NAME`, each of which ends a part.
+/// Splits an answer at the lines `MARK STATUS NAME`. Each of them ends a part.
 fn parts(answer: &str, mark: &str) -> Option<Vec<Part>> {
     let lead = format!("\n{mark} ");
     let (mut parts, mut rest) = (Vec::new(), answer);
@@ -175,14 +175,14 @@ fn parts(answer: &str, mark: &str) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-/// The id of a child in `/proc`, which may show other ids than ours (pidfd_open(2)).
+/// The id of a child in `/proc`, which may show other ids than those of this process's PID namespace (pidfd_open(2)).
 fn shown_id(child: &Child) -> Option<u32> {
     let child = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
     let info = crate::read(format!("/proc/self/fdinfo/{}", child.as_raw_fd())).ok()?;
     crate::number(&info, "Pid:")?.try_into().ok()
 }
 
-/// Receives the output of `ssh` until it ends. While nobody takes pieces, the full channel stops the reading.
+/// Receives the output of `ssh` until its end. If nobody takes pieces, the full channel stops the reading.
 fn received(mut from: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<Vec<u8>>> {
     let (sender, receiver) = mpsc::sync_channel(MAX_PIECES);
     let work = move || {
@@ -197,11 +197,11 @@ fn received(mut from: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<V
     Ok(receiver)
 }
 
-/// The last line that `ssh` wrote to its standard error.
+/// The last line on the standard error of `ssh`.
 #[derive(Debug)]
 struct LastWords {
     words: Arc<Mutex<Vec<u8>>>,
-    /// Disconnected at the end of the standard error.
+    /// Disconnected when the standard error has ended.
     ended: mpsc::Receiver<()>,
 }
 
@@ -249,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// Yields this many bytes, and counts those that were read.
+    /// Returns this many bytes to readers and counts the bytes that were read.
     struct Talker(usize, Arc<AtomicUsize>);
 
     impl Read for Talker {
@@ -269,7 +269,7 @@ mod tests {
         let mut taken = 0;
         while let Ok(piece) = output.recv() {
             taken += piece.len();
-            // In addition to the waiting pieces, one has been read and one has been handed over.
+            // In addition to the waiting pieces, one has been read and one has been passed on.
             let ahead = read.load(Ordering::SeqCst) - taken;
             assert!(ahead <= (MAX_PIECES + 2) * PIECE_BYTES, "{ahead} bytes wait");
         }
@@ -290,7 +290,7 @@ mod tests {
 
     const MARK: &str = "0123456789abcdef0123456789abcdef";
 
-    /// Runs the commands in a shell of this machine instead of one behind `ssh`.
+    /// Executes the commands in a shell of this machine, without `ssh`.
     fn here(commands: &str) -> Vec<Part> {
         told(PRELUDE, commands)
     }
@@ -303,7 +303,7 @@ mod tests {
             .spawn()
             .unwrap();
         let text = format!("m={MARK}\n{prelude}\n{commands}\n");
-        // The shell ends when its input closes.
+        // The shell ends when its input is closed.
         shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         let output = shell.wait_with_output().unwrap();
         assert!(output.stderr.is_empty(), "{output:?}");
@@ -320,7 +320,8 @@ mod tests {
         assert_eq!(names[..4], [("sys/kernel/osrelease", 0), ("none", 1), (&*stat, 0), (&*limits, 0)]);
         assert_eq!((all[0].text.trim(), all[1].text.contains("No such file")), (&*crate::release(), true));
         let (threads, descriptors) = (&all[4], &all[6]);
-        // 0: a thread of another test waits for a disk. 1: none does. 2: one has ended meanwhile, too.
+        // Status 0: a thread of another test waits for a disk. 1: no thread does. 2: in addition, a thread has ended
+        // meanwhile.
         assert!(all[5].name == of(pid, "blocked") && all[5].status <= 2, "{all:?}");
         let thread = threads.text.lines().find(|line| line.starts_with(&format!("{pid} "))).unwrap();
         assert_eq!((thread.split(' ').count(), threads.name.clone()), (4, of(pid, "threads")));

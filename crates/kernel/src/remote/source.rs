@@ -24,20 +24,20 @@ use crate::{
     tcp::{Connection, Listener},
 };
 
-/// The requested texts by their names; an error says why there is no text.
+/// The requested texts by name. An error contains the reason why there is no text.
 type Texts = BTreeMap<String, Result<String, String>>;
-/// Quota counters of control groups, by the names of their files.
+/// Quota counters of control groups, by the name of the group's file.
 type Groups = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// The shell of a remote host during a trial.
 #[derive(Debug)]
 pub(crate) struct Shell<'a> {
     session: &'a mut Session,
-    /// The processes that listen, with their addresses, as of the last whole look.
+    /// The processes that listen, with their addresses, according to the last whole look.
     owners: BTreeMap<u32, BTreeSet<String>>,
     /// The control groups of the processes that listened at the start.
     groups: Option<BTreeSet<PathBuf>>,
-    /// The counters of these groups when each was first read.
+    /// The counters of these groups at their first reading.
     groups_before: Groups,
     /// The names of data that cannot be read, with the reasons.
     missing: BTreeMap<String, String>,
@@ -64,7 +64,7 @@ impl<'a> Shell<'a> {
         Ok(self.session.ask(commands)?.into_iter().map(of).collect())
     }
 
-    /// The output of `ss`; empty if it is not installed, or fails.
+    /// The output of `ss`; empty if `ss` is not installed or fails.
     fn sockets(&mut self, what: &str, options: &str) -> io::Result<String> {
         if !self.session.has_ss {
             return Ok(String::new());
@@ -90,7 +90,7 @@ impl<'a> Shell<'a> {
         }
         let most = Look::Brief.max_programs();
         if owners.len() > most {
-            let why = format!("of {} processes that listen there, {most} are looked at", owners.len());
+            let why = format!("of the {} listening processes there, only {most} are observed", owners.len());
             self.missing.insert(MORE_PROGRAMS.to_owned(), why);
         }
         self.owners = owners.into_iter().take(most).collect();
@@ -110,7 +110,8 @@ impl<'a> Shell<'a> {
         let names: String = self.owners.keys().map(|pid| format!(" {pid}/cgroup")).collect();
         let texts = self.ask(&format!("f{names}"))?;
         let of = |text: &String| cgroups::group_of(&self.session.mounts, text, "cpu");
-        // Another user may have chosen the group's name, which a command contains between single quotes.
+        // Another user may have chosen the group's name. A command contains the name in single quotes, so it must not
+        // contain any itself.
         let of = |text| of(text).filter(|group| !group.to_string_lossy().contains('\''));
         Ok(self.groups.insert(texts.values().flatten().filter_map(of).collect()).clone())
     }
@@ -166,7 +167,7 @@ impl Source for Shell<'_> {
     }
 
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>> {
-        // Each connection takes some 500 bytes to transfer, so they are counted first.
+        // Each connection takes some 500 bytes to transfer, so the connections are counted first.
         let established = found(&self.ask("f net/snmp")?, "net/snmp").ok();
         let established =
             established.and_then(|snmp| protocol_number(&snmp, "Tcp", "CurrEstab")).unwrap_or(0);
@@ -177,13 +178,13 @@ impl Source for Shell<'_> {
         }
         let mut all = ss::connections(&self.sockets("connections", "-tinm state established")?);
         let own_ends = self.session.own.connection.map(|(ours, theirs)| (theirs, ours));
-        // A socket for both versions of IP shows an IPv4 address as an IPv6 one.
+        // A socket for both IP versions shows an IPv4 address in IPv6 form.
         let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
         all.retain(|seen| Some((plain(seen.local), plain(seen.remote))) != own_ends);
         Ok(all)
     }
 
-    /// Processes that listen; in a brief look, only those that listened at the start.
+    /// The processes that listen. In a brief look, only those that listened at the start.
     fn programs(&mut self, _: &Processes, look: Look) -> io::Result<Vec<Program>> {
         if look == Look::Whole {
             self.find_owners()?;
@@ -198,12 +199,12 @@ impl Source for Shell<'_> {
     }
 }
 
-/// Words of a command, each after a blank.
+/// Words of a command, each preceded by a blank.
 fn words(words: impl Iterator<Item = &'static str>) -> String {
     words.flat_map(|word| [" ", word]).collect()
 }
 
-/// Splits the output of `tail` into its files.
+/// Splits the output of `tail` into the contents of its files.
 fn apart(text: &str) -> Texts {
     let files = text.split("==> ").filter_map(|part| part.split_once(" <==\n"));
     files.map(|(name, text)| (name.to_owned(), Ok(text.trim_end().to_owned()))).collect()
@@ -214,8 +215,8 @@ fn found(texts: &Texts, name: &str) -> io::Result<String> {
     text.map_err(io::Error::other)
 }
 
-/// The counts of the control group that was throttled most often since it was first read. A sum over several groups would exceed
-/// what any of them was throttled, and would fall when a group is removed.
+/// The counters of the control group that was throttled most often since its first reading. A sum over several groups
+/// would exceed the throttling of each group, and would fall when a group is removed.
 fn throttling(texts: &Texts, before: &mut Groups) -> BTreeMap<String, u64> {
     let files = texts.iter().filter(|(name, _)| name.ends_with("/cpu.stat"));
     let since_before = |(name, text): (&String, &Result<String, String>)| {

@@ -1,4 +1,4 @@
-//! Parses the output of `ss` of iproute2. Its columns and words differ between versions: unknown words are ignored.
+//! Parses the output of `ss` (iproute2). Its columns and words differ between versions, so unknown words are ignored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::tcp::{Connection, Listener, TcpInfo};
 
-/// A socket: its queues, its ends, and the words behind them.
+/// A socket: its queues, its two addresses and the words that follow.
 struct Entry<'a> {
     receive_queue: u32,
     send_queue: u32,
@@ -16,7 +16,7 @@ struct Entry<'a> {
     words: Vec<&'a str>,
 }
 
-/// The listening sockets in the output of `ss -ltn`. The output lacks their inodes.
+/// The listening sockets in the output of `ss -ltn`. The output does not contain their inodes.
 pub(crate) fn listeners(text: &str) -> Vec<Listener> {
     let listener = |entry: Entry<'_>| Listener {
         address: entry.local,
@@ -27,12 +27,12 @@ pub(crate) fn listeners(text: &str) -> Vec<Listener> {
     entries(text).into_iter().map(listener).collect()
 }
 
-/// The processes that listen, with their addresses, in the output of `ss -ltnp`; and the number of sockets whose processes this
-/// user may not see.
+/// The processes that listen, with their addresses, in the output of `ss -ltnp`. Also the number of sockets whose
+/// processes this user may not see.
 pub(crate) fn owners(text: &str) -> (BTreeMap<u32, BTreeSet<String>>, usize) {
     let (mut owners, mut hidden): (BTreeMap<_, BTreeSet<_>>, usize) = Default::default();
     for entry in entries(text) {
-        // users:(("nginx",pid=7,fd=6),("nginx",pid=8,fd=6))
+        // The text has the form users:(("nginx",pid=7,fd=6),("nginx",pid=8,fd=6)).
         let all = entry.words.join(" ");
         let pids = all.split("pid=").skip(1).filter_map(|rest| rest.split(',').next()?.parse().ok());
         let pids: Vec<u32> = pids.collect();
@@ -60,8 +60,8 @@ pub fn connections(text: &str) -> Vec<Connection> {
     entries(text).into_iter().map(connection).collect()
 }
 
-/// A socket begins with its queues and its ends, perhaps after its state. All other lines belong to the socket before them,
-/// or to the heading.
+/// A socket begins with its queues and its two addresses, possibly after its state. All other lines belong to the
+/// socket before them or to the heading.
 fn entries(text: &str) -> Vec<Entry<'_>> {
     let mut all: Vec<Entry<'_>> = Vec::new();
     for line in text.lines() {
@@ -87,7 +87,8 @@ fn entry<'a>(words: &[&'a str]) -> Option<Entry<'a>> {
     })
 }
 
-/// `10.0.0.1:80`, `127.0.0.53%lo:53`, `[fe80::1]%eth0:22`, `*:80` for all addresses, and `*` for any port.
+/// Parses `10.0.0.1:80`, `127.0.0.53%lo:53` or `[fe80::1]%eth0:22`. `*:80` stands for all addresses, a port `*` for any
+/// port.
 fn address(word: &str) -> Option<SocketAddr> {
     let (host, port) = word.rsplit_once(':')?;
     let host = host.split('%').next()?.trim_start_matches('[').trim_end_matches(']');
@@ -95,11 +96,11 @@ fn address(word: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, if port == "*" { 0 } else { port.parse().ok()? }))
 }
 
-/// The kernel's information about a connection; the used part and the size of its send buffer.
+/// The kernel's information about a connection, and the used part and the size of its send buffer.
 fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
     let (mut info, mut buffer) = (TcpInfo::default(), [0, 0]);
     for (key, value) in words.iter().filter_map(|word| word.split_once(':')) {
-        // Times are in milliseconds: 4ms, or 4ms(50.0%).
+        // Times are in milliseconds: 4ms or 4ms(50.0%).
         let us = || Some(leading(value)?.saturating_mul(1_000));
         let number = || leading(value).and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
         match key {
@@ -109,7 +110,7 @@ fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
             "mss" => info.segment_bytes = number(),
             "cwnd" => info.congestion_window = number(),
             "unacked" => info.in_flight = number(),
-            // retrans:retransmissions in flight/all
+            // retrans:segments retransmitted in flight/all retransmissions
             "retrans" => {
                 info.retransmits =
                     value.split('/').nth(1).and_then(|all| all.parse().ok()).unwrap_or_default();
@@ -120,7 +121,7 @@ fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
             "rwnd_limited" => info.receive_window_limited_us = us(),
             "sndbuf_limited" => info.send_buffer_limited_us = us(),
             "skmem" => {
-                // skmem:(r0,rb131072,t0,tb87040,f0,w0,o0,bl0,d0)
+                // The field has the form skmem:(r0,rb131072,t0,tb87040,f0,w0,o0,bl0,d0).
                 let field = |name: &str| {
                     let fields = value.trim_matches(['(', ')']).split(',');
                     fields
@@ -136,13 +137,13 @@ fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
     (info, buffer)
 }
 
-/// Parses the milliseconds before a slash, and returns them in microseconds.
+/// Parses the milliseconds before a slash. Returns microseconds.
 fn milliseconds(value: &str) -> u32 {
     let ms = value.split('/').next().and_then(|ms| ms.parse::<f64>().ok());
     ms.map_or(0, |ms| (ms * 1e3) as u32)
 }
 
-/// The number that a word begins with.
+/// The number at the beginning of a word.
 fn leading(word: &str) -> Option<u64> {
     let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
     word[..end].parse().ok()

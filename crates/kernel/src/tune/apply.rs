@@ -1,4 +1,4 @@
-//! Changes settings, after recording the value of each in a journal.
+//! Changes settings. The former value of each is first recorded in a journal.
 
 use std::io;
 
@@ -18,25 +18,27 @@ pub struct Applied {
     pub name: String,
     /// Its value before.
     pub before: String,
-    /// The value that was written.
+    /// The written value.
     pub asked: String,
-    /// The value that the kernel made of it.
+    /// The resulting value in the kernel.
     pub after: String,
 }
 
 impl Applied {
-    /// Whether the kernel took the value as it was written.
+    /// Whether the kernel accepted the value without changing it.
     pub fn is_as_asked(&self) -> bool {
         is_same_value(&self.after, &self.asked)
     }
 }
 
-/// Writes settings, given as names and values, and leaves them changed. `folder` is that of tunings; the caller holds its lock.
+/// Writes settings, given as names and values, and leaves them changed. `folder` is the folder of tunings, which the
+/// caller must have locked.
 ///
 /// # Errors
-/// When a setting cannot be recorded, written or read back. Then all settings are as before.
+/// If a setting cannot be recorded, written or read back. All settings have then been restored.
 pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Result<Vec<Applied>, String> {
-    let network = Network::own().map_err(|error| format!("cannot tell the network namespace: {error}"))?;
+    let network =
+        Network::own().map_err(|error| format!("cannot determine the network namespace: {error}"))?;
     let mut recorded: Vec<Setting> = Vec::new();
     for name in with_coupled(settings) {
         let path = path_of(name).unwrap_or_default();
@@ -50,11 +52,12 @@ pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Res
         let failed = |error: io::Error| {
             let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
             let advice = if is_refused { "; run this as root" } else { "" };
-            format!("cannot write '{value}' to {name}: {error}; all settings are put back{advice}")
+            format!("cannot write '{value}' to {name}: {error}; all settings were restored{advice}")
         };
         Setting::write(&setting.path, value).map_err(failed)?;
     }
-    // They are read back only after all have been written, because the kernel may change one setting along with another.
+    // Settings are read back only after all have been written, because the kernel may change one setting together with
+    // another.
     let mut applied = Vec::new();
     for (at, setting) in recorded.iter_mut().enumerate() {
         let name = name_of(&setting.path);
@@ -70,12 +73,12 @@ pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Res
     Ok(applied)
 }
 
-/// The kernel changes the second setting along with the first, and restoring the first does not undo that: a congestion control
-/// algorithm that becomes the default is allowed to every user from then on (tcp_cong.c).
+/// The kernel changes the second setting together with the first, and restoring the first does not undo that: once a
+/// congestion control algorithm has been the default, every user may choose it (tcp_cong.c).
 const CHANGED_WITH: (&str, &str) =
     ("net.ipv4.tcp_congestion_control", "net.ipv4.tcp_allowed_congestion_control");
 
-/// The names of these settings, then those of settings that the kernel changes along with them.
+/// The names of these settings, followed by those of settings that the kernel changes with them.
 pub(super) fn with_coupled(settings: &[(String, String)]) -> impl Iterator<Item = &str> {
     let (cause, effect) = CHANGED_WITH;
     let has = |name: &str| settings.iter().any(|(setting, _)| setting == name);
@@ -83,7 +86,7 @@ pub(super) fn with_coupled(settings: &[(String, String)]) -> impl Iterator<Item 
     settings.iter().map(|(name, _)| name.as_str()).chain(coupled)
 }
 
-/// Why a setting is not changed: it could not be restored exactly. None if it could.
+/// Reason why a setting must not be changed: it could not be restored exactly. None if it could.
 pub fn refusal(name: &str) -> Option<String> {
     // Settings whose change also changes others (devinet.c, addrconf.c; vm.rst).
     const COUPLED: [&str; 4] = ["net.ipv4.ip_forward", "net.ipv6.conf.all.", "vm.dirty_", "vm.overcommit_"];
@@ -94,7 +97,7 @@ pub fn refusal(name: &str) -> Option<String> {
             "a change of {name} also changes other settings or addresses, which could not be restored exactly"
         ));
     }
-    // A known setting that this kernel lacks is not refused, but listed as not applied.
+    // A known setting that this kernel lacks is not refused but listed as not applied.
     let path = path_of(name).filter(|path| path.starts_with("/proc/sys/net") || path.starts_with("/sys"));
     match path {
         _ if known(name).is_some() => None,

@@ -1,4 +1,4 @@
-//! Profiles: the values that settings should have for a purpose, with reasons.
+//! Profiles: the values that settings should have for a purpose, with the reasons.
 
 use std::collections::BTreeSet;
 
@@ -17,20 +17,20 @@ pub struct LongPath {
 }
 
 impl LongPath {
-    /// Bandwidth-delay product: the bytes that are on their way when the path is full.
+    /// Bandwidth-delay product: the bytes in flight when the path is full.
     pub fn bdp_bytes(self) -> u64 {
         (u128::from(self.rate_bits_per_s) * u128::from(self.rtt_ns) / 8_000_000_000) as u64
     }
 }
 
-/// The value that a setting should have.
+/// A condition for the value of a setting.
 #[derive(Debug, Clone, Copy)]
 enum Value<'a> {
     Is(&'a str),
     AtLeast(u64),
     AtMost(u64),
-    /// The last of its numbers is at least twice the path's bandwidth-delay product: a buffer holds the data in flight, and the data
-    /// that is kept until the other end has acknowledged it.
+    /// The last of its numbers is at least twice the path's bandwidth-delay product: a buffer holds the data in flight
+    /// and the data that the other end has not acknowledged yet.
     TwoBdp,
     /// At least this many packets, on every interface that is up, except lo.
     QueueAtLeast(u64),
@@ -38,7 +38,7 @@ enum Value<'a> {
     AllProcessors,
 }
 
-/// A setting, the value that a profile wants it to have, and why.
+/// A setting, its value in a profile, and the reason.
 struct Want(&'static str, Value<'static>, &'static str);
 
 /// The values that settings should have for a purpose.
@@ -47,29 +47,29 @@ pub struct Profile {
     pub name: &'static str,
     /// Its purpose, in words.
     pub purpose: &'static str,
-    /// The path for which buffers are sized if the user gives none; none if the profile has no such default, or sizes no buffers.
+    /// Default path for the size of buffers; none if the profile has no default or no buffers.
     pub path: Option<LongPath>,
     wants: &'static [&'static [Want]],
 }
 
-/// The present and the wanted value of a setting.
+/// A setting with its current value and the one in the profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     /// The setting.
     pub name: String,
-    /// Its present value; none if this network namespace does not have it.
+    /// Its current value; none if this network namespace does not have the setting.
     pub now: Option<String>,
-    /// What the profile wants, in words.
+    /// The value in the profile, in words.
     pub wants: String,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
-    /// The counter that justifies the change, if the kernel has one.
+    /// The counter that justifies the change; none if the kernel has no such counter.
     pub justification: Option<Justification>,
-    /// The value to write; none if the setting is as wanted or not applied here.
+    /// The value to write; none if the current value is right or the setting is not applied here.
     pub to_write: Option<String>,
-    /// Why the setting is not applied here; none if it is.
+    /// Reason why the setting is not applied here; none if it is.
     pub not_applied: Option<&'static str>,
-    /// Whether `/sys` may show the interfaces of another network namespace, so that the present value is not known.
+    /// Whether `/sys` may show the interfaces of another network namespace, so that the current value is unknown.
     pub is_unseen: bool,
 }
 
@@ -106,7 +106,7 @@ wants! {
     }
     LONG_FAT {
         "net.ipv4.tcp_rmem", Value::TwoBdp, "the receiver's window may cover the path";
-        "net.ipv4.tcp_wmem", Value::TwoBdp, "the sender may keep what is on its way";
+        "net.ipv4.tcp_wmem", Value::TwoBdp, "the sender may keep all unacknowledged data";
         "net.core.rmem_max", Value::TwoBdp, "programs that set their own receive buffer may cover the path";
         "net.core.wmem_max", Value::TwoBdp, "programs that set their own send buffer may cover the path";
         "net.ipv4.tcp_window_scaling", Value::Is("1"), "windows above 64 KiB";
@@ -115,13 +115,13 @@ wants! {
         "net.ipv4.tcp_timestamps", Value::Is("1"), "sequence numbers wrap within seconds at high rates";
         "net.ipv4.tcp_slow_start_after_idle", Value::Is("0"), "a pause does not cost the window";
         "net.ipv4.tcp_no_metrics_save", Value::Is("1"),
-            "a trial does not begin with what an earlier one has learned";
+            "a trial does not begin with the metrics of an earlier one";
     }
     SPREAD {
         "rps_cpus", Value::AllProcessors,
             "one receive queue is served by one processor; RPS spreads its connections over all";
         "txqueuelen", Value::QueueAtLeast(10_000), "answers of many servers in one burst are not dropped";
-        "kernel.numa_balancing", Value::Is("0"), "no pauses of threads while memory moves";
+        "kernel.numa_balancing", Value::Is("0"), "threads do not pause while memory moves";
     }
 }
 
@@ -175,13 +175,13 @@ impl Profile {
         PROFILES.iter().find(|profile| profile.name == name)
     }
 
-    /// Whether the profile sizes buffers by a path.
+    /// Whether the profile contains buffers whose size depends on a path.
     pub fn needs_path(&self) -> bool {
         self.wants.iter().copied().flatten().any(|want| matches!(want.1, Value::TwoBdp))
     }
 
-    /// The settings that the profile wants, as they are on this machine. `path` must be given if the profile needs one. Whether `/sys`
-    /// shows this network namespace is looked up only where it matters.
+    /// The settings of the profile with their values on this machine. `path` must be given if the profile needs one.
+    /// The check whether `/sys` shows this network namespace is made only if it matters.
     pub fn wanted(&self, path: Option<LongPath>, machine: &Machine<'_>) -> Vec<Wanted> {
         let mut all = Vec::new();
         let two_bdp = path.map_or(0, |path| path.bdp_bytes() * 2);
@@ -201,7 +201,7 @@ impl Profile {
 }
 
 impl Wanted {
-    /// A value that the user asks for.
+    /// A value that the user requests.
     pub fn asked(name: &str, value: &str, machine: &Machine<'_>) -> Self {
         let is_shown = sysctl_path(name).exists() || (machine.sys_is_own)();
         wanted(name, Value::Is(value), "asked for", 0, machine, is_shown)
@@ -261,8 +261,8 @@ fn wanted(
     Wanted { name: name.to_owned(), now, wants, why, justification, to_write, not_applied, is_unseen }
 }
 
-/// Whether the interfaces in `/sys` have the names, numbers and addresses of those in this network namespace. Any user can check this. It
-/// is no proof, but suffices for reading.
+/// Whether the interfaces in `/sys` have the names, indexes and addresses of those in this network namespace. Every
+/// user can check this. It is no proof, but it suffices for reading.
 pub fn sys_looks_own() -> bool {
     let shown = |name: &str, what: &str| {
         crate::read(format!("/sys/class/net/{name}/{what}")).map(|text| text.trim().to_owned()).ok()
@@ -277,7 +277,7 @@ pub fn sys_looks_own() -> bool {
     links.len() == all_shown && links.iter().all(is_same)
 }
 
-/// The interfaces' settings to which a value applies.
+/// The settings of interfaces to which a value applies.
 fn interface_settings(value: Value<'_>) -> Vec<String> {
     let processors = processors().len();
     let queues = |interface: &String| {
@@ -301,13 +301,13 @@ fn interface_settings(value: Value<'_>) -> Vec<String> {
     names.filter(|name| path_of(name).is_some_and(|path| path.exists())).collect()
 }
 
-/// The numbers of the processors that are online. There may be gaps between them.
+/// The numbers of the online processors. There may be gaps between them.
 fn processors() -> BTreeSet<u32> {
     let stat = crate::read("/proc/stat").unwrap_or_default();
     stat.lines().filter_map(|line| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok()).collect()
 }
 
-/// A mask of processors, as the kernel writes masks: groups of 32 bits, the highest first.
+/// A mask of processors in the kernel's form: groups of 32 bits, the highest first.
 fn mask(processors: &BTreeSet<u32>) -> String {
     let last = processors.last().map_or(0, |last| last / 32);
     let bits = |group: u32| processors.iter().filter(move |number| *number / 32 == group);
@@ -315,7 +315,7 @@ fn mask(processors: &BTreeSet<u32>) -> String {
     (0..=last).rev().map(group).collect::<Vec<_>>().join(",")
 }
 
-/// Whether two values of a setting mean the same: blanks and leading zeros of masks do not matter.
+/// Whether two values of a setting mean the same. Blanks and the leading zeros of masks do not matter.
 pub(super) fn is_same_value(one: &str, other: &str) -> bool {
     let parts = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());

@@ -1,54 +1,54 @@
-//! The known settings and their real effects. The facts come from the kernel's ip-sysctl.rst, net.rst and vm.rst, and from its source if
-//! these say too little.
+//! The known settings and their real effects. The facts come from the kernel's ip-sysctl.rst, net.rst and vm.rst, or
+//! from its source if these are not specific enough.
 
 /// The scope of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Each network namespace has a separate value.
     Namespace,
-    /// The whole machine has one value. It can be changed only from the initial network namespace; others do not have the setting,
-    /// or cannot write it.
+    /// The whole machine has one value. It can be changed only from the initial network namespace; in others, the
+    /// setting is missing or read-only.
     Machine,
 }
 
-/// Which values of a setting are wrong.
+/// A rule that decides which values of a setting are wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// No number is wrong.
+    /// Every number is right.
     Any,
     /// The setting is a word.
     Word,
-    /// The setting does nothing, or does not exist.
+    /// The setting has no effect or does not exist.
     Obsolete,
-    /// Smaller numbers do harm.
+    /// Smaller numbers are harmful.
     AtLeast(u64),
-    /// Larger numbers do harm.
+    /// Larger numbers are harmful.
     AtMost(u64),
-    /// Numbers below the machine's default do harm.
+    /// Numbers below the machine's default are harmful.
     NotLowered,
-    /// Three numbers of pages, of which the last may be at most a quarter of the memory.
+    /// Three numbers of pages. The last one may be at most a quarter of the memory.
     Pages,
-    /// Numbers that must rise.
+    /// Several numbers in ascending order.
     Rising,
-    /// This is the default; an administrator who changes it expects an effect that the setting does not have.
+    /// The default. An administrator who changes it expects an effect that the setting does not have.
     Misunderstood(u64),
-    /// Without effect while `net.ipv4.tcp_syncookies` is not 0.
+    /// No effect unless `net.ipv4.tcp_syncookies` is 0.
     WithoutSyncookies,
-    /// Without effect on interfaces that have no queue.
+    /// No effect on interfaces without a queue.
     WithQueue,
 }
 
-/// A setting that is known.
+/// A known setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Known {
-    /// Its name, as sysctl(8) writes it.
+    /// Its name in the form of sysctl(8).
     pub name: &'static str,
     /// The unit of its numbers; empty for switches and words.
     pub unit: &'static str,
-    /// Where it holds.
+    /// The scope of its value.
     pub(crate) scope: Scope,
     pub(crate) rule: Rule,
-    /// The counter that justifies a change when it rises; empty if the kernel has none.
+    /// The counter that justifies a change if it rises; empty if the kernel has none.
     pub counter: &'static str,
     /// Its real effect today.
     pub remark: &'static str,
@@ -56,7 +56,7 @@ pub struct Known {
 
 macro_rules! known {
     ($($scope:ident $name:literal, $unit:literal, $rule:expr, $counter:literal: $remark:literal;)*) => {
-        /// The settings that are known, in the order of their names.
+        /// All known settings, sorted by name.
         pub static KNOWN: &[Known] = &[$(Known {
             name: $name,
             unit: $unit,
@@ -88,7 +88,7 @@ known! {
     Machine "net.core.netdev_budget_usecs", "µs", Rule::Any, "softnet.squeezes":
         "longest round of softirq; the round also ends after netdev_budget packets, whichever is first";
     Machine "net.core.netdev_max_backlog", "packets", Rule::AtMost(200_000), "softnet.drops":
-        "a queue of each processor, used by veth, lo and RPS; at a million packets a second, 200,000 of them wait for 200 ms, after which TCP sends again what only waits";
+        "a queue of each processor, used by veth, lo and RPS; at a million packets a second, 200,000 of them wait for 200 ms, after which TCP retransmits packets that only wait";
     Machine "net.core.netdev_weight", "packets", Rule::Obsolete, "softnet.squeezes":
         "no kernel has this setting; net.core.dev_weight exists";
     Machine "net.core.rmem_default", "bytes", Rule::Any, "Udp.RcvbufErrors":
@@ -136,7 +136,7 @@ known! {
     Namespace "net.ipv4.tcp_moderate_rcvbuf", "", Rule::AtLeast(1), "TcpExt.PruneCalled":
         "0 stops the receive buffer from growing with the path";
     Namespace "net.ipv4.tcp_no_metrics_save", "", Rule::Any, "":
-        "0 lets a connection begin with what an earlier one to the same address has learned: trials are not independent then";
+        "0 lets a connection begin with the metrics of an earlier one to the same address, so that trials are not independent";
     Namespace "net.ipv4.tcp_notsent_lowat", "bytes", Rule::Any, "":
         "bytes that wait unsent in a socket before it refuses more; saves memory, does not speed up";
     Namespace "net.ipv4.tcp_rmem", "bytes", Rule::Rising, "TcpExt.PruneCalled":

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{profiles::is_same_value, *};
 use crate::counters::{of_machine, of_network, read_own};
 
-/// Reference test 3's settings of its web hosts, with its client's larger backlog.
+/// The settings of the web hosts in reference test 3, with the client's larger backlog.
 const PUBLISHED: &str = "
 net.core.somaxconn = 500000
 net.ipv4.tcp_max_orphans = 30000
@@ -65,7 +65,7 @@ fn the_published_settings_are_judged_line_by_line() {
             (11, Harmful)
         ]
     );
-    // With much memory, the same number of pages is a limit.
+    // With much memory, the same number of pages is a reasonable limit.
     machine.memory_pages = 64 << 20;
     assert_eq!(kinds("net.ipv4.tcp_mem = 185688 247584 6291456", &machine), []);
     machine.is_initial = false;
@@ -90,7 +90,7 @@ fn each_kind_of_fault_is_seen_and_sound_neighbours_are_not() {
         ("net.ipv4.tcp_rmem = 4096 99 12", "net.ipv4.tcp_rmem = 4096 4096 8192"),
         ("net.ipv4.ip_local_port_range = 65535 1024", "net.ipv4.ip_local_port_range = 1024 65535"),
         ("net.ipv4.tcp_fin_timeout = 15", "net.ipv4.tcp_fin_timeout = 60"),
-        // The present value was lowered; the kernel's default is half of the table's entries.
+        // The current value was lowered. The kernel's default is half of the table's entries.
         ("net.ipv4.tcp_max_tw_buckets = 131071", "net.ipv4.tcp_max_tw_buckets = 131072"),
         ("net.core.default_qdisc = fq", "net.ipv4.tcp_congestion_control = bbr"),
         ("net.core.somaxconn = many", "net.core.somaxconn = 128"),

@@ -1,4 +1,4 @@
-//! Samples of the hosts of one machine: at the start, each second, and at the end.
+//! Samples of the hosts of one machine: at the start of a trial, in each second, and at the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -19,7 +19,7 @@ use crate::{
     source::{Look, Processes, Source},
 };
 
-/// The samples of hosts of one machine.
+/// The samples of all hosts of one machine.
 pub(super) struct Samples<S> {
     began: Instant,
     machine: Recorder,
@@ -29,26 +29,26 @@ pub(super) struct Samples<S> {
 struct HostSamples<S> {
     source: S,
     counters: Recorder,
-    /// Processes by their id and start time.
+    /// Processes by id and start time.
     programs: BTreeMap<(u32, u64), ProgramSamples>,
     senders: Senders,
-    /// Number of looks at programs.
+    /// Number of looks at processes.
     looks: u32,
     seen: HostCounters,
 }
 
 struct ProgramSamples {
-    /// Its times before the trial; none if the process began during it.
+    /// Its state before the trial; none if it began during the trial.
     before: Option<Program>,
-    /// The last look at it, with the last known times of threads that have ended.
+    /// The last look at it, including the last known times of threads that have ended.
     last: Program,
     cpus: Option<String>,
-    /// The number of the last look that found it.
+    /// Number of the last look that found it.
     last_look: u32,
     listens: BTreeSet<String>,
-    /// The quota counters of its control group when the process was first seen, and at the end.
+    /// The quota counters of its control group, first when the process was first seen and then at the end.
     quota: [BTreeMap<String, u64>; 2],
-    /// Number of looks at it, and number of those in which a thread waited for a device.
+    /// Number of looks at it, and number of looks in which a thread waited for a device.
     looks: (u32, u32),
 }
 
@@ -58,12 +58,12 @@ impl<S: Source> Samples<S> {
             hosts.into_iter().map(|(name, source)| HostSamples::new(name, source)).collect();
         let processes = S::processes();
         hosts.iter_mut().try_for_each(|host| host.begin(&processes))?;
-        // The machine is read last here and first in `end`, because looking at hosts takes a while on a slow path.
+        // The machine is read last here and first in `end`, because looking at hosts over a slow path takes time.
         let machine = machine_of(&mut hosts, Look::Whole)?;
         Ok(Self { began: Instant::now(), machine: Recorder::begin(machine), hosts })
     }
 
-    /// Looks at sockets and programs.
+    /// Samples sockets and processes.
     pub(super) fn take(&mut self) -> io::Result<()> {
         let processes = S::processes();
         for host in &mut self.hosts {
@@ -96,7 +96,7 @@ impl<S: Source> Samples<S> {
     }
 }
 
-/// The counters of the machine of these hosts.
+/// The counters of the machine that these hosts are on.
 fn machine_of<S: Source>(hosts: &mut [HostSamples<S>], look: Look) -> io::Result<Counters> {
     hosts.first_mut().map_or(Ok(Counters::default()), |host| host.source.machine(look))
 }
@@ -113,12 +113,12 @@ impl<S: Source> HostSamples<S> {
         }
     }
 
-    /// The first look. Earlier activity does not count.
+    /// The first look. Activity before it does not count.
     fn begin(&mut self, processes: &Processes) -> io::Result<()> {
         self.source.enter()?;
         self.look_at_sockets(Look::Whole)?;
         self.look_at_programs(processes, Look::Whole)?;
-        // The counters are read last here and first in `end`, so that the work of looking is not counted.
+        // The counters are read last here and first in `end`, so that they do not include the work of the looks.
         self.counters = Recorder::begin(self.source.network(Look::Whole)?);
         self.senders.begin();
         for program in self.programs.values_mut() {
@@ -137,13 +137,13 @@ impl<S: Source> HostSamples<S> {
             if !one.quota[0].is_empty() {
                 one.quota[1] = self.source.quota(one.last.pid);
             }
-            // Threads may begin, or change their CPU affinity, during the trial, so the processors are read again.
+            // Threads may begin or change their CPU affinity during the trial, so the processors are read again.
             if one.last_look == self.looks && one.has_run() {
                 let threads: Vec<u32> = one.last.threads.keys().copied().collect();
                 one.cpus = self.source.cpus(one.last.pid, &threads).or(one.cpus.take());
             }
         }
-        // The processor time of ended processes by parent: the parent's time of children includes it.
+        // The processor time of ended processes, by parent, because the parent's time of children includes it.
         let mut ended_ns: BTreeMap<u32, u64> = BTreeMap::new();
         for ProgramSamples { last, .. } in self.programs.values().filter(|one| one.last_look < self.looks) {
             *ended_ns.entry(last.parent).or_default() += last.running_ns + last.children_ns;
@@ -188,7 +188,8 @@ impl<S: Source> HostSamples<S> {
             seen.samples += 1;
             seen.samples_waiting += u32::from(listener.waiting > 0);
         }
-        // The last look comes after the load, but counts as one under load if there was no sample before, as in a short trial.
+        // The last look comes after the load. If there was no earlier sample, as in a short trial, it counts as one
+        // under load.
         let is_under_load = look == Look::Brief || self.senders.used().samples == 0;
         let add = if is_under_load { Senders::look_at } else { Senders::look_after_load };
         self.source.connections(look)?.iter().for_each(|connection| add(&mut self.senders, connection));
@@ -202,7 +203,7 @@ impl ProgramSamples {
         self.before.as_ref().is_none_or(|before| before.threads != self.last.threads)
     }
 
-    /// Its use, without `ended_ns`: the time of ended children that were seen, and so have separate entries.
+    /// Its use of processors, without `ended_ns`: the time of ended children that have separate entries.
     fn used(&self, ended_ns: u64) -> ProgramUse {
         let (now, before) = (&self.last, self.before.as_ref());
         let of = |of: fn(&Program) -> u64| of(now).saturating_sub(before.map_or(0, of));
@@ -213,7 +214,8 @@ impl ProgramSamples {
         let threads: Vec<(u64, u64)> = now.threads.iter().map(used_ns).collect();
         let seen_ns: u64 = threads.iter().map(|times| times.0).sum();
         let (own_ns, children_ns) = (of(|now| now.running_ns), of(|now| now.children_ns));
-        // User and system time are each cut to whole ticks, before and after, so their difference may be off by two ticks.
+        // The kernel cuts user and system time to whole ticks in both readings, so their difference may be off by two
+        // ticks.
         let unseen_ns = own_ns.saturating_sub(seen_ns + 2 * programs::TICK_NS);
         let busiest = threads.into_iter().max().filter(|busiest| busiest.0 >= unseen_ns);
         let running_ns = own_ns.max(seen_ns) + children_ns.saturating_sub(ended_ns);
@@ -248,7 +250,7 @@ impl ProgramSamples {
 mod tests {
     use super::*;
 
-    /// A process whose threads ran for `seen_ns` each, and which ran for `running_ns` with the threads that have ended.
+    /// A process whose threads ran for `seen_ns` each. Together with threads that have ended, it ran for `running_ns`.
     fn program(seen_ns: &[u64], running_ns: u64, children_ns: u64) -> Program {
         let stat = "7 (python3) S 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 2 0 11 0";
         let times = |(thread, &running_ns)| (thread, ThreadTimes { running_ns, waiting_ns: 5 });
@@ -272,7 +274,7 @@ mod tests {
             let used = used(before(), program(seen_ns, running_ns, 0), 0);
             (used.busiest_thread_s, used.running_s)
         };
-        // A thread for each connection, which began and ended between two samples.
+        // Each connection had its own thread, which began and ended between two samples.
         assert_eq!(of(&[SECOND_NS], 3 * SECOND_NS), (None, 2.0));
         assert_eq!(of(&[3 * SECOND_NS], 4 * SECOND_NS), (Some(2.0), 3.0));
         assert_eq!(of(&[3 * SECOND_NS], 3 * SECOND_NS + programs::TICK_NS).0, Some(2.0));

@@ -8,9 +8,9 @@ use crate::{
     program::{Balance, Haproxy},
 };
 
-/// Maximum output of a balancer that is kept, in bytes.
+/// Maximum number of bytes of a balancer's output that are kept.
 const LOG_LIMIT_BYTES: u64 = 1 << 20;
-/// Time that a balancer may take to get ready.
+/// Time that a balancer may take to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Balancer {
@@ -111,10 +111,10 @@ impl Balancer {
         Ok(text)
     }
 
-    /// The commands that set up IPVS, for the shell.
+    /// A shell script that sets up IPVS.
     fn lvs_commands(&self, plan: &Plan, details: &Details) -> Result<String, String> {
         let schedule = match details.schedule {
-            // The hash includes the client's port, as it does with l2dsr.
+            // The hash includes the client's port, as with l2dsr.
             Some(Schedule::Maglev) => "mh -b mh-port",
             Some(Schedule::RoundRobin) | None => "rr",
         };

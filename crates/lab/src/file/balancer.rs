@@ -13,14 +13,14 @@ use crate::{
     program::Haproxy,
 };
 
-/// HAProxy's keys in a lab file that this table also has.
+/// Keys that this table shares with a HAProxy process in a lab file.
 const OF_HAPROXY: [&str; 9] =
     ["mode", "check", "check_interval", "retries", "redispatch", "maxconn", "backlog", "reuse", "tls"];
 const KINDS: [&str; 4] = ["direct", "l2dsr", "haproxy", "lvs"];
-/// Default port of clients with TLS.
+/// Default port that clients connect to with TLS.
 const TLS_PORT: u16 = 443;
 
-/// The values that the table gives.
+/// The values given in the table.
 struct Given {
     on: Vec<usize>,
     servers: Vec<usize>,
@@ -37,7 +37,7 @@ const KEYS: &[Key<Given>] = key_table! {
         |what| schema::text(what, "balancer"),
         |given, reader, value, names| given.on = names.groups.read_hosts(reader, value),
     );
-    /// what balances: nothing (direct), proofload balance (l2dsr), HAProxy, or the kernel's IPVS (lvs)
+    /// the balancer: none (direct), proofload balance (l2dsr), HAProxy, or the kernel's IPVS (lvs)
     "run", KeyType::Choice(&KINDS, |given, index| given.kind = Some(BalancerKind::ALL[index]));
     /// the virtual address, which the load goes to
     "vip", KeyType::Other(
@@ -76,8 +76,8 @@ pub fn balancer_schema() -> Map<String, Json> {
     all
 }
 
-/// Reads the table and adds what the balancer needs to the hosts of the plan. `target` are the servers, with their port, unless the table
-/// names others; `clients` are the hosts that make the load. None if there are mistakes.
+/// Reads the table and adds what the balancer needs to the hosts of the plan. `target` are the servers and their port,
+/// unless the table names others; `clients` are the hosts that make the load. None if there are mistakes.
 pub fn read_balancer(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
@@ -89,12 +89,12 @@ pub fn read_balancer(
     let mut table = reader.table(value, "a table such as { on = \"balancer\", run = \"haproxy\", vip = … }");
     for (key, what) in [
         ("on", "the host between the load and the servers"),
-        ("run", "what balances: direct, l2dsr, haproxy or lvs"),
+        ("run", "the balancer: direct, l2dsr, haproxy or lvs"),
         ("vip", "the address that the load goes to, such as \"192.168.16.100\""),
     ] {
         table.require(reader, key, what);
     }
-    // HAProxy's settings in the published test, as far as the publication describes them.
+    // The published test used these settings of HAProxy, as far as the publication describes them.
     let haproxy =
         Haproxy { pin: true, check: true, redispatch: true, backlog: Some(15_000), ..Haproxy::default() };
     let details = Details {
@@ -121,7 +121,7 @@ pub fn read_balancer(
         servers.extend(target.iter().flat_map(|(hosts, _)| hosts.iter()));
     }
     if servers.is_empty() {
-        reader.mistake(span.clone(), "'servers' is missing: the hosts that it balances over");
+        reader.mistake(span.clone(), "'servers' is missing: the hosts that get the requests");
     }
     if reader.mistake_count() > mistakes_before {
         return None;
@@ -139,7 +139,7 @@ pub fn read_balancer(
         .resume_connections
         .is_some_and(|resume| details.max_connections.is_none_or(|most| resume > most))
     {
-        return reader.refuse(span, "'resume_connections' needs 'max_connections', and is not above it");
+        return reader.refuse(span, "'resume_connections' needs 'max_connections', and must not exceed it");
     }
     details.later_servers.extend(target.iter().flat_map(|(hosts, _)| hosts.iter()));
     details.server_port = target.map_or(80, |(_, port)| port);
@@ -161,7 +161,7 @@ mod tests {
     const HOSTS: &str = "[hosts]\nclient = { count = 2 }\nbalancer = {}\nweb = { count = 3 }\nalone = {}\n\
                          [[links]]\nbetween = [\"client\", \"balancer\", \"web\"]\n";
 
-    /// The plan with this balancer, or the mistakes.
+    /// The plan and its balancer, or the mistakes.
     fn with(keys: &str) -> Result<(Plan, Balancer), Vec<String>> {
         let text = format!("{HOSTS}[balancer]\n{keys}");
         let mut reader = Reader::new("f", &text);
@@ -282,11 +282,11 @@ mod tests {
         assert!(messages(at)[0].contains("'run' is missing"), "{:?}", messages(at));
         for (keys, part) in [
             (keys("direct").replace("balancer", "web1"), "'web1' is a server"),
-            (keys("haproxy").replace("balancer", "client1"), "'client1' makes the load"),
+            (keys("haproxy").replace("balancer", "client1"), "'client1' generates the load"),
             (keys("l2dsr").replace("balancer", "alone"), "has no link to"),
             (keys("haproxy").replace("balancer", "alone"), "'client1' has no link to 'alone'"),
             (keys("lvs").replace("\"balancer\"", "[\"balancer\", \"alone\"]"), "'on' names several"),
-            (keys("l2dsr").replace("192.168.16.100", "10.1.0.6"), "is the address of 'web3'"),
+            (keys("l2dsr").replace("192.168.16.100", "10.1.0.6"), "is already the address of 'web3'"),
             (keys("l2dsr") + "port = 8080\n", "8080 is not the servers' port 80"),
             (keys("haproxy") + "maxconn = 2_000_000_000\n", "and more processes"),
         ] {

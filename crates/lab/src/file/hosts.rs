@@ -17,10 +17,10 @@ use crate::{
     plan::{Host, Plan, Route},
 };
 
-/// Maximum number of hosts in a lab. A bridge has at most 1023 ports.
+/// Maximum number of hosts in a lab: a bridge has at most 1023 ports.
 const MAX_HOSTS: u64 = 1_000;
 
-/// Routes by hosts. Their gateways can be resolved only after all addresses are known.
+/// Routes by hosts. Gateways can be resolved only when all addresses are known.
 pub(super) type UnresolvedRoutes = Vec<(Vec<usize>, Vec<UnresolvedRoute>)>;
 
 pub(super) struct UnresolvedRoute {
@@ -77,7 +77,7 @@ pub(super) fn read(
     (hosts, groups, all_routes)
 }
 
-/// Adds the routes to the plan, with their gateways resolved.
+/// Resolves the gateways of the routes and adds the routes to the plan.
 pub(super) fn read_routes(
     reader: &mut Reader<'_>,
     plan: &mut Plan,
@@ -110,7 +110,8 @@ pub(super) fn read_routes(
     }
 }
 
-/// The addresses of the gateways that a text names, at least one: on links of the host, and of the route's IP version.
+/// The addresses of the gateways in a text, at least one. Each address is on a link of the host and has the route's IP
+/// version.
 fn gateways(
     plan: &Plan,
     groups: &HostGroups,
@@ -125,7 +126,7 @@ fn gateways(
         return match reaches && fits(address) {
             true => Ok(vec![address]),
             false if reaches => Err(format!("{address} and the network are of different IP versions")),
-            false => Err(format!("{name} has no link with {address} in its network")),
+            false => Err(format!("{name} has no link whose network contains {address}")),
         };
     }
     let members = groups.members_of(via).ok_or_else(|| groups.unknown_host(via))?;
@@ -145,7 +146,7 @@ struct HostEntry {
 const KEYS: &[Key<HostEntry>] = key_table! {
     /// makes NAME1 … NAMEn; the name alone means all of them
     "count", KeyType::Whole(1..MAX_HOSTS + 1, 25, |entry, n| entry.count = Some(n));
-    /// whether it passes packets on
+    /// whether it forwards packets
     "forward", KeyType::Flag(|entry, is| entry.host.forward = is);
     /// addresses on its loopback interface, each alone in its network
     "loopback", KeyType::Other(
@@ -163,7 +164,7 @@ const KEYS: &[Key<HostEntry>] = key_table! {
         },
         |entry, reader, value, _| entry.host.cpus = read_cpus(reader, value),
     );
-    /// processors that its processes may use together
+    /// processor time that its processes may use together, in processors
     "cpu_quota", KeyType::Other(
         |what| json!({ "type": ["number", "string"], "description": what, "examples": [0.5] }),
         |entry, reader, value, _| {
@@ -275,7 +276,7 @@ fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Unresolve
     routes
 }
 
-/// Number of processors in the kernel's processor sets.
+/// Number of processors in the kernel's processor sets (`cpu_set_t`).
 const MAX_CPUS: u32 = 1_024;
 
 /// Reads processors: `0`, `"0-3,6"` or `[0, 1]`.
@@ -319,7 +320,8 @@ fn sysctl_value(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
 
 pub(super) const NAME_RULE: &str = "1 to 15 of a-z, 0-9 and '-', beginning with a letter";
 
-/// Whether a text is a valid name of a host. The name is also that of a bridge port, which has at most 15 characters.
+/// Whether a text is a valid name of a host. A bridge port has the same name, and the kernel limits that to 15
+/// characters.
 pub(super) fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     name.len() <= 15 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(plain)

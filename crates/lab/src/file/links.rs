@@ -41,7 +41,7 @@ fn read_one(
         }
         let mistakes_before = reader.mistake_count();
         let hosts = groups.read_hosts(reader, value);
-        // An unknown host, which may be the second one, has been reported already.
+        // An unknown host has already been reported; it may be the missing second host.
         if hosts.len() < 2 && reader.mistake_count() == mistakes_before {
             reader.mistake(value.span(), "a link joins at least two hosts");
         }
@@ -63,7 +63,7 @@ fn read_one(
     let kind = match shape_keys {
         shape_keys if is_segment => read_segment(reader, shape_keys),
         Some(ShapeKeys { spec, given_keys, is_emulated: true }) => {
-            // This is checked here, because here the line and the column are known.
+            // The check is here, because only the reader knows the line and the column.
             let driver = given_keys.into_iter().find(|(key, _)| *key == "driver");
             if let (Driver::Netem, Some((_, span))) = (spec.driver, driver) {
                 netem::mistakes(&spec).into_iter().for_each(|mistake| reader.mistake(span.clone(), mistake));
@@ -91,10 +91,10 @@ fn read_name(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Link]
     name.to_owned()
 }
 
-/// The given network, or the next free one of 10.0.0.0/8.
+/// The network in the file, otherwise the next free one of 10.0.0.0/8.
 fn read_network(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Link]) -> Option<Network> {
     let Some(value) = table.take("network") else {
-        // 10.N.0.0/16 for the Nth link, or the next one that overlaps with no earlier network.
+        // The automatic network of the Nth link is 10.N.0.0/16, or the next one that overlaps with no earlier network.
         let numbered = |second| Network { address: IpAddr::from([10, second, 0, 0]), prefix: 16 };
         let mut automatic = (1..=255).skip(others.len()).map(numbered);
         let free = automatic.find(|network| !others.iter().any(|other| network.overlaps(&other.network())));
@@ -117,7 +117,8 @@ fn read_network(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Li
 
 type GivenAddresses = BTreeMap<usize, (IpAddr, Range<usize>)>;
 
-/// Reads the given addresses. The address of a group is that of its first host; the other hosts get the following ones.
+/// Reads the addresses in the file. The address of a group is that of its first host; the other hosts get the next
+/// addresses.
 fn read_addresses(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, groups: &HostGroups) -> GivenAddresses {
     let mut given = GivenAddresses::new();
     let Some(value) = table.take("addresses") else { return given };
@@ -179,7 +180,7 @@ fn assign_addresses(
     Some(ends)
 }
 
-/// Reads a segment. A segment supports no key of the shape but the rate.
+/// Reads a segment. Of the keys of the shape, a segment supports only the rate.
 fn read_segment(reader: &mut Reader<'_>, shape_keys: Option<ShapeKeys>) -> LinkKind {
     let Some(ShapeKeys { spec, given_keys, .. }) = shape_keys else {
         return LinkKind::Segment { port_rate_bits_per_s: None };
@@ -199,11 +200,11 @@ fn read_segment(reader: &mut Reader<'_>, shape_keys: Option<ShapeKeys>) -> LinkK
     LinkKind::Segment { port_rate_bits_per_s: spec.a_to_b.rate_bits_per_s }
 }
 
-/// The shape of a link, as the file gives it.
+/// The shape of a link in the file.
 struct ShapeKeys {
     spec: LinkSpec,
     given_keys: Vec<(&'static str, Range<usize>)>,
-    /// Whether any key but the seed is given, so that the link must be emulated.
+    /// Whether a key other than the seed is given; the link must then be emulated.
     is_emulated: bool,
 }
 
@@ -244,7 +245,7 @@ fn read_shape_keys(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, number: u
 
 type WrittenShape = (ShapeText, BTreeMap<&'static str, Range<usize>>);
 
-/// Reads the shape of a direction as text, with the span of each key.
+/// Reads the shape of a direction as text, with the position of each key.
 fn read_text(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> WrittenShape {
     let (mut text, mut spans) = (ShapeText::default(), BTreeMap::new());
     for row in KEYS {

@@ -45,7 +45,8 @@ pub(super) fn read(
     processes
 }
 
-/// Reports placeholders in the commands of a lab file that stand for no host. A study has further placeholders and checks them itself.
+/// Reports placeholders of unknown hosts in the commands of a lab file. A study has further placeholders and checks
+/// them itself.
 pub(super) fn check_placeholders(
     reader: &mut Reader<'_>,
     processes: Option<&Value<'_>>,
@@ -68,7 +69,7 @@ pub(super) fn check_placeholders(
     }
     for (span, name) in unknown {
         if KnownKind::all_written_files().contains(&name) {
-            reader.mistake(span, format!("no program of this lab writes {{{name}}}"));
+            reader.mistake(span, format!("no program of this lab writes the file {{{name}}}"));
             continue;
         }
         let why = match groups.members_of(name).as_deref() {
@@ -98,9 +99,9 @@ const KEYS: &[Key<Process>] = key_table! {
     );
     /// how long the process may take to get ready
     "ready_timeout", KeyType::Time("10s", |process, time| process.ready_timeout = time);
-    /// output that is kept
+    /// maximum output that is kept
     "log_limit", KeyType::Size("64MiB", |process, n| process.log_limit_bytes = n);
-    /// what happens if there is more output
+    /// action when the output exceeds the limit
     "flood", KeyType::Choice(&["fail", "truncate"], |process, i| {
         process.flood = [Flood::Fail, Flood::Truncate][i];
     });
@@ -125,8 +126,8 @@ pub fn process_schema() -> Map<String, Json> {
     keys
 }
 
-/// Reads a table of `processes`, or another table with the same keys, such as a study's target. Returns its processes, one for each host.
-/// The caller may have taken its own keys from the table. Without `name`, the table may have the key `name`.
+/// Reads a table of `processes`, or a table with the same keys, such as a study's target. Returns its processes, one
+/// for each host. The caller may have taken its own keys from the table. With `name`, the key `name` is not accepted.
 pub fn read_process(
     reader: &mut Reader<'_>,
     mut table: Table<'_, '_>,
@@ -175,7 +176,7 @@ pub fn read_process(
     on.into_iter().map(on_host).collect()
 }
 
-/// Reads the program, and its default name for the process.
+/// Reads the program. Also returns the default name of the process.
 fn read_program(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
@@ -273,7 +274,7 @@ fn tcp(to: &str, plan: &Plan) -> Result<Ready, Option<String>> {
     Ok(Ready::Tcp(address(host, plan)?, port.parse().map_err(|_| None)?))
 }
 
-/// Resolves an address, `localhost` or a host of the lab; none for `self`.
+/// Resolves an address, `localhost` or the name of a host; none for `self`.
 fn address(host: &str, plan: &Plan) -> Result<Option<IpAddr>, Option<String>> {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match host {

@@ -62,7 +62,7 @@ fn a_whole_file_leaves_nothing_undecided() {
         (Some(20_000_000), Some(1_000_000_000))
     );
     assert_eq!(spec.round_trip_ns(), 100_000_000);
-    // The address given to web is skipped.
+    // The automatic addresses skip the one that is given to web.
     assert_eq!(wan.ends[0].address, IpAddr::from([192, 168, 16, 2]));
     assert_eq!((wan.ends[0].device.as_str(), side.ends[0].device.as_str()), ("eth1", "eth1"));
     assert_eq!(side.network, IpAddr::from([10, 3, 0, 0]));
@@ -91,7 +91,7 @@ fn a_lab_may_have_networks_of_both_ip_versions() {
     let address = |text: &str| text.parse::<IpAddr>().unwrap();
     let ends: Vec<IpAddr> = plan.links[1].ends.iter().map(|end| end.address).collect();
     assert_eq!(ends, ["fd00:1::1", "fd00:1::ff", "fd00:1::100"].map(address));
-    // The route uses the gateway's address of its own IP version.
+    // Of the gateway's addresses, the route uses the one with the route's IP version.
     assert_eq!(plan.hosts[0].routes[0].via, [address("fd00:1::ff")]);
     assert_eq!(parse("f", &text("10.9.0.0/16", "b1")).unwrap().hosts[0].routes[0].via, [address("10.1.0.2")]);
     let default = parse("f", &text("default", "fd00:1::ff")).unwrap().hosts[0].routes.remove(0);
@@ -99,7 +99,7 @@ fn a_lab_may_have_networks_of_both_ip_versions() {
     assert_eq!((plan.address_of(1), plan.has_ipv6(0)), (Some(address("10.1.0.2")), true));
     for (to, via, part) in [
         ("10.9.0.0/16", "fd00:1::ff", "of different IP versions"),
-        ("fd00:2::/64", "fd00:3::1", "has no link with"),
+        ("fd00:2::/64", "fd00:3::1", "has no link whose network contains"),
         ("fd00:2::1/64", "b1", "the network is fd00:2::/64"),
     ] {
         let mistakes = parse("f", &text(to, via)).unwrap_err();

@@ -9,7 +9,7 @@ const WIDTH: usize = 150;
 const GAP: usize = 20;
 const LINE: usize = 16;
 const MARGIN: usize = 30;
-/// Distance between two links.
+/// Vertical distance between the bars of two links.
 const BAR: usize = 44;
 const TOP: usize = 60;
 
@@ -30,7 +30,7 @@ pub fn svg(plan: &Plan) -> String {
     );
     for (number, link) in plan.links.iter().enumerate() {
         draw_link(&mut out, link, bar(number), hosts_top, &|host| {
-            // The lines of a host with several links are side by side.
+            // A host with several links has several vertical lines, which are side by side.
             let position = plan.ends_of(host).position(|(other, _)| other.name == link.name).unwrap_or(0);
             column(host) + 20 + position * 24 % (WIDTH - 30)
         });

@@ -14,7 +14,7 @@ use crate::{
     quota::Quotas,
 };
 
-/// Name of the file in the run folder that holds the plan.
+/// Name of the file with the plan, in the run folder.
 pub(crate) const PLAN_FILE: &str = "plan.json";
 
 impl Lab {
@@ -34,7 +34,8 @@ impl Lab {
         };
         self.links = network.build(|| self.options.stop.load(Ordering::Relaxed))?;
         self.pin_links()?;
-        // On processors shared with pinned threads, a measurement would not apply to the trials.
+        // While links share processors with pinned threads, a measurement says nothing about the trials, so none is
+        // made.
         for (name, link) in self.links.iter_mut().filter(|_| self.cpu_contention.is_none()) {
             self.options.check_not_cancelled()?;
             measure(name, link).map_err(|cause| Error::Link { name: name.clone(), cause })?;
@@ -52,7 +53,7 @@ impl Lab {
                 self.wait_until_ready(planned, process)?;
             }
         }
-        // The links are pinned again, because a process may have pinned itself.
+        // A process may have pinned itself meanwhile, so the processors of the links are chosen again.
         self.pin_links()?;
         self.options.check_not_cancelled()
     }
@@ -60,7 +61,7 @@ impl Lab {
     /// Starts a process without waiting until it is ready.
     pub(super) fn start(&mut self, planned: &plan::Process) -> Result<Process, Error> {
         let failed = |cause| Error::failed(format!("start {}", planned.name), cause);
-        // A process may be started several times; each run has its own files.
+        // A process may be started several times, and each run has its own files.
         let mut names = (1..).map(|time| match time {
             1 => planned.name.clone(),
             time => format!("{}.{time}", planned.name),
@@ -130,7 +131,7 @@ impl Lab {
         Ok(())
     }
 
-    /// The command line of a process. Files that a known program needs are written into `folder`.
+    /// The command line of a process. A known program's files are written into `folder`.
     fn command(&self, planned: &plan::Process, folder: &Path) -> io::Result<Vec<String>> {
         match &planned.program {
             Program::Known(known) => {
@@ -157,7 +158,7 @@ impl Lab {
     }
 }
 
-/// Writes the plan, without secrets, for commands that list or show running labs.
+/// Writes the plan, with secrets masked, for commands that list or show running labs.
 fn write_plan(plan: &Plan, path: &Path) -> io::Result<()> {
     let mut plan = plan.clone();
     for process in &mut plan.processes {

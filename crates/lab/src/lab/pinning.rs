@@ -1,5 +1,5 @@
-//! Chooses the processors of the emulated links. Their threads have real-time priority: on a processor that a host is
-//! pinned to, they would take time from what is measured and delay their own packets.
+//! Chooses the processors of the emulated links. The links' threads have real-time priority. On a processor that a host
+//! is pinned to, they would take time from the measured programs and deal with their own packets late.
 
 use std::{collections::BTreeMap, iter};
 
@@ -17,8 +17,8 @@ impl Lab {
         self.cpu_contention.as_deref()
     }
 
-    /// Pins the emulated links to the processors that nothing else is pinned to. Without pinned threads, leaves them
-    /// unpinned.
+    /// Pins the emulated links to the processors that no other thread is pinned to. If no other thread is pinned, the
+    /// links stay unpinned.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -52,16 +52,16 @@ impl Lab {
     }
 }
 
-/// The processor sets of all threads of these processes and of their descendants. Orphans on a host become children of
-/// the host's holder, so they are included.
+/// The processor sets of all threads of these processes and of their descendants. Orphans on a host are included,
+/// because they become children of the host's holder.
 fn descendant_affinities(roots: &[u32]) -> Vec<CpuSet> {
     let processes = kernel::processes().into_iter();
     let parents: BTreeMap<u32, u32> =
         processes.filter_map(|pid| Some((pid, undo::parent_pid(pid)?))).collect();
-    // Process numbers reused during the scan could form a cycle, so the chain is bounded.
+    // If process numbers are reused during the scan, the chain of parents could be a cycle, so its length is bounded.
     let ancestors = |pid: u32| iter::successors(Some(pid), |pid| parents.get(pid).copied()).take(1_000);
     let descendants = parents.keys().filter(|pid| ancestors(**pid).any(|pid| roots.contains(&pid)));
-    // Threads that have ended meanwhile are skipped.
+    // Threads that ended during the scan are skipped.
     let threads = descendants.flat_map(|pid| kernel::threads(*pid));
     threads.filter_map(|thread| sched_getaffinity(Pid::from_raw(thread as i32)).ok()).collect()
 }
@@ -84,7 +84,8 @@ mod tests {
     #[test]
     fn children_that_pin_themselves_are_seen() {
         let cpu = cpu_numbers(&sched_getaffinity(None).unwrap()).last().unwrap();
-        // `cat` ends when its input ends. Descriptor 3 passes the input on, because a shell starts background programs without input.
+        // `cat` ends at the end of its input. Descriptor 3 passes the input to it, because a shell starts background
+        // programs without input.
         let script = format!("exec 3<&0; taskset -c {cpu} cat <&3 & wait");
         let mut shell = Command::new("sh");
         let shell = shell.args(["-c", &script]).process_group(0).stdin(Stdio::piped());

@@ -1,4 +1,4 @@
-//! Takes a lab down: asks processes to end, then kills everything with its namespaces.
+//! Takes a lab down: asks its processes to end, then kills all that remain by killing the holders.
 
 use std::{
     fs, io,
@@ -11,22 +11,22 @@ use rustix::process::Signal;
 use super::{Error, Lab};
 use crate::namespace::Namespace;
 
-/// Time that processes get to end after SIGTERM.
+/// Time that processes may take to end after SIGTERM.
 pub(super) const GRACE: Duration = Duration::from_millis(200);
 
 impl Lab {
-    /// Takes down whatever is up. A second call does nothing.
+    /// Takes down everything that is up. A second call does nothing.
     pub(super) fn take_down(&mut self) -> Result<(), Vec<Error>> {
         let Some(journal) = self.journal.take() else { return Ok(()) };
         let mut errors = Vec::new();
         self.end_processes();
         self.links.clear();
         let namespaces = self.hosts.iter_mut().chain(self.segments.values_mut());
-        // All are killed before the first wait, so the kernel removes them in parallel.
+        // All holders are killed before the first wait, so that the kernel removes the namespaces in parallel.
         namespaces.for_each(Namespace::kill);
         self.hosts.clear();
         self.segments.clear();
-        // All processes have been killed with their hosts by now, so the logs are complete within moments.
+        // The processes have died with their hosts, so the logs are complete within moments.
         let deadline = Instant::now() + GRACE;
         for process in self.processes.drain(..) {
             process.wait_for_log(deadline.saturating_duration_since(Instant::now()));
@@ -39,7 +39,8 @@ impl Lab {
         if let Err(failures) = journal.finish() {
             errors.extend(failures.into_iter().map(Error::from));
         }
-        // A balancer that was killed with its host has left pins in the machine's BPF file system. The next command tries again.
+        // A balancer that was killed with its host has left pinned objects in the machine's BPF file system, which this
+        // call removes. If it fails, the next command tries again.
         let _ = undo::clean(&self.options.folder);
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
@@ -55,7 +56,7 @@ impl Lab {
     }
 }
 
-/// Copies the logs that are not empty, without secrets.
+/// Copies all logs that are not empty, with secrets masked.
 fn copy_logs(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;

@@ -13,14 +13,14 @@ use crate::{
     process::{Process, describe, log, ready},
 };
 
-/// Interval between two checks of whether a process is ready.
+/// Interval between two checks whether a process is ready.
 const READY_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval between two checks of whether the links still run.
+/// Interval between two checks whether the links still run.
 const LINK_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Lab {
-    /// Waits for a failure: a process of the plan has ended although it must not, or has written too much, or the process of a link has
-    /// ended. None if nothing failed within `timeout`.
+    /// Waits for a failure: a process of the plan ended although it may not, or its output exceeded the limit, or the
+    /// process of a link ended. None if there is no failure within `timeout`.
     pub fn watch(&self, timeout: Duration) -> Option<ProcessFailure> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -49,16 +49,17 @@ impl Lab {
             if let Some(failure) = failure(planned, process) {
                 return Err(Error::Process(failure));
             }
-            // A process that this one depends on may have ended since it was ready; then that is the cause.
+            // If a process that was ready before has ended meanwhile, its end may be the cause, so it is reported
+            // instead.
             let others = || self.events.1.try_recv().ok();
             if let Some(failure) = std::iter::from_fn(others).find_map(|name| self.process_failure(&name)) {
                 return Err(Error::Process(failure));
             }
             reason = match wanted {
-                Ready::Log(text) if !process.has_seen_text() => format!("its output does not hold '{text}'"),
+                Ready::Log(text) if !process.has_seen_text() => format!("its output lacks '{text}'"),
                 Ready::Exit if process.ended().is_none() => "it has not ended".to_owned(),
                 _ => match ready::check(wanted, &network, host_address) {
-                    // The process may have failed since the check above.
+                    // The process may have failed between the check above and this one.
                     Ok(()) => {
                         let failure = failure(planned, process);
                         return failure.map_or(Ok(()), |failure| Err(Error::Process(failure)));
@@ -95,7 +96,7 @@ impl Lab {
     }
 }
 
-/// The failure of a process, if it failed.
+/// The failure of a process; none if it has not failed.
 fn failure(planned: &plan::Process, process: &Process) -> Option<ProcessFailure> {
     let why = match process.ended() {
         Some(status) if planned.may_end && status.success() => return None,

@@ -1,7 +1,7 @@
-//! Measures a link and certifies that it has the requested shape.
+//! Measures a link and certifies whether it has the requested shape.
 //!
-//! Datagrams are sent between the hosts, in both directions at once: a few for the delay, slightly more than the rate for
-//! the rate, and many small ones at half the rate for the loss.
+//! Datagrams are sent in both directions at once: a few small ones to measure the delay, a stream slightly above the
+//! rate to measure the rate, and many small ones at half the rate to measure the loss.
 
 use std::{ops::Range, thread, time::Duration};
 
@@ -30,14 +30,15 @@ use streams::{
 };
 
 const NO_JITTER: Distribution = Distribution::Fixed { ns: 0 };
-/// Stolen processor time within this time of a probe's sending or arrival delays the probe, in nanoseconds.
+/// A probe counts as delayed by stolen processor time if time was stolen within this interval around its sending or
+/// arrival, in nanoseconds.
 const STEAL_MARGIN_NS: u64 = 10_000_000;
-/// Minimum packets for a measured rate, unless fewer could be sent.
+/// Minimum number of packets for a measured rate, unless fewer could be sent.
 const MIN_RATE_PACKETS: u64 = 10;
-/// Standard deviations by which the number of lost packets may differ.
+/// Allowed difference of the number of lost packets from the expected one, in standard deviations.
 const LOSS_DEVIATIONS: f64 = 4.0;
 
-/// The durations and numbers of packets with which a link is measured.
+/// Durations and packet counts of a link's measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CertifyOptions {
@@ -47,7 +48,7 @@ pub struct CertifyOptions {
     pub rate_ms: u64,
     /// Packets sent in each direction to measure the loss; fewer on slow links.
     pub loss_packets: u64,
-    /// Maximum duration of the measurement of the rate and of that of the loss, in milliseconds. Slow links send fewer
+    /// Maximum duration of the rate measurement and of the loss measurement, in milliseconds. Slow links send fewer
     /// packets.
     pub phase_ms: u64,
 }
@@ -59,7 +60,7 @@ impl Default for CertifyOptions {
 }
 
 impl CertifyOptions {
-    /// Options of a measurement that takes a second or two.
+    /// Options for a measurement of one or two seconds.
     pub fn short() -> Self {
         Self { delay_ms: 600, rate_ms: 300, loss_packets: 10_000, phase_ms: 1_000 }
     }
@@ -149,13 +150,13 @@ pub struct MeasuredDelay {
     pub expected_p999_ns: u64,
 }
 
-/// Measures a link. The link should carry no other traffic meanwhile.
+/// Measures a link, which should carry no other traffic meanwhile.
 ///
 /// # Errors
 /// When the link cannot be measured.
 pub(crate) fn certify(link: &mut Emulator, options: &CertifyOptions) -> Result<Certificate, LinkError> {
     let requested = link.spec().clone();
-    // Each measurement has its own random seed. The requested seed is restored afterwards.
+    // Each measurement uses a fresh random seed. The requested seed is restored afterwards.
     let seed = monotonic_ns();
     let reseeded = [&requested.a_to_b, &requested.b_to_a]
         .map(|shape| Shape { seed: shape.seed ^ seed, ..shape.clone() });
@@ -180,7 +181,7 @@ fn measure(
     let probes = run_both(link, Direction::BOTH.map(|way| probe_stream(link.shape(way), options)))?;
     let stolen = watch.finish();
 
-    // Jitter would blur the times at which the first and the last packet left the wire.
+    // Jitter would hide when the first and the last packet left the wire.
     let without_jitter = |shape: &Shape| Shape { jitter: NO_JITTER, reorder: None, ..shape.clone() };
     set_both(link, shapes.each_ref().map(without_jitter))?;
     let before_rate = link.counters()?;
@@ -219,7 +220,8 @@ fn measure(
             let ip_bytes = stream.payload_bytes as u64 + header_bytes(link.ends(direction)[1]);
             let (carried, packets) = arrival_rate(shape, &arrivals, options, ip_bytes);
             (direction_result.rate_bits_per_s, direction_result.rate_packets) = (Some(carried), packets);
-            // If twice the minimum should have arrived, fewer than the minimum are a fault, even on a slow link.
+            // Where at least twice the minimum was expected, fewer packets than the minimum are a fault, even on a slow
+            // link.
             let expected = arrivals.sent as f64 * (1.0 - shape.loss.ratio());
             if packets < MIN_RATE_PACKETS && expected >= 2.0 * MIN_RATE_PACKETS as f64 {
                 reasons_here.push(format!(
@@ -252,7 +254,7 @@ fn measure(
     })
 }
 
-/// Runs a stream in each direction that has one.
+/// Runs the streams of both directions at once. A direction without a stream sends nothing.
 fn run_both(link: &Emulator, streams: [Option<Stream>; 2]) -> Result<[Option<Arrivals>; 2], LinkError> {
     let (mut runs, mut rest) = (Vec::new(), Duration::ZERO);
     for (direction, stream) in Direction::BOTH.into_iter().zip(streams) {
@@ -270,7 +272,7 @@ fn run_both(link: &Emulator, streams: [Option<Stream>; 2]) -> Result<[Option<Arr
     for (run, slot) in runs.into_iter().zip(&mut arrivals) {
         *slot = run.map(StreamRun::finish).transpose()?;
     }
-    // Time for packets left in a queue.
+    // Packets left in a queue get this time to arrive.
     thread::sleep(Duration::from_millis(20));
     Ok(arrivals)
 }
@@ -281,8 +283,8 @@ fn measure_delay_and_loss(
     loss_arrivals: &Arrivals,
     stolen: &[Range<u64>],
 ) -> Measured {
-    // Packets in the delay line need no processor, because their departures are computed. So only stolen time near sending and arrival
-    // counts.
+    // The delay line needs no processor, because departures are computed. Stolen time therefore matters only close to
+    // sending and arrival.
     let is_stolen = |(sent, arrived_ns): &(u64, u64)| {
         let ends = [
             (*sent, (*arrived_ns).min(sent + STEAL_MARGIN_NS)),
@@ -308,7 +310,7 @@ fn measure_delay_and_loss(
         loss_sent: loss_arrivals.sent,
         loss_ratio: 1.0 - loss_arrivals.unique as f64 / sent,
         expected_loss_ratio: ratio,
-        // If few packets were sent, a single lost packet is a large share.
+        // If few packets were sent, a single lost packet is a large share, so the tolerance includes one packet.
         loss_tolerance: LOSS_DEVIATIONS * deviation + if ratio > 0.0 { 1.0 / sent } else { 0.0 },
         duplicate_ratio: loss_arrivals.duplicates as f64 / sent,
         cores_per_gbit: None,

@@ -1,9 +1,9 @@
-//! The counters of a link. Packets are segments: what would be a single frame on a real wire.
+//! The counters of a link. A packet here is a segment: one frame on a real wire, not a super-packet of the kernel.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The model's counters of one direction. Bytes are those of the layer that the rate counts.
+/// The model's counters of one direction. Bytes are counted on the layer of the rate.
 ///
 /// Always `offered = delivered + dropped_* + queue + flying - duplicated`, in packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,8 +36,8 @@ pub struct PipeCounters {
     pub flying_packets: u64,
     /// Super-packets and packets read from the kernel.
     pub reads: u64,
-    /// Time of the seconds in which the wire worked for 90 % of the time, in nanoseconds. A second ends with the first packet
-    /// that leaves the wire after it.
+    /// Total length of the seconds in which the wire worked for at least 90 % of the time, in nanoseconds. A second
+    /// ends with the first packet that leaves the wire after it.
     #[serde(default)]
     pub full_ns: u64,
 }
@@ -56,24 +56,27 @@ pub struct Counters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_because: Option<String>,
     /// Packets that the kernel dropped because the emulator read too slowly. A number above 0 means that this machine
-    /// could not carry the link.
+    /// was too slow for the link.
     pub overrun_packets: u64,
-    /// Packets dropped because all reserved memory was in use. A number above 0 means the same as for `overrun_packets`.
+    /// Packets dropped because all reserved memory was in use. A number above 0 means that this machine was too slow
+    /// for the link.
     pub dropped_memory_packets: u64,
-    /// Segments written more than [`LATE_NS`] after they were due, or that waited while the emulator was away.
+    /// Segments that were written more than [`LATE_NS`] after they were due, or that waited while the emulator was
+    /// away.
     #[serde(default)]
     pub late_packets: u64,
-    /// Times during which the emulator was away: the same for both directions, which share a thread.
+    /// Absences of the emulator. They are the same for both directions, which share a thread.
     #[serde(default)]
     pub away: LinkAway,
-    /// Time from when segments were due until they were written, in nanoseconds.
+    /// Time between a segment's due time and its write, in nanoseconds.
     pub lateness: Lateness,
-    /// This direction's share, by reads and writes, of the moving thread's processor time, in nanoseconds.
+    /// Processor time of the thread that moves packets, in nanoseconds: this direction's share by its number of reads
+    /// and writes.
     pub cpu_ns: u64,
 }
 
-/// Lateness, in nanoseconds, above which a segment counts as late and the emulator as away. A certificate allows one packet
-/// in 1,000 to be later.
+/// Lateness, in nanoseconds, above which a segment counts as late and the emulator as away. A certificate allows one
+/// packet in 1,000 above it.
 pub(super) const LATE_NS: u64 = 1_000_000;
 
 /// Absences: times of more than 1 ms in which the emulator did not check for packets, because it was stopped, had no
@@ -86,19 +89,51 @@ pub struct LinkAway {
     pub total_ns: u64,
     /// Longest absence since the trial, or the link, began, in nanoseconds.
     pub longest_ns: u64,
+    /// The most time of absences that ended within any three successive seconds of the clock since then, in nanoseconds: at
+    /// least that within any second.
+    #[serde(default)]
+    pub in_a_second_ns: u64,
 }
 
 impl LinkAway {
-    /// Adds an absence.
-    pub fn add(&mut self, ns: u64) {
-        self.times += 1;
-        self.total_ns += ns;
-        self.longest_ns = self.longest_ns.max(ns);
-    }
-
-    /// The absences since `before`. The longest is the one since [`Link::forget_longest_absence`](super::Link).
+    /// The absences since `before`. `longest_ns` and `in_a_second_ns` count from the last
+    /// [`Link::forget_longest_absence`](super::Link).
     pub fn since(self, before: Self) -> Self {
         Self { times: self.times - before.times, total_ns: self.total_ns - before.total_ns, ..self }
+    }
+}
+
+/// Counts absences.
+#[derive(Debug, Default)]
+pub(super) struct AwayCounter {
+    pub(super) away: LinkAway,
+    /// The current second of the clock, and the times of absences that ended in it and in the two seconds before.
+    second: u64,
+    in_second_ns: [u64; 3],
+}
+
+impl AwayCounter {
+    /// Adds an absence that ended at `now_ns`.
+    pub(super) fn add(&mut self, now_ns: u64, ns: u64) {
+        let second = now_ns / 1_000_000_000;
+        self.in_second_ns = match second - self.second {
+            0 => self.in_second_ns,
+            1 => [0, self.in_second_ns[0], self.in_second_ns[1]],
+            2 => [0, 0, self.in_second_ns[0]],
+            _ => [0; 3],
+        };
+        self.second = second;
+        self.in_second_ns[0] += ns;
+        let away = &mut self.away;
+        away.times += 1;
+        away.total_ns += ns;
+        away.longest_ns = away.longest_ns.max(ns);
+        away.in_a_second_ns = away.in_a_second_ns.max(self.in_second_ns.iter().sum());
+    }
+
+    /// Begins to look for the longest absence and the worst second again.
+    pub(super) fn forget_longest(&mut self) {
+        (self.away.longest_ns, self.away.in_a_second_ns) = (0, 0);
     }
 }
 

@@ -11,18 +11,18 @@ use super::{
     spec::{Direction, LinkSpec, Shape},
 };
 
-/// Maximum memory of the packets of one direction, in bytes: 10 Gbit/s for 800 ms. Allocated as needed.
+/// Maximum memory of the packets of one direction, in bytes: 800 ms at 10 Gbit/s. It is allocated as needed.
 const MAX_MEMORY_BYTES: usize = 1 << 30;
 
 /// The name of the thread that moves packets.
 pub(super) const MOVER_THREAD: &str = "link-mover";
 
-/// A link that runs in this process. Dropping it removes it.
+/// A link that runs in this process. Dropping it removes the link.
 #[derive(Debug)]
 pub(crate) struct Emulator {
     spec: LinkSpec,
     ends: [End; 2],
-    // Declared before the interfaces, so that the thread ends first.
+    // This field precedes the interfaces, so that the thread ends before they disappear.
     forwarder: Forwarder,
     interfaces: [Interface; 2],
 }
@@ -31,7 +31,7 @@ impl Emulator {
     /// Creates the interfaces and starts the thread that moves packets between them.
     ///
     /// # Errors
-    /// When the specification is wrong or the kernel refuses something. Nothing is left then.
+    /// If the specification is wrong or the kernel refuses an action. Nothing that was created remains.
     pub(crate) fn start(spec: LinkSpec, a: End, b: End) -> Result<Self, LinkError> {
         check(&spec.a_to_b)?;
         check(&spec.b_to_a)?;
@@ -56,18 +56,19 @@ impl Emulator {
     /// Changes one direction while the link runs.
     ///
     /// # Errors
-    /// When the shape is wrong; the error says why. Nothing is changed then.
+    /// If the shape is wrong. The error names the mistakes, and nothing changes.
     pub(crate) fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
         check(&shape)?;
         *self.spec.shape_mut(direction) = shape;
-        // Both directions change, because a queue in multiples of the bandwidth-delay product depends on the delays of both.
+        // Both directions are reshaped: the size of a queue in multiples of the bandwidth-delay product depends on both
+        // delays.
         let shapes = Direction::BOTH.map(|direction| self.shape(direction).clone());
         self.forwarder.reshape(shapes, self.spec.round_trip_ns());
         Ok(())
     }
 
-    /// Takes both directions down. Packets in the link are lost. The interfaces stay up, as with a cut cable between two
-    /// routers.
+    /// Takes both directions down. Packets in the link are lost. The interfaces stay up, as if a cable between two
+    /// routers were cut.
     pub(crate) fn down(&self) {
         self.forwarder.set_up(false);
     }
@@ -77,7 +78,7 @@ impl Emulator {
         self.forwarder.set_up(true);
     }
 
-    /// Restarts the search for the longest absence.
+    /// Restarts the search for the longest absence of the emulator.
     pub(crate) fn forget_longest_absence(&self) {
         self.forwarder.forget_longest_absence();
     }
@@ -85,7 +86,7 @@ impl Emulator {
     /// The counters since the start: from the first host to the second, and back.
     ///
     /// # Errors
-    /// When the moving thread has ended.
+    /// If the thread that moves packets has ended.
     pub(crate) fn counters(&mut self) -> Result<[Counters; 2], LinkError> {
         let mut counted = self.forwarder.counters().ok_or(LinkError::Ended)?;
         for (counters, interface) in counted.iter_mut().zip(&mut self.interfaces) {

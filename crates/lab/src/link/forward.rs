@@ -26,25 +26,26 @@ use thread_priority::{
 
 use super::{
     LinkError,
-    counters::{Counters, LATE_NS, LinkAway},
+    counters::{AwayCounter, Counters, LATE_NS},
     pipe::Pipe,
     spec::Shape,
 };
 use one_way::{OneWay, READS_PER_TURN};
 
-/// Maximum busy polling before a packet is due, in nanoseconds.
+/// Maximum duration of busy polling before a packet is due, in nanoseconds.
 const MAX_SPIN_NS: u64 = 300_000;
-/// Busy polling takes at most one part in this many of the time.
+/// Busy polling takes at most `1 / SPIN_SHARE_DIVISOR` of the time.
 const SPIN_SHARE_DIVISOR: u64 = 20;
-/// A link that wakes up at shorter intervals, in nanoseconds, does not poll: its processor is awake anyway.
+/// A link that wakes up at shorter intervals than this, in nanoseconds, does not poll, because its processor is awake
+/// anyway.
 const FREQUENT_WAKEUP_NS: u64 = 250_000;
-/// Sleep of a busy link, in nanoseconds, during which the devices are not watched. A wake-up costs as much as moving a
-/// packet, so packets that arrive or are due within this time are moved together.
+/// Sleep of a busy link, in nanoseconds, without watching the devices. A wake-up costs as much as moving a packet, so
+/// packets that arrive or are due during this time are moved together.
 const BATCH_SLEEP_NS: u64 = 45_000;
-/// Maximum sleep, in nanoseconds. A sleep that ends later than planned shows that the thread was away. A packet that
-/// arrived in the sleep may have waited this much longer than the recorded absence.
+/// Maximum sleep, in nanoseconds. If a sleep ends later than planned, the thread was away. A packet that arrived during
+/// the sleep may have waited this much longer than the recorded absence.
 const MAX_SLEEP_NS: u64 = 2_000_000;
-/// Time that the thread may take to answer.
+/// Time that the thread may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Handle of the thread that moves the packets of both directions.
@@ -67,7 +68,7 @@ impl Forwarder {
     /// Starts moving packets from each device to the other. `pipes[i]` shapes the packets read from `devices[i]`.
     ///
     /// # Errors
-    /// When the kernel has no thread or descriptor left.
+    /// If the kernel refuses a thread or a descriptor.
     pub(super) fn start(
         name: &str,
         devices: [Arc<File>; 2],
@@ -90,7 +91,7 @@ impl Forwarder {
             spin: SpinTail::with_budget(MAX_SPIN_NS, SPIN_SHARE_DIVISOR, monotonic_ns()),
             slept_ns: 0,
             is_batching: false,
-            away: LinkAway::default(),
+            absences: AwayCounter::default(),
             has_backlog: false,
             next_check_ns: monotonic_ns(),
         };
@@ -121,7 +122,7 @@ impl Forwarder {
     }
 
     fn send(&self, request: Request) {
-        // If the thread has ended, `counters` reports that.
+        // A failed send means that the thread has ended, and `counters` reports that.
         let _ = self.requests.send(request);
         let _ = write(&*self.wakeup, &1_u64.to_ne_bytes());
     }
@@ -136,8 +137,8 @@ impl Drop for Forwarder {
     }
 }
 
-/// The state of the thread. One thread serves both directions, so that it can read the answer to a packet that it has just
-/// written, such as an acknowledgement, without another wake-up.
+/// The state of the thread. One thread serves both directions, so that after writing a packet it can read the answer,
+/// such as an acknowledgement, without another wake-up.
 struct Mover {
     ways: [OneWay; 2],
     wakeup: Arc<OwnedFd>,
@@ -145,12 +146,12 @@ struct Mover {
     spin: SpinTail,
     /// Start of the last sleep.
     slept_ns: u64,
-    /// Whether the last sleep was a batch sleep, without watching the devices.
+    /// Whether the last sleep was a batch sleep, which does not watch the devices.
     is_batching: bool,
-    away: LinkAway,
+    absences: AwayCounter,
     /// Whether packets that arrived during an absence may still be unread.
     has_backlog: bool,
-    /// Time by which the thread must check the devices again; later means an absence.
+    /// Time by which the thread must check the devices again. A later check is an absence.
     next_check_ns: u64,
 }
 
@@ -165,7 +166,7 @@ impl Mover {
             let (mut moved, mut is_more) = self.read_some();
             let written = self.ways.iter_mut().map(OneWay::write_due).sum::<usize>();
             if written > 0 {
-                // The kernel may have answered within the write.
+                // The kernel may already have answered during the write.
                 let (reads, is_still_more) = self.read_some();
                 moved += reads + written;
                 is_more |= is_still_more;
@@ -174,7 +175,7 @@ impl Mover {
         }
     }
 
-    /// Reads from both devices. Returns the number of packets, and whether there may be more.
+    /// Reads from both devices. Returns the number of packets, and whether more may be waiting.
     fn read_some(&mut self) -> (usize, bool) {
         self.check_absence();
         let is_late = self.has_backlog;
@@ -184,18 +185,19 @@ impl Mover {
         (reads.iter().sum(), is_more)
     }
 
-    /// Records an absence if this check comes more than [`LATE_NS`] after `next_check_ns`. The first check after an absence detects it.
+    /// Records an absence if this check comes more than [`LATE_NS`] after `next_check_ns`. The first check after an
+    /// absence records all of it.
     fn check_absence(&mut self) {
         let now_ns = monotonic_ns();
         let late_ns = now_ns.saturating_sub(self.next_check_ns);
         if late_ns > LATE_NS {
-            self.away.add(late_ns);
+            self.absences.add(now_ns, late_ns);
             self.has_backlog = true;
         }
         self.next_check_ns = now_ns;
     }
 
-    /// Handles all requests. False when the thread must end.
+    /// Handles all requests. Returns false when the thread must end.
     fn handle_requests(&mut self) -> bool {
         let mut wakeups = [0; 8];
         let _ = read(&*self.wakeup, &mut wakeups);
@@ -210,17 +212,17 @@ impl Mover {
                 Ok(Request::SetUp(is_up)) => {
                     self.ways.iter_mut().for_each(|way| way.pipe.set_up(now_ns, is_up, &mut way.store));
                 }
-                // The receiver may have given up waiting.
+                // The receiver may no longer wait for the answer.
                 Ok(Request::Count(answer)) => drop(answer.send(self.count())),
-                Ok(Request::ForgetLongestAbsence) => self.away.longest_ns = 0,
+                Ok(Request::ForgetLongestAbsence) => self.absences.forget_longest(),
                 Ok(Request::Stop) | Err(mpsc::TryRecvError::Disconnected) => return false,
                 Err(mpsc::TryRecvError::Empty) => return true,
             }
         }
     }
 
-    /// Waits until a device is readable, a request arrives or a packet is due. Returns whether there is a request. `moved` is
-    /// the number of packets read or written since the previous wait.
+    /// Waits until a device is readable, a request arrives or a packet is due. Returns whether a request arrived.
+    /// `moved` is the number of packets read or written since the previous wait.
     fn wait(&mut self, moved: usize) -> bool {
         let now_ns = monotonic_ns();
         let awake_ns = now_ns - self.slept_ns;
@@ -245,7 +247,7 @@ impl Mover {
             let took_ns = monotonic_ns() - began_ns;
             match sleep_ns {
                 0 => self.spin.polled(took_ns),
-                // Only a sleep until a departure shows how early to start polling.
+                // The lateness of a wake-up decides how early to start polling; only sleeps until a departure count.
                 MAX_SLEEP_NS => {}
                 sleep_ns => self.spin.woke_late_by(took_ns.saturating_sub(sleep_ns)),
             }
@@ -255,15 +257,15 @@ impl Mover {
         }
     }
 
-    /// Waits at most for `timeout_ns`. Returns whether a device is readable and whether there is a request. Watches the
-    /// devices only if `watches`.
+    /// Waits at most `timeout_ns`. Returns whether a device is readable and whether a request arrived. Watches the
+    /// devices only if `watches` is true.
     fn poll(&mut self, timeout_ns: u64, watches: bool) -> (bool, bool) {
         self.check_absence();
         self.next_check_ns += timeout_ns;
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ns as _ };
         let [a, b] = self.ways.each_ref().map(|way| PollFd::new(&way.from, PollFlags::IN));
         let mut polled = [PollFd::new(&self.wakeup, PollFlags::IN), a, b];
-        // A device that is gone is always ready, so it is left out.
+        // A device that is gone is always ready and would end every wait, so it is left out.
         let count = match self.ways.each_ref().map(|way| watches && !way.is_gone) {
             [true, true] => 3,
             [true, false] => 2,
@@ -274,7 +276,7 @@ impl Mover {
             [false, false] => 1,
         };
         let polled = &mut polled[..count];
-        // An interrupted wait only ends early.
+        // An interrupted wait only ends early, so the error is ignored.
         let _ = poll(polled, Some(&timeout));
         let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
         let ready = (polled[1..].iter().any(is_ready), is_ready(&polled[0]));
@@ -289,16 +291,18 @@ impl Mover {
         let all = self.ways.iter().map(calls).sum::<u64>().max(1);
         self.ways.each_ref().map(|way| {
             let share_ns = (u128::from(cpu_ns) * u128::from(calls(way)) / u128::from(all)) as u64;
-            Counters { cpu_ns: share_ns, away: self.away, ..way.count() }
+            Counters { cpu_ns: share_ns, away: self.absences.away, ..way.count() }
         })
     }
 }
 
-/// Gives the calling thread real-time priority and exact timers, because a real wire is never delayed either.
+/// Gives the calling thread real-time priority and exact timers, because a delayed thread would delay packets that a
+/// real wire does not delay.
 pub(super) fn set_realtime_priority() {
-    // Otherwise the kernel may wake the thread 50 µs late to save power. Needs no privilege.
+    // With the default slack, the kernel may wake the thread 50 µs late to save power. This needs no privilege.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
-    // Refused without privilege. The link is then exact only on an idle machine, which a certificate shows.
+    // The kernel refuses this without privilege. The link is then exact only on an idle machine; a certificate shows
+    // whether it is.
     let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
     let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, fifo);
 }

@@ -8,8 +8,8 @@ use super::spec::Loss;
 #[derive(Debug, Clone)]
 pub(super) struct LossProcess {
     loss: Loss,
-    /// Segments that pass before the next lost one. Gaps between independent losses are geometric, and one random number
-    /// per loss is cheaper than one per segment.
+    /// Number of segments that pass before the next loss. The gaps between independent losses have a geometric
+    /// distribution; one random number per loss is cheaper than one per segment.
     gap: u64,
     is_bad: bool,
 }
@@ -21,7 +21,7 @@ impl LossProcess {
         Self { loss, gap, is_bad: false }
     }
 
-    /// Tries to pass the next `count` segments without a random number. False, without a change, if that is impossible.
+    /// Passes the next `count` segments if that needs no random number. Otherwise changes nothing and returns false.
     pub(super) fn pass_all(&mut self, count: u64) -> bool {
         match self.loss {
             Loss::None => true,
@@ -55,7 +55,8 @@ impl LossProcess {
     }
 }
 
-/// Failures before the first success, by inversion (L. Devroye, *Non-Uniform Random Variate Generation*, X.2).
+/// Number of failures before the first success, by inversion (L. Devroye, *Non-Uniform Random Variate Generation*,
+/// X.2).
 fn geometric(ratio: f64, rng: &mut impl Rng) -> u64 {
     if ratio >= 1.0 {
         return 0;
@@ -63,7 +64,7 @@ fn geometric(ratio: f64, rng: &mut impl Rng) -> u64 {
     if ratio <= 0.0 {
         return u64::MAX;
     }
-    // In (0, 1]: the logarithm is finite.
+    // The value is in (0, 1], so its logarithm is finite.
     let uniform = 1.0 - rng.random::<f64>();
     (uniform.ln() / (-ratio).ln_1p()) as u64
 }

@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{LinkError, tun};
 
-/// Packets that the device holds until the emulator reads them. The kernel drops what does not fit without slowing the
-/// sender, so every burst must fit.
+/// Queue of the device, in packets: each waits there until the emulator reads it. The kernel drops packets that do not
+/// fit without slowing the sender down, so every burst must fit.
 const DEVICE_QUEUE_PACKETS: u32 = 10_000;
-/// Time that a just started `unshare` may take to enter its namespace.
+/// Time that an `unshare` that was just started may take to enter its namespace.
 const UNSHARE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A network namespace.
@@ -56,10 +56,10 @@ impl Namespace {
         namespaces::run_in_network(handle, || Ok(work())).map_err(refuse)?
     }
 
-    /// Waits until two just started hosts have separate network namespaces. One of them may be the caller's.
+    /// Waits until two hosts that were just started have separate network namespaces. One of them may be the caller's.
     ///
     /// # Errors
-    /// When both stay in the same namespace, or one namespace does not exist.
+    /// If both stay in the same namespace, or a namespace does not exist.
     pub fn wait_until_separate(a: &Self, b: &Self) -> Result<(), LinkError> {
         let own_network = namespaces::own_identity(Kind::Network).map_err(LinkError::Start)?;
         let of = |namespace: &Self| {
@@ -91,8 +91,8 @@ impl Namespace {
         }
     }
 
-    /// Enters the user namespace of the process if it differs from ours, which gives the right to change its network
-    /// namespaces. Call this before any thread is started.
+    /// Enters the user namespace of the process if it is not ours. This gives the right to change the network
+    /// namespaces of the process. Call it before any thread is started.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -108,9 +108,9 @@ impl Namespace {
 pub struct End {
     /// Network namespace of the host.
     pub namespace: Namespace,
-    /// Name of the interface. The emulator creates it; with netem it exists.
+    /// Name of the interface. The emulator creates the interface; for netem, it must exist.
     pub device: String,
-    /// Addresses of the interface. Both ends are in the same subnet.
+    /// Addresses of the interface. Both ends of the link are in the same subnet.
     pub addresses: Vec<Address>,
     /// Maximum IP packet, in bytes.
     pub mtu: u32,
@@ -152,7 +152,7 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    /// Creates the interface and sets it up.
+    /// Creates the interface, assigns its addresses and switches it on.
     ///
     /// # Errors
     /// When the kernel refuses an action.
@@ -161,7 +161,7 @@ impl Interface {
             let refuse = |what, cause| LinkError::Device { end: Box::new(end.clone()), what, cause };
             let tun = tun::create(&end.device).map_err(|cause| refuse("create", cause))?;
             if end.addresses.iter().all(|address| address.ip.is_ipv4()) {
-                // Router solicitations would count as traffic. The setting is missing in kernels without IPv6.
+                // Router solicitations would count as traffic. Kernels without IPv6 lack this setting.
                 let device = end.device.replace('.', "/");
                 let _ = fs::write(kernel::sysctl_path(&format!("net.ipv6.conf.{device}.disable_ipv6")), "1");
             }
@@ -176,7 +176,7 @@ impl Interface {
                     .map_err(|cause| refuse("give an address to", cause))?;
             }
             netlink.set_up(index).map_err(|cause| refuse("bring up", cause))?;
-            // A file opened here keeps showing the counters of this namespace.
+            // The open file continues to show the counters of this namespace after the thread has ended.
             let drops =
                 DropCounter::open(&end.device).map_err(|cause| refuse("read the counters of", cause))?;
             Ok(Self { tun: Arc::new(tun), drops })
@@ -201,7 +201,7 @@ impl DropCounter {
         Ok(Self { file: File::open("/proc/thread-self/net/dev")?, device: device.to_owned(), last: 0 })
     }
 
-    /// Reads the count. If the host is gone and the count cannot be read, returns the previous one.
+    /// Reads the count. If the host is gone and cannot be read, returns the previous count.
     fn read(&mut self) -> u64 {
         let mut text = String::new();
         let read = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.read_to_string(&mut text));
@@ -211,7 +211,8 @@ impl DropCounter {
     }
 }
 
-/// The drops of a device in `/proc/net/dev`: the fourth counter of sent packets, after eight of received ones.
+/// The drops of a device in `/proc/net/dev`: the fourth counter of sent packets, which follow eight counters of
+/// received ones.
 fn sent_drops(text: &str, device: &str) -> Option<u64> {
     let counters = text.lines().find_map(|line| line.trim_start().strip_prefix(device)?.strip_prefix(':'))?;
     counters.split_whitespace().nth(11)?.parse().ok()

@@ -1,7 +1,7 @@
-//! The kernel's own link emulation, where available: `sch_netem` for delay and faults and, below it, `sch_tbf` for the rate
-//! and the queue, for the packets that each end sends.
+//! The kernel's own link emulation, where available, for the packets that each end sends: `sch_netem` for delay and
+//! faults and, below it, `sch_tbf` for the rate and the queue.
 //!
-//! netem is configured by `tc` (iproute2), so `tc qdisc show` shows the same settings.
+//! `tc` (iproute2) configures netem, so `tc qdisc show` prints the same settings.
 
 use std::{io, process::Command};
 
@@ -25,10 +25,11 @@ pub(crate) fn mistakes(spec: &LinkSpec) -> Vec<String> {
     mistakes
 }
 
-/// Configures both ends. The interfaces, such as a veth pair, must exist and have the kernel's default queueing discipline.
+/// Configures both ends. The interfaces, such as a veth pair, must exist and have the kernel's default queueing
+/// discipline.
 ///
 /// # Errors
-/// When netem does not support a setting, or the kernel refuses it. Nothing is left then.
+/// If netem does not support a setting, or the kernel refuses it. Both ends are then as before.
 pub fn apply(spec: &LinkSpec, a: &End, b: &End) -> Result<(), LinkError> {
     let ends = [
         (a, build_qdiscs(&a.device, &spec.a_to_b, spec.round_trip_ns(), a.mtu)?),
@@ -49,7 +50,7 @@ pub fn apply(spec: &LinkSpec, a: &End, b: &End) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// Adds the bucket below netem.
+/// Adds the token bucket (`sch_tbf`) below netem.
 fn limit(end: &End, bucket: &TokenBucket) -> Result<(), LinkError> {
     let below_netem = TcHandle { major: 1, minor: 1 };
     let add = || {
@@ -67,7 +68,7 @@ fn limit(end: &End, bucket: &TokenBucket) -> Result<(), LinkError> {
     })
 }
 
-/// Removes what [`apply`] has configured at one end.
+/// Removes the queueing disciplines that [`apply`] added at one end.
 ///
 /// # Errors
 /// The error of `tc`.
@@ -77,7 +78,7 @@ pub fn remove(end: &End) -> Result<(), LinkError> {
 
 fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
     let refuse = |cause: String| LinkError::Netem { device: end.device.clone(), cause };
-    // A child inherits the namespace of the thread that starts it.
+    // `tc` must run in the end's namespace, and a child inherits the namespace of the thread that starts it.
     let output = end.namespace.run(|| {
         Command::new("tc")
             .args(arguments)
@@ -89,12 +90,12 @@ fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
         return Ok(());
     }
     let output = String::from_utf8_lossy(&output.stderr);
-    // The message is "Specified qdisc kind is unknown", or that of ENOENT if the kernel's answer has no text.
+    // `tc` prints "Specified qdisc kind is unknown", or the text of ENOENT if the kernel gives no message.
     let cause = if output.contains("kind is unknown") || output.contains("No such file") {
         "this kernel has no sch_netem and cannot load it".to_owned()
     } else if ["NLM_F_REPLACE", "Exclusivity flag", "File exists"].iter().any(|part| output.contains(part)) {
         format!(
-            "it already has a queueing discipline, which would be lost; remove that: tc qdisc del dev {} root",
+            "it already has a queueing discipline, which would be lost; remove it: tc qdisc del dev {} root",
             end.device
         )
     } else {
@@ -103,7 +104,7 @@ fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
     Err(refuse(cause))
 }
 
-/// The queueing disciplines of one direction: the arguments of `tc` for netem, and the bucket below netem.
+/// The queueing disciplines of one direction: the arguments of `tc` for netem, and the token bucket below netem.
 fn build_qdiscs(
     device: &str,
     shape: &Shape,
@@ -129,7 +130,7 @@ fn build_qdiscs(
         let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES;
         TokenBucket {
             rate_bits_per_s: rate,
-            // The burst is as small as frames and timers allow: half a millisecond, at least two frames.
+            // The smallest burst that frames and timers allow: half a millisecond, at least two frames.
             burst_bytes: (rate / 8 / 2_000).max(2 * frame_bytes),
             queue_bytes: match shape.queue {
                 Queue::Bytes { bytes } => bytes.max(frame_bytes),
@@ -141,8 +142,8 @@ fn build_qdiscs(
     Ok((netem.into_iter().map(str::to_owned).collect(), bucket))
 }
 
-/// The limit of netem: the maximum number of minimum-size packets in the delay line. netem's default of 1,000 is too small
-/// for a fast link.
+/// Limit of netem in packets: the number of minimum-size packets that fit into the delay line. netem's default of 1,000
+/// is too small for a fast link.
 fn line_packets(shape: &Shape) -> u64 {
     let rate = shape.rate_bits_per_s.unwrap_or(100_000_000_000);
     let delay_ns = shape.delay_ns as f64 + 10.0 * shape.jitter.mean_ns();
@@ -152,7 +153,7 @@ fn line_packets(shape: &Shape) -> u64 {
 fn unsupported_by_netem(shape: &Shape) -> Vec<String> {
     let mut unsupported = Vec::new();
     if shape.layer.bytes(1_500) < 1_514 {
-        unsupported.push("layer: the kernel counts Ethernet frames, not ip alone");
+        unsupported.push("layer: netem counts Ethernet frames, not IP packets");
     }
     if shape.reorder.is_some() {
         unsupported.push("reorder: netem sends packets early instead of late");
@@ -166,7 +167,7 @@ fn unsupported_by_netem(shape: &Shape) -> Vec<String> {
 fn delay_words(shape: &Shape) -> Vec<String> {
     let us = |ns: u64| format!("{:.3}us", ns as f64 / 1e3);
     match shape.jitter {
-        // netem's jitter is uniform from delay - jitter to delay + jitter.
+        // The jitter of netem is uniform between delay - jitter and delay + jitter.
         Distribution::Uniform { min_ns, max_ns } => {
             let half_ns = (max_ns - min_ns) / 2;
             vec!["delay".to_owned(), us(shape.delay_ns + min_ns + half_ns), us(half_ns)]

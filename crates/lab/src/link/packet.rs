@@ -1,12 +1,12 @@
 //! Packets with a virtio-net header: counts their segments and extracts some of them.
 //!
-//! With offloads on, the kernel hands over super-packets: one header, up to 64 KiB of payload, and the size of the segments
-//! into which a network card would split it (struct virtio_net_hdr, virtio 1.3, 5.1.6). A link loses, queues and delays
-//! single segments, so this module splits super-packets as such a card does.
+//! With offloads on, the kernel passes super-packets: one header, up to 64 KiB of payload, and the size of the segments
+//! that a network card would make of it (struct virtio_net_hdr, virtio 1.3, 5.1.6). A link loses, queues and delays
+//! single segments, so this module splits super-packets as a network card does.
 
 use std::ops::Range;
 
-/// Bytes of the virtio-net header before every packet, without `num_buffers`.
+/// Bytes of the virtio-net header of every packet, without `num_buffers`.
 pub(super) const VIRTIO_BYTES: usize = 10;
 /// Maximum bytes of one read or write: the virtio-net header and the largest IP packet.
 pub(super) const MAX_PACKET_BYTES: usize = VIRTIO_BYTES + 65_535;
@@ -26,9 +26,9 @@ const TCP_CWR: u8 = 0x80;
 /// The layout of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Bytes of IP and transport headers, repeated in every segment; 0 for an ordinary packet.
+    /// Bytes of the IP and transport headers, which every segment repeats; 0 for an ordinary packet.
     header_bytes: u16,
-    /// Payload bytes of every segment but the last; 0 for an ordinary packet.
+    /// Payload bytes of every segment except the last; 0 for an ordinary packet.
     segment_bytes: u16,
     /// Offset of the transport header in the IP packet.
     transport_at: u16,
@@ -39,7 +39,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Reads the headers of a packet from the device; none if the packet is incomplete.
+    /// Reads the headers of a packet from the device; none if they are incomplete.
     pub(super) fn of(packet: &[u8]) -> Option<Self> {
         let (virtio, ip) = packet.split_first_chunk::<VIRTIO_BYTES>()?;
         if ip.is_empty() {
@@ -79,7 +79,7 @@ impl Layout {
         Self { header_bytes: 0, segment_bytes: 0, transport_at: 0, segments: 1, ip_bytes, is_tcp: false }
     }
 
-    /// IP bytes of one segment, including its headers.
+    /// IP bytes of one segment, headers included.
     pub(super) fn segment_ip_bytes(&self, index: u16) -> u32 {
         if self.segments == 1 {
             return self.ip_bytes;
@@ -87,17 +87,17 @@ impl Layout {
         u32::from(self.header_bytes) + self.payload_of(index, 1).len() as u32
     }
 
-    /// Sum of `bytes(n)` over `count` segments from `first` on, where `n` is the number of IP bytes of a segment.
+    /// Sum of `bytes(n)` over `count` segments, starting with `first`; `n` is the number of IP bytes of a segment.
     pub(super) fn sum(&self, first: u16, count: u16, bytes: impl Fn(u64) -> u64) -> u64 {
         if count == 0 {
             return 0;
         }
-        // All segments but the last have the same size.
+        // All segments except the last have the same size.
         let full = u64::from(count - 1) * bytes(u64::from(self.segment_ip_bytes(first)));
         full + bytes(u64::from(self.segment_ip_bytes(first + count - 1)))
     }
 
-    /// Range of the payload of `count` segments from `first` on in the IP packet.
+    /// Range of the payload of `count` segments, starting with `first`, in the IP packet.
     fn payload_of(&self, first: u16, count: u16) -> Range<usize> {
         let at = |segment: u16| {
             let bytes = usize::from(segment) * usize::from(self.segment_bytes);
@@ -106,9 +106,9 @@ impl Layout {
         at(first)..at(first + count)
     }
 
-    /// Extracts `count` segments from `first` on. Writes their virtio-net header and headers to the start of
-    /// `header_buffer`. Returns the number of bytes written and the range of the payload in `packet`. For all segments,
-    /// writes nothing and returns the whole packet.
+    /// Extracts `count` segments, starting with `first`. Writes their virtio-net, IP and transport headers to the start
+    /// of `header_buffer`. Returns the number of bytes written and the range of the payload in `packet`. If all
+    /// segments are requested, writes nothing and returns the whole packet.
     pub(super) fn cut(
         &self,
         packet: &[u8],
@@ -150,7 +150,7 @@ impl Layout {
             ip[transport + 4..transport + 6].copy_from_slice(&(new_length as u16).to_be_bytes());
         }
         if virtio[0] & NEEDS_CHECKSUM != 0 {
-            // The field holds only the sum over the pseudo-header, of which only the length changes.
+            // The field contains only the sum over the pseudo-header, in which only the length changes.
             let at = transport + checksum_at;
             let sum = u32::from(read_u16(ip, at)) + u32::from(!(old_length as u16)) + new_length as u32;
             ip[at..at + 2].copy_from_slice(&fold(sum).to_be_bytes());
@@ -207,7 +207,7 @@ mod tests {
         u32::from(checksum(addresses)) + u32::from(protocol) + length as u32
     }
 
-    /// A super-packet as the kernel hands it over, with an incomplete checksum.
+    /// A super-packet from the kernel, whose checksum is incomplete.
     fn super_packet(is_v6: bool, protocol: u8, payload: usize, segment: u16, flags: u8) -> Vec<u8> {
         let ip_header = if is_v6 { 40 } else { 20 };
         let transport_header = if protocol == TCP { 32 } else { 8 };
@@ -269,7 +269,7 @@ mod tests {
         [&header_buffer[..head], &packet[payload]].concat()
     }
 
-    /// Completes the checksum, and verifies the packet as a receiver would.
+    /// Completes the checksum of the packet and verifies it as a receiver does.
     fn is_sound(packet: &[u8], protocol: u8) -> bool {
         let field = |at: usize| usize::from(u16::from_le_bytes([packet[at], packet[at + 1]]));
         let (start, offset) = (field(6), field(8));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn wire_bytes_are_those_of_the_segments() {
-        // As a card would send them: 44 segments with 1,448 bytes of payload and a last one with 100 bytes.
+        // A network card would send 44 segments with 1,448 bytes of payload and a last one with 100 bytes.
         let packet = super_packet(false, TCP, 44 * 1_448 + 100, 1_448, 0x18);
         let layout = Layout::of(&packet).unwrap();
         assert_eq!(layout.segments, 45);

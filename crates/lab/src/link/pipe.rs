@@ -1,7 +1,7 @@
-//! The model of one direction of a link: a bounded queue, a wire of a certain rate, faults and a delay line. The model runs
-//! on virtual time: the caller gives the time.
+//! The model of one direction of a link: a bounded queue, a wire with a certain rate, faults and a delay line. It has
+//! no clock: the caller passes the current time.
 //!
-//! The model computes departures to the nanosecond. A late call does not change them, so errors do not add up.
+//! The model computes departures to the nanosecond. A late call does not change them, so that delays do not add up.
 
 use std::{
     cmp::Reverse,
@@ -18,12 +18,12 @@ use super::{
     store::{PacketId, Store},
 };
 
-/// Segments of one packet that leave the link together.
+/// Segments of one packet that leave the link at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Delivery {
     /// Time of arrival, in nanoseconds, on the clock of [`Pipe::offer`].
     pub due_ns: u64,
-    /// The packet of the segments. The receiver of the delivery must release it.
+    /// The packet that the segments belong to. The receiver of the delivery must release it.
     pub packet: PacketId,
     /// Index of the first segment.
     pub first: u16,
@@ -48,7 +48,7 @@ pub(super) struct Pipe {
     counters: PipeCounters,
 }
 
-/// Segments of one packet that go over the wire together.
+/// Segments of one packet that pass the wire as a unit.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     packet: PacketId,
@@ -56,25 +56,25 @@ struct Group {
     count: u16,
     bytes: u64,
     arrived_ns: u64,
-    /// Jitter, drawn when the packet arrived; none if it is drawn when the group departs.
+    /// Jitter, if it is drawn when the packet arrives; none if it is drawn when the group departs.
     jitter_ns: Option<u64>,
 }
 
 /// The state of the wire. The first waiting group is on it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Wire {
-    /// Start of the current group; only meaningful while a group waits, like `finish_ns`.
+    /// Start of the current group. Like `finish_ns`, it has a meaning only while a group waits.
     started_ns: u64,
     finish_ns: u64,
-    /// Bits × 10⁹ of the current group left at `started_ns`.
+    /// Bits × 10⁹ of the current group that were left at `started_ns`.
     remaining: u128,
-    /// Bits × 10⁹ that rounding up to whole nanoseconds has given away: a credit for the next group.
+    /// Bits × 10⁹ lost by rounding up to whole nanoseconds: a credit for the next group.
     credit: u128,
-    /// Time at which the wire became or will become free if nothing waits.
+    /// Time at which the wire becomes free, or became free if nothing waits.
     free_ns: u64,
 }
 
-/// The time for which the wire worked in the current second.
+/// The busy time of the wire in the current second.
 #[derive(Debug, Clone, Copy, Default)]
 struct Second {
     began_ns: u64,
@@ -82,7 +82,8 @@ struct Second {
 }
 
 impl Second {
-    /// Adds work that ended at `now_ns`. Returns the length of the second if it has ended and the wire was full in it.
+    /// Adds work that ended at `now_ns`. When the second has ended and the wire was busy for 90 % of it, returns its
+    /// length, otherwise 0.
     fn add(&mut self, worked_ns: u64, now_ns: u64) -> u64 {
         self.worked_ns += worked_ns;
         let passed_ns = now_ns - self.began_ns;
@@ -96,7 +97,7 @@ impl Second {
 }
 
 impl Pipe {
-    /// An idle link. `round_trip_ns` gives the size of a queue in multiples of the bandwidth-delay product.
+    /// An idle link. `round_trip_ns` sets the size of a queue that is a multiple of the bandwidth-delay product.
     pub(super) fn new(shape: Shape, round_trip_ns: u64) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(shape.seed);
         Self {
@@ -115,8 +116,8 @@ impl Pipe {
         }
     }
 
-    /// Changes the shape from `now_ns` on. Waiting packets leave at the new rate. Packets in the delay line arrive as
-    /// planned, and nothing overtakes them. A new seed restarts the random numbers.
+    /// Changes the shape at `now_ns`. Waiting packets leave at the new rate. Packets in the delay line arrive as
+    /// planned, and later packets do not overtake them. A new seed restarts the random numbers.
     pub(super) fn reshape(&mut self, now_ns: u64, shape: Shape, round_trip_ns: u64, store: &mut Store) {
         self.advance(now_ns, store);
         if !self.waiting.is_empty() && now_ns > self.wire.started_ns {
@@ -141,7 +142,7 @@ impl Pipe {
         self.advance(now_ns, store);
     }
 
-    /// Takes the link up or down. A link that goes down loses all packets in it.
+    /// Takes the link up or down. A link that goes down loses all its packets.
     pub(super) fn set_up(&mut self, now_ns: u64, is_up: bool, store: &mut Store) {
         self.advance(now_ns, store);
         self.is_up = is_up;
@@ -159,7 +160,7 @@ impl Pipe {
         self.wire = Wire { free_ns: now_ns, ..Wire::default() };
     }
 
-    /// Adds a packet that arrived at `now_ns`, and takes over the caller's reference to it.
+    /// Adds a packet that arrived at `now_ns`. The pipe takes over the caller's reference to it.
     pub(super) fn offer(&mut self, now_ns: u64, packet: PacketId, store: &mut Store) {
         self.advance(now_ns, store);
         let layout = store.layout(packet);
@@ -178,13 +179,13 @@ impl Pipe {
             let group_bytes = u128::from(rate) * u128::from(self.shape.group_ns()) / 8_000_000_000;
             let max_count =
                 ((group_bytes / u128::from(segment_bytes)) as u64).clamp(1, u64::from(u16::MAX)) as u16;
-            // Groups of equal size: 45 segments with groups of at most 40 go as 23 and 22.
+            // The groups have about the same size: 45 segments in groups of at most 40 become 23 and 22.
             let together = layout.segments.div_ceil(layout.segments.div_ceil(max_count));
             let mut first = 0;
             while first < layout.segments {
                 let mut count = together.min(layout.segments - first);
                 let mut bytes = bytes_of(first, count);
-                // On an empty link a frame goes to the wire at once, whatever the size of the queue.
+                // On an empty link, a frame goes to the wire at once, however small the queue is.
                 if !self.waiting.is_empty() && self.waiting_bytes + bytes > limit {
                     let room = limit.saturating_sub(self.waiting_bytes) / segment_bytes;
                     count = count.min(room as u16);
@@ -208,7 +209,8 @@ impl Pipe {
         store.release(packet);
     }
 
-    /// Removes the next segments that are due at `now_ns`. The caller must release their packet.
+    /// Removes the next segments that are due at `now_ns`; none if nothing is due. The caller must release their
+    /// packet.
     pub(super) fn pop(&mut self, now_ns: u64, store: &mut Store) -> Option<Delivery> {
         self.advance(now_ns, store);
         let ordered = self.line.front().map(|delivery| delivery.due_ns);
@@ -232,7 +234,7 @@ impl Pipe {
         let waiting = self.waiting.front().map(|_| self.wire.finish_ns.saturating_add(self.shape.delay_ns));
         let line = self.line.front().map(|delivery| delivery.due_ns);
         let late = self.late.peek().map(|Reverse(delivery)| delivery.due_ns);
-        // A waiting group may overtake packets in the delay line.
+        // A waiting group may overtake packets in the delay line, so both are compared.
         [line, waiting, late].into_iter().flatten().min()
     }
 
@@ -254,7 +256,7 @@ impl Pipe {
         }
     }
 
-    /// Moves groups that have left the wire by `now_ns` to the delay line.
+    /// Moves the groups that have left the wire by `now_ns` to the delay line.
     fn advance(&mut self, now_ns: u64, store: &mut Store) {
         while let Some(&group) = self.waiting.front() {
             let finish_ns = self.wire.finish_ns;
@@ -272,7 +274,8 @@ impl Pipe {
         }
     }
 
-    /// Moves a group whose last bit leaves the wire at `at_ns` to the delay line, with losses, reordering and duplicates.
+    /// Moves a group whose last bit leaves the wire at `at_ns` to the delay line. Applies loss, reordering and
+    /// duplication.
     fn depart(&mut self, group: Group, at_ns: u64, store: &mut Store) {
         let jitter_ns = group.jitter_ns.unwrap_or_else(|| self.draw_jitter());
         let arrival_ns = at_ns.saturating_add(self.shape.delay_ns).saturating_add(jitter_ns);
@@ -315,7 +318,7 @@ impl Pipe {
         store.release(group.packet);
     }
 
-    /// Schedules a run of segments that were not lost, and begins the next run.
+    /// Schedules a run of adjacent segments that were not lost, and begins the next run.
     fn flush_run(&mut self, run: &mut Delivery, next_first: u16, may_overtake: bool, store: &mut Store) {
         if run.count > 0 {
             store.retain(run.packet);

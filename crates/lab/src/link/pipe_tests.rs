@@ -1,4 +1,4 @@
-//! The model on virtual time.
+//! Tests of the model on virtual time.
 
 use proptest::prelude::*;
 use record::Distribution;
@@ -28,7 +28,7 @@ impl TestPipe {
         self.pipe.offer(now_ns, id, &mut self.store);
     }
 
-    /// A TCP super-packet as the kernel makes it, with segments of 1,500 IP bytes.
+    /// A TCP super-packet, as the kernel makes it, with segments of 1,500 IP bytes.
     fn offer_super(&mut self, now_ns: u64, segments: usize) {
         let mut packet = vec![0; VIRTIO_BYTES + 52 + segments * 1_448];
         packet[1] = 1;
@@ -43,7 +43,7 @@ impl TestPipe {
         self.pipe.offer(now_ns, id, &mut self.store);
     }
 
-    /// The times until `until_ns` at which segments leave the link, and how many leave each time.
+    /// Times until `until_ns` at which segments leave the link, each with the number of segments.
     fn drain(&mut self, until_ns: u64) -> Vec<(u64, u16)> {
         let mut out = Vec::new();
         while let Some(next_ns) = self.pipe.next_ns().filter(|&next_ns| next_ns <= until_ns) {
@@ -107,7 +107,7 @@ fn a_lone_frame_takes_its_time_on_the_wire_and_then_the_delay() {
 
 #[test]
 fn the_rate_is_exact_over_any_number_of_frames() {
-    // At 3 Gbit/s a byte takes 8/3 ns, which is not a whole number of clock ticks.
+    // At 3 Gbit/s, a byte takes 8/3 ns, which is not a whole number of nanoseconds.
     let shape = Shape { rate_bits_per_s: Some(3 * GBIT), ..Shape::default() };
     let mut test = TestPipe::new(Shape { queue: Queue::Bytes { bytes: 1 << 30 }, ..shape });
     for _ in 0..10_000 {
@@ -147,7 +147,7 @@ fn a_full_queue_drops_the_tail_by_segments() {
     let mut test = TestPipe::new(Shape { queue, delay_ns: 5 * MS, ..gigabit() });
     test.offer_super(0, 40);
     test.offer(0, 1_500);
-    // After the time of 10 segments there is room for 8, because they leave in groups of 8.
+    // Segments leave in groups of 8, so only 8 have left after the time of 10 segments. There is then room for 8 more.
     test.offer_super(10 * 1_538 * 8, 40);
     let counters = test.finish();
     assert_eq!(counters.delivered_packets, 30 + 8);
@@ -234,7 +234,7 @@ fn free_jitter_is_what_was_asked_for_at_any_rate_and_kept_order_adds_to_it() {
     let delays = |jitter_order| {
         let jitter = Distribution::Uniform { min_ns: 0, max_ns: 20 * MS };
         let mut test = TestPipe::new(Shape { jitter, jitter_order, ..Shape::default() });
-        // 5,000 packets per second, each with a different size that identifies it.
+        // There are 5,000 packets per second, and the size of each identifies it.
         let left_ns = |bytes: u64| bytes * MS / 5;
         (1..=5_000).for_each(|bytes| test.offer(left_ns(bytes), bytes as u32));
         let mut arrived = Vec::new();
@@ -279,7 +279,7 @@ fn a_new_rate_holds_for_what_already_waits() {
     test.offer(0, 1_000);
     test.offer(0, 1_000);
     let slower = Shape { rate_bits_per_s: Some(GBIT / 10), delay_ns: 5, ..shape.clone() };
-    // Half of the first packet has left after 4 µs.
+    // After 4 µs, half of the first packet has left.
     test.pipe.reshape(4_000, slower, 0, &mut test.store);
     assert_eq!(test.drain(u64::MAX), [(4_000 + 40_000 + 5, 1), (4_000 + 120_000 + 5, 1)]);
     test.offer(MS, 1_000);

@@ -1,4 +1,4 @@
-//! The parent's side of a link, which runs in a child process and gets requests.
+//! The parent's side of a link. The link runs in a child process, which receives requests.
 
 use std::{
     io,
@@ -25,13 +25,13 @@ use super::{
     worker::{Answer, Request},
 };
 
-/// Time that the child may take to answer any request but a certification.
+/// Time that the child may take to answer a request, except a certification.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A link in a child process. Dropping it ends the child.
 #[derive(Debug)]
 pub struct Link {
-    /// The group contains only this one process.
+    /// A group of processes that contains only this child.
     child: Processes<Answer>,
     /// Becomes readable when the child ends.
     handle: OwnedFd,
@@ -39,8 +39,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Starts a link between two hosts as a child of the calling thread: this program with the argument `link-worker`. The
-    /// link ends with that thread.
+    /// Starts a link between two hosts as a child of the calling thread: this program with the argument `link-worker`.
+    /// The link ends with that thread.
     ///
     /// # Errors
     /// When the specification or an end is wrong, or the child cannot be started.
@@ -49,7 +49,8 @@ impl Link {
         Self::start_with(&program, Stdio::inherit(), spec, a, b)
     }
 
-    /// Like [`Link::start`], with the path of a program that has the command `link-worker`, and a destination for its standard error.
+    /// Like [`Link::start`], but with the path of a program that has the command `link-worker`, and a destination for
+    /// the child's standard error.
     ///
     /// # Errors
     /// Those of [`Link::start`].
@@ -81,7 +82,7 @@ impl Link {
         self.child.child(0).id()
     }
 
-    /// Pins the thread that moves packets to these processors. Threads that measure the link are not pinned.
+    /// Pins the thread that moves packets to these processors. The threads that measure the link stay unpinned.
     ///
     /// # Errors
     /// When the kernel refuses, or the thread does not exist.
@@ -91,12 +92,12 @@ impl Link {
             let child = self.pid();
             for thread in kernel::threads(child) {
                 let name = kernel::read(format!("/proc/{child}/task/{thread}/comm")).unwrap_or_default();
-                // Process number 0 would mean the calling thread.
+                // 0 would mean the calling thread, so it is not a valid number here.
                 if let (MOVER_THREAD, Some(number)) = (name.trim(), Pid::from_raw(thread as i32)) {
                     return Ok(sched_setaffinity(Some(number), cpus)?);
                 }
             }
-            // The thread sets its name shortly after its start.
+            // The thread may not have set its name yet, because it does so shortly after its start.
             if Instant::now() >= deadline {
                 return Err(io::Error::other(format!(
                     "the link's process has no thread named {MOVER_THREAD}"
@@ -120,7 +121,7 @@ impl Link {
     /// Changes one direction while the link runs.
     ///
     /// # Errors
-    /// When the shape is wrong; the error says why.
+    /// If the shape is wrong. The error names the mistakes.
     pub fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
         self.request_change(&Request::Set { direction, shape: Box::new(shape.clone()) })?;
         *self.spec.shape_mut(direction) = shape;
@@ -143,7 +144,7 @@ impl Link {
         self.request_change(&Request::Up)
     }
 
-    /// Restarts the search for the longest absence of the emulator. Reading the counters does not restart it.
+    /// Restarts the search for the longest absence of the emulator, which reading the counters does not do.
     ///
     /// # Errors
     /// When the child has ended.
@@ -162,10 +163,11 @@ impl Link {
         }
     }
 
-    /// Measures the link, which should carry no other traffic meanwhile. Takes at most [`CertifyOptions::max_duration`].
+    /// Measures the link, which should carry no other traffic meanwhile. Takes at most
+    /// [`CertifyOptions::max_duration`].
     ///
     /// # Errors
-    /// When the link cannot be measured. A link without the requested shape is no error.
+    /// If the link cannot be measured. A link that differs from the requested shape is not an error.
     pub fn certify(&mut self, options: &CertifyOptions) -> Result<Certificate, LinkError> {
         let timeout = options.max_duration(&self.spec) + ANSWER_TIMEOUT;
         match self.request_answer(&Request::Certify(options.clone()), timeout)? {
@@ -186,7 +188,7 @@ impl Link {
         match is_sent.then(|| self.child.receive(timeout)).flatten() {
             Some((_, Output::Message(answer))) => Ok(answer),
             _ => {
-                // A late answer would be taken for the answer to the next request, so no further request is sent.
+                // A late answer would be mistaken for the answer to the next request, so the child is stopped.
                 self.child.stop_all();
                 Err(LinkError::Ended)
             }

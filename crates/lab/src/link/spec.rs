@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Bounds of [`Shape::group_ns`].
 const GROUP_NS: std::ops::RangeInclusive<u64> = 60_000..=600_000;
 
-/// Minimum queue if the queue is a multiple of the bandwidth-delay product, in bytes: two super-packets of 64 KiB, which the
-/// kernel hands over at once, must fit.
+/// Minimum size of a queue given as a multiple of the bandwidth-delay product, in bytes. Two super-packets of 64 KiB
+/// must fit, because the kernel passes them at once.
 pub(crate) const MIN_BDP_QUEUE_BYTES: u64 = 160 * 1024;
 
 /// What emulates the link.
@@ -51,7 +51,7 @@ impl LinkSpec {
         if direction == Direction::AToB { &mut self.a_to_b } else { &mut self.b_to_a }
     }
 
-    /// Round-trip time without queues, in nanoseconds.
+    /// Round-trip time with empty queues and without jitter, in nanoseconds.
     pub fn round_trip_ns(&self) -> u64 {
         self.a_to_b.delay_ns.saturating_add(self.b_to_a.delay_ns)
     }
@@ -68,7 +68,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both directions, in the order of their indexes.
+    /// Both directions, ordered by their indexes.
     pub const BOTH: [Self; 2] = [Self::AToB, Self::BToA];
 
     /// Index of the direction in arrays: 0 or 1.
@@ -137,14 +137,15 @@ impl Shape {
         })
     }
 
-    /// Maximum time on the wire of segments that are moved as a group, in nanoseconds: a fiftieth of the delay, at least
-    /// 60 µs, at most 600 µs. At 20 Mbit/s a group is a single segment; at 1 Gbit/s and a long delay it is all 45 segments
-    /// of a super-packet. All segments of a group arrive with the last, as behind a network card that coalesces interrupts.
+    /// Maximum time on the wire of segments that are moved as a group, in nanoseconds: a fiftieth of the delay, at
+    /// least 60 µs, at most 600 µs. At 20 Mbit/s, a group is a single segment; at 1 Gbit/s and a long delay, it is all
+    /// 45 segments of a super-packet. All segments of a group arrive with the last, as from a network card that
+    /// coalesces interrupts.
     pub(crate) fn group_ns(&self) -> u64 {
         (self.delay_ns / 50).clamp(*GROUP_NS.start(), *GROUP_NS.end())
     }
 
-    /// The mistakes in the shape. Each names the field and what is allowed.
+    /// The mistakes in the shape. Each names the field and its allowed values.
     pub fn mistakes(&self) -> Vec<String> {
         let mut mistakes = Vec::new();
         if self.rate_bits_per_s.is_some_and(|rate| !(8_000..=1_000_000_000_000).contains(&rate)) {
@@ -246,7 +247,8 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Bursts of total loss. `ratio` is the overall share of lost segments, `mean_burst` the mean length of a burst.
+    /// Bursts in which every segment is lost. `ratio` is the overall share of lost segments, `mean_burst` the mean
+    /// number of segments in a burst.
     pub(crate) fn bursty(ratio: f64, mean_burst: f64) -> Self {
         let bad_to_good = 1.0 / mean_burst;
         // In equilibrium the share of the bad state is p / (p + r).
@@ -267,8 +269,8 @@ impl Loss {
         }
     }
 
-    /// Variance of the number of lost segments, relative to independent losses with the same share, in the limit of many
-    /// segments.
+    /// Variance of the number of lost segments, divided by that of independent losses with the same share, in the limit
+    /// of many segments.
     pub(crate) fn dispersion(self) -> f64 {
         match self {
             Self::None | Self::Random { .. } => 1.0,
@@ -278,7 +280,7 @@ impl Loss {
                     return 1.0;
                 }
                 let bad = good_to_bad / turns;
-                // Covariances at lag k are those of the state, times (1 - p - r)^k: a geometric sum.
+                // The covariance at lag k is that of the state times (1 - p - r)^k; their sum is a geometric series.
                 let state = bad * (1.0 - bad) * (loss_bad - loss_good).powi(2);
                 1.0 + 2.0 * state * (1.0 - turns) / turns / (mean * (1.0 - mean))
             }

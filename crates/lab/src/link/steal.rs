@@ -1,4 +1,4 @@
-//! Records when the hypervisor took processor time, because delays at these times are not the link's fault.
+//! Records when the hypervisor took processor time, because the link is not at fault for delays at these times.
 
 use std::{
     ops::Range,
@@ -32,7 +32,7 @@ impl StealWatch {
         Self { stop, thread: thread.ok() }
     }
 
-    /// Ends the thread. Returns the times in which steal time grew, in nanoseconds of the monotonic clock.
+    /// Ends the thread. Returns the intervals in which steal time grew, in nanoseconds of the monotonic clock.
     pub(super) fn finish(mut self) -> Vec<Range<u64>> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
@@ -52,7 +52,7 @@ fn watch(stop: &AtomicBool) -> Vec<Range<u64>> {
         thread::sleep(POLL_INTERVAL);
         let (at_ns, ticks) = (monotonic_ns(), steal_ticks());
         if ticks != before {
-            // A tick of 10 ms is counted when it is over, so it may have begun before the previous reading.
+            // A tick of 10 ms is counted at its end, so it may have begun before the previous reading.
             let from = before_ns.saturating_sub(10_000_000);
             match stolen.last_mut() {
                 Some(last) if last.end >= from => last.end = at_ns,
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn watching_ends() {
         let watch = StealWatch::start();
-        // Gives the thread time to read the steal time a few times.
+        // The thread needs this time to read the steal time a few times.
         thread::sleep(Duration::from_millis(20));
         watch.finish();
     }

@@ -1,9 +1,9 @@
-//! Memory of the packets in a link: chunks that are filled from the start and reused when they hold no packets. The chunk
-//! freed last is reused first, because it is most likely in the cache.
+//! Memory of the packets in a link. A chunk is filled from its start and reused when it holds no packets. The chunk
+//! freed last is reused first, because the cache most likely still contains it.
 
 use super::packet::{Layout, MAX_PACKET_BYTES};
 
-/// Bytes of a chunk: many times the largest packet, so that little is unused at its end.
+/// Bytes of a chunk: many times the largest packet, so that little space at its end stays unused.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Identifier of a packet in the store.
@@ -70,11 +70,11 @@ impl Store {
         Some(&mut chunk.bytes[chunk.filled..chunk.filled + MAX_PACKET_BYTES])
     }
 
-    /// Stores the packet of `bytes` bytes in [`Store::next_buffer`], with one reference.
+    /// Stores the packet, which occupies the first `bytes` bytes of [`Store::next_buffer`], with one reference.
     pub(super) fn commit(&mut self, bytes: usize, layout: Layout) -> PacketId {
         let chunk = &mut self.chunks[self.filling as usize];
         let start = chunk.filled;
-        // The kernel reads and writes aligned headers faster.
+        // Headers are aligned to 64 bytes, because the kernel reads and writes them faster then.
         chunk.filled += bytes.next_multiple_of(64).min(MAX_PACKET_BYTES);
         chunk.packets += 1;
         let packet = Packet {
@@ -110,7 +110,7 @@ impl Store {
         self.packets[id.0 as usize].references += 1;
     }
 
-    /// Removes a reference to a packet. Removing the last one removes the packet.
+    /// Removes a reference to a packet. With the last reference, the packet is removed.
     pub(super) fn release(&mut self, id: PacketId) {
         let packet = &mut self.packets[id.0 as usize];
         packet.references -= 1;

@@ -1,4 +1,4 @@
-//! The shape of a direction of a link as users write it, in a lab file or on the command line.
+//! The text form of the shape of a link's direction, in lab files and on the command line.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub static KEYS: &[OptionSpec<Shape>] = settings::option_table! {
 const LAYERS: &[&str] = &["wire", "frame", "ip"];
 const ORDERS: &[&str] = &["keep", "free"];
 
-/// The keys of a [`Shape`] that were given, with their text. A missing key leaves the shape unchanged.
+/// The given keys of a [`Shape`], each with its text. Other keys leave the shape unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShapeText(BTreeMap<&'static str, String>);
 
@@ -47,7 +47,7 @@ pub struct ShapeText(BTreeMap<&'static str, String>);
 pub struct Mistake {
     /// Name of the key.
     pub key: &'static str,
-    /// The mistake, and the expected form of the value.
+    /// Description of the mistake and of the expected value.
     pub message: String,
 }
 
@@ -65,7 +65,7 @@ impl ShapeText {
         Ok(())
     }
 
-    /// Sets the key of this row.
+    /// Sets the key that this row defines.
     pub fn insert(&mut self, row: &'static OptionSpec<Shape>, text: &str) {
         self.0.insert(row.key, text.to_owned());
     }
@@ -73,7 +73,7 @@ impl ShapeText {
     /// Returns `base` with the given keys applied.
     ///
     /// # Errors
-    /// Every mistake.
+    /// All mistakes.
     pub fn read(&self, base: &Shape) -> Result<Shape, Vec<Mistake>> {
         let mut shape = base.clone();
         let mut mistakes = Vec::new();
@@ -99,11 +99,11 @@ impl ShapeText {
     }
 }
 
-/// Reads the rate of a link, in bits per second: `1gbit`, `2.5gbit`, `100mbit`, `64kbit`, `unlimited`.
-/// Prefixes are decimal, as networks count.
+/// Reads the rate of a link, in bits per second: `1gbit`, `2.5gbit`, `100mbit`, `64kbit`, `unlimited`. Prefixes are
+/// decimal, as is usual in networks.
 ///
 /// # Errors
-/// When the text is not a rate; the message says what was expected.
+/// If the text is not a rate. The message gives the expected form.
 pub fn parse_rate(text: &str) -> Result<Option<u64>, String> {
     let refuse = || format!("'{text}' is not a rate such as 1gbit, 20mbit, 64kbit or unlimited");
     if text == "unlimited" {
@@ -126,7 +126,7 @@ pub fn parse_rate(text: &str) -> Result<Option<u64>, String> {
     if (1.0..=1e15).contains(&rate) { Ok(Some(rate.round() as u64)) } else { Err(refuse()) }
 }
 
-/// A rate as users write it.
+/// A rate in the form that [`parse_rate`] reads.
 pub fn show_rate(rate_bits_per_s: Option<u64>) -> String {
     let Some(rate) = rate_bits_per_s else { return "unlimited".to_owned() };
     let (factor, unit) = match rate {
@@ -170,7 +170,7 @@ fn loss(text: &str) -> Result<Loss, String> {
                 return Err(refuse());
             }
             let loss = Loss::bursty(share, length);
-            // At least one packet must pass between two bursts.
+            // At least one packet must pass between two bursts: the probability cannot exceed 1.
             if matches!(loss, Loss::GilbertElliott { good_to_bad, .. } if good_to_bad > 1.0) {
                 return Err(format!(
                     "'{text}': bursts this short cannot lose such a large share; give longer bursts"
@@ -250,7 +250,7 @@ mod tests {
         assert!(ShapeText::default().set("speed", "1").unwrap_err().contains("the keys are rate, layer"));
     }
 
-    /// An example is a value, and a default changes nothing.
+    /// Every example is a valid value that changes the shape, and every default leaves the default shape unchanged.
     #[test]
     fn examples_and_defaults_are_what_they_say() {
         let base = Shape { rate_bits_per_s: Some(1), ..Shape::default() };

@@ -1,4 +1,4 @@
-//! UDP streams from one end of a link to the other that measure the link.
+//! UDP streams from one end of a link to the other, for measurements.
 
 use std::{
     io,
@@ -20,30 +20,31 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_s
 
 use super::{LinkError, forward::set_realtime_priority, namespace::End};
 
-/// Receive buffer: bytes of a tenth of a second at 1 Gbit/s, which may arrive while the receiving thread does not run.
+/// Receive buffer in bytes. It holds the datagrams of a tenth of a second at 1 Gbit/s, in case the receiving thread
+/// does not run for that long.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
-/// Maximum segments that the kernel makes of one buffer (UDP_MAX_SEGMENTS before Linux 6.9).
+/// Maximum number of segments that the kernel makes of one buffer (UDP_MAX_SEGMENTS before Linux 6.9).
 const MAX_SEGMENTS: usize = 64;
 const MAX_PAYLOAD_BYTES: usize = 65_000;
 
 /// The plan of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {
-    /// Payload of a datagram, in bytes. The first 16 bytes are its number and its time of sending.
+    /// Payload of a datagram, in bytes. The first 16 bytes contain its number and its time of sending.
     pub payload_bytes: usize,
-    /// Datagrams that are sent at once.
+    /// Number of datagrams that are sent at once.
     pub burst: usize,
     /// Time between two bursts, in nanoseconds.
     pub interval_ns: f64,
     /// Total number of datagrams.
     pub packets: u64,
-    /// Whether the threads of the stream have real-time priority: right for few packets whose times matter, wrong for a load, which must
-    /// leave processor time to the link.
+    /// Whether the threads of the stream have real-time priority. Few packets whose times matter need it; a load must
+    /// not have it, because it must leave processor time to the link.
     pub is_probe: bool,
 }
 
 impl Stream {
-    /// Size of a burst: as many datagrams as the kernel takes, at most `max`.
+    /// Size of a burst: as many datagrams as the kernel accepts at once, at most `max`.
     pub(super) fn burst_of(payload_bytes: usize, max: usize) -> usize {
         max.min(MAX_SEGMENTS).min(MAX_PAYLOAD_BYTES / payload_bytes).max(1)
     }
@@ -60,11 +61,11 @@ pub(super) struct Arrivals {
     pub sent: u64,
     /// Datagrams that arrived, without duplicates.
     pub unique: u64,
-    /// Datagrams that arrived again.
+    /// Datagrams that arrived more than once.
     pub duplicates: u64,
-    /// Datagrams that arrived at once: time in nanoseconds, number.
+    /// Datagrams that arrived together: time in nanoseconds, number of datagrams.
     pub batches: Vec<(u64, u32)>,
-    /// Times at which the first datagram of each batch was sent and arrived, in nanoseconds.
+    /// For the first datagram of each batch, the times of sending and of arrival, in nanoseconds.
     pub times: Vec<(u64, u64)>,
 }
 
@@ -93,7 +94,7 @@ impl StreamRun {
     pub(super) fn start(from: &End, to: &End, stream: Stream) -> Result<Self, LinkError> {
         let refuse = |what| move |cause| LinkError::Traffic { what, cause };
         let bind = |end: &End, peer: Option<&End>| {
-            // The source address is of the same family as the destination.
+            // The source address must have the family of the destination.
             let family = |end: &End| end.addresses.first().is_some_and(|address| address.ip.is_ipv4());
             let address = end
                 .addresses
@@ -110,7 +111,7 @@ impl StreamRun {
             setsockopt(&sending, UdpGsoSegment, &(stream.payload_bytes as i32))
                 .map_err(|error| refuse("send many at once")(error.into()))?;
         }
-        // Without GRO datagrams arrive one by one, which costs more processor time but is as exact.
+        // Without GRO, datagrams arrive one by one: no less exact, but at the cost of more processor time.
         let _ = setsockopt(&receiving, UdpGroSegment, &true);
         let _ = set_socket_recv_buffer_size_force(&receiving, RECEIVE_BUFFER_BYTES)
             .or_else(|_| set_socket_recv_buffer_size(&receiving, RECEIVE_BUFFER_BYTES));
@@ -129,10 +130,10 @@ impl StreamRun {
         self.sender.is_finished()
     }
 
-    /// Waits for the end of sending. Returns what has arrived by then.
+    /// Waits until all datagrams are sent. Returns the datagrams that have arrived by then.
     ///
     /// # Errors
-    /// When sending or receiving failed.
+    /// If sending or receiving failed.
     pub(super) fn finish(self) -> Result<Arrivals, LinkError> {
         let refuse = |what| move |cause| LinkError::Traffic { what, cause };
         let sent = self.sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
@@ -161,7 +162,8 @@ fn spawn<T: Send + 'static>(
 fn send(socket: &UdpSocket, stream: Stream) -> io::Result<u64> {
     let mut buffer = vec![0; stream.burst * stream.payload_bytes];
     let started_ns = monotonic_ns();
-    // Sending stops after twice the planned time plus a second, because the machine is too slow then; the results show that.
+    // A machine that needs twice the planned time plus a second is too slow. Sending stops then, and the results show
+    // it.
     let max_ns = stream.duration_ns() * 2 + 1_000_000_000;
     let mut sent = 0;
     for index in 0_u64.. {
@@ -181,7 +183,7 @@ fn send(socket: &UdpSocket, stream: Stream) -> io::Result<u64> {
         }
         match socket.send(&buffer[..burst * stream.payload_bytes]) {
             Ok(_) => sent += burst as u64,
-            // The queue is full for a moment; the next burst is sent as planned.
+            // The queue is full for a moment. The next burst is sent as planned.
             Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => {}
             Err(error) => return Err(error),
         }

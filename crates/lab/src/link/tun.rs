@@ -1,4 +1,4 @@
-//! TUN devices. The only module with `unsafe` code, for two ioctl requests that no library wraps.
+//! TUN devices. The only module with `unsafe` code: no library wraps two of its ioctl requests.
 
 use std::{
     fs::{File, OpenOptions},
@@ -41,7 +41,7 @@ struct InterfaceRequest {
 /// Reads and writes never block; each moves one packet with a virtio-net header.
 ///
 /// # Errors
-/// When the name is in use or invalid, `/dev/net/tun` is missing, or the namespace may not be changed.
+/// If the name is in use or invalid, `/dev/net/tun` is missing, or this process may not change the namespace.
 pub(super) fn create(name: &str) -> io::Result<File> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
         return Err(io::Error::new(
@@ -62,7 +62,7 @@ pub(super) fn create(name: &str) -> io::Result<File> {
     unsafe { ioctl(&file, Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request)) }?;
 
     let without_uso = CHECKSUM | TSO4 | TSO6 | TSO_ECN;
-    // USO exists since Linux 6.2. Without it the kernel splits UDP into segments before they arrive here.
+    // USO exists since Linux 6.2. Without it, the kernel splits UDP into segments before they reach the device.
     set_offloads(&file, without_uso | USO4 | USO6).or_else(|_| set_offloads(&file, without_uso))?;
     Ok(file)
 }

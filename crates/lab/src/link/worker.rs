@@ -1,5 +1,5 @@
-//! The process of a link: reads requests from standard input and writes answers to standard output, one JSON message per
-//! line. The process ends with its parent, and its interfaces disappear with it.
+//! The process of a link. It reads requests from standard input and writes answers to standard output, one JSON message
+//! per line. It ends with its parent, and its interfaces disappear with it.
 
 use std::io::{self, BufRead};
 
@@ -20,7 +20,7 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// Creates the link. The first request, sent once.
+    /// Creates the link. This is the first request and is sent once.
     Create {
         spec: Box<LinkSpec>,
         a: Box<End>,
@@ -53,7 +53,7 @@ pub(crate) enum Answer {
 /// # Errors
 /// When an answer cannot be written.
 pub fn work() -> io::Result<()> {
-    // Linux never refuses it; the end of standard input is the second safeguard.
+    // Linux always accepts this request. If it did not, the end of standard input would still end the process.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut lines = io::stdin().lock().lines();
     let mut link: Option<Emulator> = None;
@@ -74,7 +74,7 @@ fn handle(request: Request, link: &mut Option<Emulator>) -> Result<Answer, LinkE
         if link.is_some() {
             return Ok(Answer::Failed("there is already a link".to_owned()));
         }
-        // No other thread runs yet.
+        // The kernel lets a process enter a user namespace only while it has a single thread, as here.
         a.namespace.enter_user_namespace()?;
         *link = Some(Emulator::start(*spec, *a, *b)?);
         return Ok(Answer::Ready);

@@ -1,4 +1,4 @@
-//! The settings of known programs. The module `program` reads them and acts on them.
+//! The settings of known programs. The module `program` reads them and configures the programs.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -11,7 +11,7 @@ pub struct Known {
     pub kind: KnownKind,
     /// Port on which the program listens.
     pub port: u16,
-    /// Folder in which a data listener stores events, created if missing. If none, the listener uses a folder that disappears with the lab.
+    /// Folder in which a data listener stores events, created if missing. If none, the folder disappears with the lab.
     pub store: Option<PathBuf>,
     /// Arguments appended to the command line.
     pub args: Vec<String>,
@@ -47,15 +47,15 @@ pub struct Nginx {
 /// A load balancer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Haproxy {
-    /// Names and addresses of the hosts that requests are forwarded to.
+    /// Names and addresses of the hosts that receive the requests.
     pub backends: Vec<(String, IpAddr)>,
     /// Port of the backends; 80 if none.
     pub backend_port: Option<u16>,
     /// Threads; 1 if none.
     pub workers: Option<u32>,
-    /// Whether each thread gets its own processor, from the last ones that the host may use.
+    /// Whether each thread gets its own processor. Threads get the last processors that the host may use.
     pub pin: bool,
-    /// Whether it forwards TCP connections unchanged, instead of requests.
+    /// Whether it forwards TCP connections unchanged instead of HTTP requests.
     pub is_tcp: bool,
     /// Whether it checks that the backends accept connections.
     pub check: bool,
@@ -65,55 +65,55 @@ pub struct Haproxy {
     pub retries: Option<u32>,
     /// Whether the last attempt may go to another backend.
     pub redispatch: bool,
-    /// Maximum number of client connections at once; 10,000 if none, or as many as its descriptors allow.
+    /// Maximum number of concurrent client connections; 10,000 if none, or fewer if its descriptors allow only fewer.
     pub maxconn: Option<u32>,
-    /// Length of the queue of connections not yet accepted; that of the kernel if none.
+    /// Length of the queue of connections not yet accepted; the kernel's limit if none.
     pub backlog: Option<u32>,
-    /// When requests share connections to the backends, as a value of HAProxy's `http-reuse`; HAProxy's default if none.
+    /// Value of HAProxy's `http-reuse`: when requests share connections to the backends. HAProxy's default if none.
     pub reuse: Option<String>,
-    /// Whether clients must use TLS. The certificate is made for this process; clients do not know the authority that signs it.
+    /// Whether clients must use TLS. The certificate is made for this process, and clients do not know its issuer.
     pub tls: bool,
-    /// Addresses that the certificate is for, in addition to that of the host.
+    /// Addresses in the certificate, in addition to that of the host.
     #[serde(default)]
     pub names: Vec<IpAddr>,
 }
 
-/// Our own balancer.
+/// proofload's own balancer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Balance {
-    /// Path of its configuration file; empty if `text` is the configuration.
+    /// Path of its configuration file; empty if `text` contains the configuration.
     pub config: String,
-    /// Its configuration; none if it is in a file.
+    /// Its configuration; none if a file contains it.
     #[serde(default)]
     pub text: Option<String>,
 }
 
-/// The server of OpenSSH.
+/// The SSH server of OpenSSH.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sshd {
     /// Limits and authentication.
     pub config: SshdConfig,
 }
 
-/// How an sshd is configured.
+/// Configuration of an sshd.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SshdConfig {
-    /// Our configuration: many connections and sessions, its own SFTP server, no PAM.
+    /// proofload's configuration: many connections and sessions, its own SFTP server, no PAM.
     #[default]
     Wide,
     /// Debian's default configuration.
     Debian,
 }
 
-/// A server of iperf3.
+/// An iperf3 server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Iperf3 {}
 
-/// Our own target.
+/// proofload's own HTTP target.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Serve {}
 
-/// Our own data listener.
+/// proofload's own data listener.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Listen {
     /// Length of the queue of connections not yet accepted; the listener's default if none.

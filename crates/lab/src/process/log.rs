@@ -1,5 +1,5 @@
-//! The log of a process's output, limited in size: the beginning in a file, the end in memory until the process ends.
-//! Secrets that this process knows are masked in both.
+//! The log of a process's output, limited in size. A file holds the beginning; memory holds the end until the process
+//! ends. Secrets that this process knows are masked in both.
 
 use std::{
     collections::VecDeque,
@@ -11,13 +11,13 @@ use std::{
 
 use secrets::mask::mask_learned;
 
-/// Bytes of the end that are kept in addition to the beginning.
+/// Bytes of the output's end that are kept in addition to the beginning.
 const TAIL_BYTES: usize = 64 * 1024;
-/// A longer unfinished line is masked and written, except its last [`MAX_SECRET_BYTES`], which may contain the beginning of
-/// a secret.
+/// A longer unfinished line is masked and written, except its last [`MAX_SECRET_BYTES`], which may contain the
+/// beginning of a secret.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 const MAX_SECRET_BYTES: usize = 8 * 1024;
-/// Maximum lines of output in an error message.
+/// Maximum number of lines of output in an error message.
 const EXCERPT_LINES: usize = 20;
 const EXCERPT_LINE_CHARS: usize = 400;
 
@@ -38,7 +38,7 @@ pub(crate) struct Log {
 #[derive(Debug)]
 struct AwaitedText {
     text: Vec<u8>,
-    /// End of the earlier output, which may contain the beginning of the text.
+    /// End of the earlier output. It may contain the beginning of the text.
     carry: Vec<u8>,
     seen: bool,
 }
@@ -79,12 +79,12 @@ impl Log {
         }
     }
 
-    /// Adds masked output.
+    /// Adds output in which secrets are already masked.
     fn keep(&mut self, bytes: &[u8]) {
         self.seen_bytes += bytes.len() as u64;
         let room = (self.limit_bytes - self.written_bytes).min(bytes.len() as u64) as usize;
         if room > 0 {
-            // A full disk must not stop the process. The tail in memory is independent of the disk.
+            // A full disk must not stop the process. The end in memory needs no disk.
             let _ = self.file.write_all(&bytes[..room]);
             self.written_bytes += room as u64;
         }
@@ -92,7 +92,7 @@ impl Log {
         self.tail.drain(..self.tail.len().saturating_sub(TAIL_BYTES));
     }
 
-    /// Appends the end of the output to the file.
+    /// Appends the end of the output to the file when the process has ended.
     pub(crate) fn finish(&mut self) {
         let line = std::mem::take(&mut self.line);
         self.keep(&mask_learned(&line));
@@ -123,7 +123,7 @@ impl Log {
     }
 }
 
-/// The last lines of an output, for a message.
+/// The last lines of an output, for an error message.
 pub(crate) fn last_lines(output: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(output);
     let lines: Vec<&str> = text.lines().collect();

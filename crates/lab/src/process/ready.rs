@@ -12,10 +12,10 @@ use kernel::namespaces::run_in_network;
 
 use crate::plan::{self, Ready};
 
-/// Timeout of one check.
+/// Timeout of one check of readiness.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The text that the output of a process must contain for the process to be ready.
+/// The text that the output must contain for the process to be ready; none if another condition applies.
 pub(crate) fn awaited_text(process: &plan::Process) -> Option<&str> {
     match &process.ready {
         Some(Ready::Log(awaited_text)) => Some(awaited_text),
@@ -27,7 +27,7 @@ pub(crate) fn awaited_text(process: &plan::Process) -> Option<&str> {
 /// Conditions on the output and on the end of the process are not checked here.
 ///
 /// # Errors
-/// Why it is not ready yet.
+/// The reason why the process is not ready yet.
 pub(crate) fn check(ready: &Ready, network: &Arc<File>, host_address: IpAddr) -> io::Result<()> {
     let at = |address: &Option<IpAddr>, port| SocketAddr::new(address.unwrap_or(host_address), port);
     match ready {
@@ -57,7 +57,7 @@ fn request(to: SocketAddr, path: &str) -> io::Result<()> {
     stream.set_read_timeout(Some(ATTEMPT_TIMEOUT))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n")?;
     let mut head = Vec::new();
-    // Only the status in the first line matters: `HTTP/1.1 200 …`.
+    // Only the status in the first line, such as `HTTP/1.1 200 …`, matters.
     let mut bytes = [0; 256];
     while head.len() < 12 {
         match stream.read(&mut bytes)? {

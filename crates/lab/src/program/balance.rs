@@ -1,4 +1,4 @@
-//! `proofload balance`: balances in the kernel; servers answer clients directly.
+//! `proofload balance`: a balancer in the kernel, whose servers answer clients directly.
 
 use std::io;
 

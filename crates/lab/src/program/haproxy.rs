@@ -1,4 +1,4 @@
-//! haproxy: a load balancer.
+//! HAProxy, a load balancer.
 
 use std::{
     io,
@@ -15,17 +15,17 @@ use tls::{Authority, Validity};
 use super::{Haproxy, KnownProgram, ProgramContext, words};
 use crate::keys::{Key, KeyType, key_table};
 
-/// When requests share connections to the backends.
+/// Values of HAProxy's `http-reuse`, which decides when requests share connections to the backends.
 const REUSE: [&str; 4] = ["safe", "always", "aggressive", "never"];
 
-/// Default maximum number of client connections at once.
+/// Default maximum number of concurrent client connections.
 const MAX_CONNECTIONS: u32 = 10_000;
-/// Descriptors that HAProxy needs besides those of connections: for listeners, checks and threads.
+/// Number of descriptors that HAProxy needs for listeners, checks and threads.
 const OTHER_DESCRIPTORS: u64 = 200;
 
 impl Haproxy {
-    /// Maximum number of client connections at once that a process with this many descriptors can hold: each takes two descriptors. If
-    /// `descriptors` is none, the limit of this process applies.
+    /// Maximum number of concurrent client connections for a process with this many descriptors: each connection takes
+    /// two. If `descriptors` is none, the limit of this process applies.
     pub(crate) fn most_connections(descriptors: Option<u64>) -> u32 {
         let descriptors = descriptors.or(getrlimit(Resource::Nofile).maximum).unwrap_or(1 << 20);
         u32::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS) / 2).unwrap_or(u32::MAX)
@@ -36,12 +36,13 @@ impl Haproxy {
         Self::KEYS
     }
 
-    /// The name of the abstract socket of its statistics, in its host's network; it contains the name of its process.
+    /// The name of the abstract socket for HAProxy's statistics, in its host's network. It contains the name of the
+    /// process.
     pub fn statistics_socket(process: &str) -> String {
         format!("proofload-{process}")
     }
 
-    /// The lines that pin its threads.
+    /// The configuration lines that pin HAProxy's threads.
     fn pinning(&self, context: &ProgramContext<'_>) -> io::Result<String> {
         let threads = self.workers.unwrap_or(1) as usize;
         let cpus = match &context.plan.hosts[context.process.host].cpus {
@@ -58,7 +59,7 @@ impl Haproxy {
         }
     }
 
-    /// The options of a `bind` line, which follow the port.
+    /// The options that follow the port in a `bind` line.
     fn bind_options(&self, context: &ProgramContext<'_>) -> io::Result<String> {
         let mut options = String::new();
         if let Some(backlog) = self.backlog {
@@ -72,7 +73,8 @@ impl Haproxy {
                 .and_then(|authority| authority.certify(&names, Validity::default()))
                 .map_err(io::Error::other)?;
             let file = context.write("haproxy.pem", &identity.pem())?;
-            // Processes that share a port accept each other's session tickets, as threads do. HAProxy requires three keys of 48 bytes.
+            // With shared keys, processes accept each other's session tickets, as threads do. HAProxy requires three
+            // keys of 48 bytes.
             let keys: String = ["A", "B", "C"].map(|letter| letter.repeat(64) + "\n").concat();
             let tickets = context.write("tickets", &keys)?;
             options += &format!(" ssl crt {file} tls-ticket-keys {tickets} alpn http/1.1");
@@ -130,7 +132,7 @@ impl KnownProgram for Haproxy {
         let maxconn = self.maxconn.unwrap_or(MAX_CONNECTIONS.min(most));
         if maxconn > most {
             let text =
-                format!("maxconn = {maxconn} needs more descriptors than it has; {most} connections fit");
+                format!("maxconn = {maxconn} needs more descriptors than HAProxy has; give at most {most}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let port = context.known.port;

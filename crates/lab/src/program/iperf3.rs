@@ -1,4 +1,4 @@
-//! A server of iperf3.
+//! An iperf3 server.
 
 use std::io;
 
@@ -9,7 +9,7 @@ impl KnownProgram for Iperf3 {
     const NAME: &'static str = "iperf3";
     const PORT: u16 = 5201;
 
-    /// iperf3 treats any connection as a test, so its output is checked instead of its port.
+    /// iperf3 treats every connection as a test, so the check reads its output instead of connecting to its port.
     fn ready(_: u16) -> Ready {
         Ready::Log("Server listening".to_owned())
     }

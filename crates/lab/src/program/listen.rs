@@ -15,7 +15,7 @@ impl KnownProgram for Listen {
 
     fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
         let mut command = context.own_command(Self::NAME);
-        // Each of these options already determines the path of the files.
+        // With each of these options, the user already chooses the path of the files.
         let sets_path = |arg: &String| {
             ["--path", "--import", "--config"].iter().any(|option| {
                 arg.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))

@@ -56,10 +56,10 @@ impl KnownProgram for Nginx {
             if let Some(parent) = file.parent() {
                 fs::create_dir_all(parent)?;
             }
-            // A sparse file of zeros needs no disk space.
+            // The file is sparse, so that its zeros need no disk space.
             File::create(&file)?.set_len(*size)?;
         }
-        // In a user namespace with a single user, workers cannot change their user, and need not.
+        // In a user namespace with a single user, workers cannot change their user, and they do not need to.
         let user = if context.rootless { "user root;\nmaster_process off;" } else { "user root;" };
         let (root, temporary) = (root.display(), context.folder.display());
         let (shared, location) = match self.log_bodies {
@@ -83,14 +83,14 @@ impl KnownProgram for Nginx {
             descriptors = context.process.descriptors.unwrap_or(20_000),
         );
         let file = context.write("nginx.conf", &text)?;
-        // -e: nginx opens its built-in error log before it reads the configuration.
+        // Without -e, nginx would open its built-in error log before it reads the configuration.
         Ok(words(&["nginx", "-e", "stderr", "-p", &temporary.to_string(), "-c", &file]))
     }
 }
 
-/// The parts of the configuration that make nginx a data listener: a shared part and a location. nginx reads a request's
-/// body only for a proxied request, so the location forwards requests, without their bodies, to a second server of the
-/// same nginx, which answers 204. nginx writes the line after the answer.
+/// The two parts of the configuration that make nginx a data listener: a shared part and a location. nginx reads a
+/// request's body only if it forwards the request. The location therefore forwards requests, without their bodies, to a
+/// second server of the same nginx, which answers 204. nginx writes the line after the answer.
 fn data_listener(store: &Path, folder: &Path) -> (String, String) {
     let socket = format!("unix:{}/answer.sock", folder.display());
     let shared = format!(
@@ -132,7 +132,7 @@ fn read_file(nginx: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &
     }
 }
 
-/// Whether a path names a file inside the served folder.
+/// Whether a path stays inside the served folder and names a file.
 fn is_path(path: &str) -> bool {
     path.starts_with('/') && !path.ends_with('/') && !path.split('/').any(|part| part == "..")
 }

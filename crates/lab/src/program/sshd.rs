@@ -1,4 +1,4 @@
-//! sshd: the OpenSSH server, and the files with which clients log in.
+//! The OpenSSH server, sshd, and the files that clients need to log in.
 
 use std::{
     fs, io,
@@ -21,11 +21,12 @@ const WIDE: &str = "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthenti
     PermitRootLogin prohibit-password\nUseDNS no\nMaxStartups 100:30:200\nMaxSessions 100\n\
     Subsystem sftp internal-sftp\n";
 
-/// `/etc/ssh/sshd_config` of Debian's openssh-server, and two defaults of sshd that matter to measurements.
+/// The settings of `/etc/ssh/sshd_config` in Debian's openssh-server, and two defaults of sshd that matter to
+/// measurements.
 const DEBIAN: &str = "UsePAM yes\nKbdInteractiveAuthentication no\nX11Forwarding yes\nPrintMotd no\n\
     AcceptEnv LANG LC_*\nMaxStartups 10:30:100\nMaxSessions 10\n\
     Subsystem sftp /usr/lib/openssh/sftp-server\n";
-/// Files that [`DEBIAN`] needs, with their Debian packages.
+/// Files that [`DEBIAN`] needs, each with its Debian package.
 const DEBIAN_FILES: [(&str, &str); 2] =
     [("/usr/lib/openssh/sftp-server", "openssh-sftp-server"), ("/etc/pam.d/sshd", "openssh-server")];
 
@@ -47,7 +48,7 @@ impl KnownProgram for Sshd {
                 "sshd must change users, which is impossible in a user namespace of one user; run the lab as root",
             ));
         }
-        // sshd refuses to start without this folder, which belongs to the package.
+        // sshd refuses to start without this folder, which the Debian package creates.
         if !Path::new("/run/sshd").is_dir() {
             return Err(io::Error::other("sshd needs the folder /run/sshd: mkdir -m 755 /run/sshd"));
         }
@@ -62,7 +63,7 @@ impl KnownProgram for Sshd {
         let keys = context.folder.join("authorized_keys");
         fs::copy(context.folder.join("client_key.pub"), &keys)?;
         fs::set_permissions(&keys, fs::Permissions::from_mode(0o600))?;
-        // The user's own files stay unchanged; StrictModes might reject the folder of these keys.
+        // The user's own files stay unchanged. StrictModes is off, because it might reject the folder of these keys.
         let text = format!(
             "Port {}\nListenAddress 0.0.0.0\n{}HostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
              PermitUserRC no\n{}",
@@ -74,7 +75,7 @@ impl KnownProgram for Sshd {
         );
         let file = context.write("sshd_config", &text)?;
         add_client_config(context)?;
-        // sshd needs its absolute path to execute itself again.
+        // sshd executes itself again, so its path must be absolute.
         let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"]
             .into_iter()
             .find(|p| Path::new(p).exists());
@@ -97,8 +98,8 @@ fn make_key(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds this server to the lab's `ssh_config`, by the names of its host and its process and by its address. Clients that
-/// use this file neither read nor write the user's files.
+/// Adds this server to the lab's `ssh_config` under the name of its host, the name of its process and its address.
+/// Clients that use this file neither read nor write the user's own files.
 fn add_client_config(context: &ProgramContext<'_>) -> io::Result<()> {
     let name = &context.process.name;
     let address = context.plan.address_of(context.process.host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -113,7 +114,7 @@ fn add_client_config(context: &ProgramContext<'_>) -> io::Result<()> {
         key = context.folder.join("client_key").display(),
     );
     let file = context.run_folder.join(SSH_CONFIG);
-    // ssh uses the first match, so among several servers on one host, the one started last comes first.
+    // ssh uses the first match, so the section of the server started last comes first.
     let others = fs::read_to_string(&file).unwrap_or_default();
     fs::write(&file, section + &others)
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::plan::{Flood, Host, Program};
 
-/// The command line of a program on a host `h`, and the folder that holds what was written.
+/// The command line of a program on a host `h`, and the folder with the files that it wrote.
 fn command(kind: KnownKind, args: &[&str], store: Option<PathBuf>) -> (String, tempfile::TempDir) {
     let run = tempfile::tempdir().unwrap();
     let args = args.iter().map(|&arg| arg.to_owned()).collect();

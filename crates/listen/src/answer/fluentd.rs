@@ -1,4 +1,4 @@
-//! Answers like those of Fluentd's `in_http`, byte for byte, headers in its order.
+//! Answers that equal those of Fluentd's `in_http` byte for byte, including the order of headers.
 
 use events::{Mistake, MistakeKind};
 use record::receipt::AnswerReceipt;
@@ -47,7 +47,7 @@ impl AnswerWriter {
         } else if !no_content {
             field(out, "Content-Type", b"text/plain");
         }
-        // Only clients that name a level know receipts; all others get exactly Fluentd's bytes.
+        // Only clients that name a level understand receipts. All others get exactly Fluentd's bytes.
         if context.names_level {
             field(out, "Proofload-Receipt", receipts);
             if replayed {
@@ -57,7 +57,7 @@ impl AnswerWriter {
         let body = if img { PIXEL } else { b"" };
         self.end(out, context, body);
         if no_content {
-            // Fluentd adds this header last, after the length.
+            // Fluentd writes this header last, after the length.
             out.truncate(out.len() - 2);
             out.extend_from_slice(b"Content-Type: text/plain\r\n\r\n");
         }
@@ -66,11 +66,11 @@ impl AnswerWriter {
 
     fn refusal(&self, out: &mut Vec<u8>, refusal: &Refusal, context: &AnswerContext) -> WrittenAnswer {
         match refusal {
-            // A limit that Fluentd does not have.
+            // Fluentd has no such limit, so this is proofload's status in Fluentd's format.
             Refusal::Http(_) if refusal.status(self.overload_status) == 431 => {
                 self.write_as_fluentd(out, refusal, context)
             }
-            // Fluentd closes without an answer.
+            // Fluentd closes these connections without an answer.
             Refusal::Http(_) | Refusal::SlowHead | Refusal::SlowBody => {
                 WrittenAnswer { status: 0, close: true }
             }
@@ -86,7 +86,7 @@ impl AnswerWriter {
                 out.extend_from_slice(b"Content-Length: 0\r\nContent-Type: text/plain\r\n\r\n");
                 WrittenAnswer { status: 403, close: true }
             }
-            // Fluentd answers all of these as a full buffer.
+            // Fluentd would answer all of these as if its buffer were full.
             Refusal::Budget
             | Refusal::Full
             | Refusal::ReadOnly
@@ -98,7 +98,7 @@ impl AnswerWriter {
             | Refusal::MaybeStored(_)
             | Refusal::Stopping => {
                 let body = b"500 Internal Server Error\nbuffer space has too many data\n";
-                // Only clients that name a level know this header, as with receipts.
+                // As with receipts, only clients that name a level understand this header.
                 let include_maybe = context.names_level && refusal.may_be_stored();
                 let maybe = [(AnswerReceipt::MAYBE_STORED_HEADER, "maybe")];
                 let fields = if include_maybe { &maybe[..] } else { &[] };
@@ -114,7 +114,7 @@ impl AnswerWriter {
                 let fields = [("Retry-After", retry_after.as_str())];
                 self.plain(out, 503, "503 Service Unavailable", &fields, body, context)
             }
-            // Fluentd has no such case: proofload's status in Fluentd's format.
+            // Fluentd has no such case, so this is proofload's status in Fluentd's format.
             Refusal::InFlight | Refusal::OtherBody | Refusal::TagNotStored | Refusal::LongTag(_) => {
                 self.write_as_fluentd(out, refusal, context)
             }
@@ -158,7 +158,7 @@ impl AnswerWriter {
         WrittenAnswer { status, close: context.close }
     }
 
-    /// Writes the last headers of an answer that may keep the connection, and the body.
+    /// Writes the last headers of an answer after which the connection may stay open, and the body.
     fn end(&self, out: &mut Vec<u8>, context: &AnswerContext, body: &[u8]) {
         self.origin(out, context);
         if !context.close {
@@ -186,7 +186,7 @@ impl AnswerWriter {
     }
 }
 
-/// Writes an answer after which Fluentd always closes, without `Connection: close`.
+/// Writes an answer without `Connection: close` after which Fluentd nevertheless closes the connection.
 fn closing(out: &mut Vec<u8>, status: u16, reason: &str, body: &[u8]) -> WrittenAnswer {
     out.extend_from_slice(format!("HTTP/1.1 {status} {reason}\r\n").as_bytes());
     number_field(out, "Content-Length", body.len() as u64);

@@ -1,7 +1,7 @@
-//! A thread beside each loop reads and renders large bodies, so that they do not hold up the loop's other clients.
+//! A thread beside each loop reads and renders large bodies, so that they do not delay the loop's other clients.
 //!
-//! The thread has the same processor affinity as its loop. Waiting bodies count towards the budget. Their lines go to
-//! the storage in pieces, a few at a time, because a single large write would delay the lines of other requests.
+//! The thread has the same processor affinity as its loop. Bodies in the queue count towards the budget. Their lines go
+//! to the storage in pieces, a few at a time, because a single large write would delay the lines of other requests.
 
 use std::{
     collections::VecDeque,
@@ -24,20 +24,21 @@ use super::{
 };
 use crate::{incoming::IncomingRequest, refusal::Refusal, shared::Shared};
 
-/// Bodies larger than this go to the body reader. A body of this size has at most 5,500 events.
+/// Larger bodies, in bytes, go to the body reader. A body of this size has at most 5,500 events.
 const LARGE_BYTES: usize = 16 << 10;
-/// Bodies whose lines may become larger than this go to the body reader too.
+/// Bodies whose lines may exceed this many bytes also go to the body reader.
 const MANY_LINES_BYTES: usize = 1 << 20;
 
-/// Bodies larger than this go to the body reader once the loop has parsed many events in a round.
+/// Replaces [`LARGE_BYTES`] once the loop has parsed more than [`MANY_EVENTS`] events in a round.
 const SMALL_BYTES: usize = 4 << 10;
-/// Number of parsed events in a round above which the smaller limit applies, because many clients may send at once.
+/// Number of events parsed in a round above which [`SMALL_BYTES`] applies, because many clients may send at once.
 const MANY_EVENTS: usize = 10_000;
 
-/// Whether reading this body in the loop would hold up other clients, given the number of events parsed in this round.
+/// Whether reading the body in the loop would delay other clients. `events_read` is the number of events parsed in this
+/// round.
 #[inline]
 pub(super) fn is_large(incoming: &IncomingRequest<'_>, events_read: usize) -> bool {
-    // An event takes at least three bytes, and each event gets the tag and the extra members.
+    // An event takes at least three bytes of the body, and its line also contains the tag and the extra members.
     let max_extra_bytes =
         (incoming.body.len() / 3).saturating_mul(incoming.tag.len() + incoming.extra_members.len());
     incoming.body.len() > LARGE_BYTES
@@ -45,24 +46,24 @@ pub(super) fn is_large(incoming: &IncomingRequest<'_>, events_read: usize) -> bo
         || (events_read > MANY_EVENTS && incoming.body.len() > SMALL_BYTES)
 }
 
-/// A request whose body is to be read.
+/// A request whose body the body reader must read.
 #[derive(Debug)]
 pub(super) struct Job<'a> {
-    /// Its token in [`crate::pending::PendingTable`].
+    /// The request's token in [`crate::pending::PendingTable`].
     pub request: Token,
     pub connection: Token,
     pub incoming: Box<IncomingRequest<'a>>,
-    /// The time of events that carry none.
+    /// The time for events without a time.
     pub now: EventTime,
     pub now_ns: u64,
-    /// Set once the client was refused because its body was not read in time.
+    /// Set when the loop has refused the request, because its body was not read in time.
     pub cancelled: Arc<AtomicBool>,
 }
 
-/// A request whose body was read.
+/// A request whose body the body reader has read.
 #[derive(Debug)]
 pub(crate) struct ReadBody<'a> {
-    /// Its token in [`crate::pending::PendingTable`].
+    /// The request's token in [`crate::pending::PendingTable`].
     pub request: Token,
     pub connection: Token,
     pub result: Result<Prepared<'a>, Refusal>,
@@ -95,10 +96,10 @@ pub(crate) struct BodyReader<'a> {
 }
 
 impl<'a> BodyReaderQueue<'a> {
-    /// The queue and its body reader, which the caller runs.
+    /// Creates the queue and its body reader, which the caller must run.
     ///
     /// # Errors
-    /// The error of eventfd(2), when no descriptor is left.
+    /// The error of eventfd(2), if no descriptor is free.
     pub(crate) fn new(shared: &'a Shared) -> std::io::Result<(Self, BodyReader<'a>)> {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ((jobs, taken), (done, read)) = (channel(), channel());
@@ -107,7 +108,7 @@ impl<'a> BodyReaderQueue<'a> {
         Ok((Self { jobs, read, event }, helper))
     }
 
-    /// Readable when the body reader has finished bodies.
+    /// A descriptor that is readable when the body reader has finished bodies.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -119,7 +120,7 @@ impl<'a> BodyReaderQueue<'a> {
 
     /// Appends the bodies finished since the last call.
     pub(super) fn drain(&self, bodies: &mut Vec<ReadBody<'a>>) {
-        // Reset before emptying the channel: a body that arrives in between makes the descriptor readable again.
+        // Resets the event before the channel is emptied, so that a body that arrives in between sets it again.
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
         bodies.extend(self.read.try_iter());
     }
@@ -132,17 +133,17 @@ impl BodyReader<'_> {
         while self.read_next().is_ok() {}
     }
 
-    /// Waits for a body and reads it, unless it was cancelled.
+    /// Waits for a body and reads it, unless the job was cancelled.
     ///
     /// # Errors
-    /// When the queue was dropped.
+    /// If the queue was dropped.
     pub(crate) fn read_next(&mut self) -> Result<(), ()> {
         let job = self.jobs.recv().map_err(drop)?;
         let (request, connection) = (job.request, job.connection);
         let (result, pieces) = if job.cancelled.load(Ordering::Relaxed) {
             (Err(Refusal::NotReadInTime), VecDeque::new())
         } else {
-            // A panic must fail only this request, not the loop's other clients.
+            // A panic must fail only this request, not the body reader that other clients depend on.
             let read = catch_unwind(AssertUnwindSafe(|| read(self.shared, &mut self.renderer, job)));
             read.unwrap_or_else(|_| {
                 self.renderer = Renderer::new(&self.shared.config);
@@ -150,7 +151,7 @@ impl BodyReader<'_> {
             })
         };
         self.read.send(ReadBody { request, connection, result, pieces }).map_err(drop)?;
-        // Fails only if the counter overflows, after 2^64 writes without a read.
+        // Cannot fail: the counter would overflow only after 2^64 writes without a read.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         Ok(())
     }
@@ -166,21 +167,21 @@ fn read<'a>(
     let mut data = Vec::new();
     renderer.now = Some(now);
     let result = prepare(shared, renderer, &mut incoming, connection, now_ns, &mut data);
-    // Freed here, because freeing a large body would delay the loop.
+    // Dropped in this thread, because freeing a large body would delay the loop.
     drop(incoming);
     let runs = std::mem::take(&mut renderer.runs);
     let pieces = if result.is_ok() { split_into_pieces(data, runs) } else { VecDeque::new() };
     (result, pieces)
 }
 
-/// Distributes runs, which are in the order of `data`, over pieces. Works from the end, so that at most one piece is
-/// in memory twice.
+/// Divides runs, which are in the order of `data`, into pieces. Starts at the end and truncates `data`, so that at most
+/// one piece is in memory twice.
 fn split_into_pieces(mut data: Vec<u8>, mut runs: Vec<Run>) -> VecDeque<Piece> {
     let mut pieces = VecDeque::new();
     while let Some(last) = runs.last() {
         let end = last.range.end;
         let fits = |run: &Run| end - run.range.start <= PIECE_BYTES;
-        // At least one run: a single line may be longer than a piece.
+        // At least one run, because a single line may exceed the size of a piece.
         let first = runs.iter().rposition(|run| !fits(run)).map_or(0, |at| at + 1).min(runs.len() - 1);
         let mut piece_runs = runs.split_off(first);
         let start = piece_runs[0].range.start;

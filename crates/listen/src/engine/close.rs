@@ -10,12 +10,12 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Minimum number of discarded bytes before a client that keeps sending is reset. The reset can destroy the answer.
+/// Minimum number of bytes to discard before a client that keeps sending gets a reset, which could destroy the answer.
 const LINGER_BYTES: u64 = 1 << 20;
 
 impl<'a> Engine<'a> {
-    /// Closes with a FIN after reading the rest of the input: closing a socket with unread bytes would send a reset,
-    /// which can destroy the answer in transit (RFC 9112, 9.6).
+    /// Sends a FIN and reads the rest of the input. Closing a socket with unread bytes would send a reset, which can
+    /// destroy the answer in transit (RFC 9112, 9.6).
     pub(super) fn close(&mut self, connection: &mut Connection<'a>) -> Step {
         let more_may_come = connection.readable
             || connection.unparsed.is_some()
@@ -30,14 +30,14 @@ impl<'a> Engine<'a> {
         connection.unparsed = None;
         connection.incoming = None;
         connection.phase = Phase::Lingering;
-        // The linger time begins now, whatever the connection waited for before.
+        // The linger timeout starts now, not when the previous wait began.
         (connection.wait, connection.since_ns) = (Wait::Linger, self.now_ns);
         self.set_deadline(connection);
         self.timers.at(connection.deadline_ns, connection.token);
         Step::Continue
     }
 
-    /// Discards received bytes.
+    /// Reads and discards input; closes after too many bytes.
     pub(super) fn discard_input(&mut self, connection: &mut Connection<'a>) -> Step {
         if !connection.readable {
             return Step::Wait;
@@ -62,7 +62,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Sets the deadline of the event that the connection waits for.
+    /// Sets the deadline for what the connection waits for. Starts the time only if the kind of wait has changed.
     #[inline]
     pub(super) fn set_deadline(&mut self, connection: &mut Connection<'a>) {
         let wait = connection.waits_for();
@@ -87,7 +87,7 @@ impl<'a> Engine<'a> {
         connection.deadline_ns = connection.since_ns.saturating_add(time_ns);
     }
 
-    /// Checks a deadline: refuses the request or closes the connection if the deadline is over.
+    /// If the deadline has passed, refuses the request or closes the connection.
     pub(crate) fn check_deadline(&mut self, connection: &mut Connection<'a>) -> NextStep {
         if self.now_ns < connection.deadline_ns {
             self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
@@ -98,7 +98,7 @@ impl<'a> Engine<'a> {
             Wait::Request | Wait::Client | Wait::Linger => return NextStep::Close,
             Wait::Head => Refusal::SlowHead,
             Wait::Body => Refusal::SlowBody,
-            // The body reader is late, not the disk.
+            // The body reader caused the delay, so the storage does not count as stalled.
             Wait::Storage if self.pending.cancel_reading(connection.pending) => Refusal::NotReadInTime,
             Wait::Storage => {
                 if self.pending.find(connection.pending).is_some() {
@@ -123,10 +123,10 @@ impl<'a> Engine<'a> {
         next_step
     }
 
-    /// Closes a connection of a stopping listener, unless part of a request has arrived.
+    /// Closes a connection because the listener is stopping, unless part of a request has arrived.
     pub(crate) fn drain_connection(&mut self, connection: &mut Connection<'a>) -> NextStep {
         if connection.phase == Phase::Reading {
-            // Bytes that the kernel has received but not reported yet belong to a request in flight.
+            // Reads again, because the kernel may hold bytes of a request in flight that it has not reported.
             connection.readable = true;
         }
         self.proceed(connection)

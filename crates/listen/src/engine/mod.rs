@@ -1,7 +1,7 @@
 //! Serves connections: reads requests, submits events to the storage, sends answers.
 //!
-//! A connection's next request is parsed after the previous one was answered. The common case takes two system calls
-//! per request, and one batch to the storage for all requests of a round of the loop.
+//! A connection's next request is parsed only after the previous one has been answered. Most requests take two system
+//! calls each, and all requests in a round of the loop go to the storage in one batch.
 
 mod body_reader;
 mod close;
@@ -33,25 +33,24 @@ use body_reader::Piece;
 pub(crate) use body_reader::{BodyReaderQueue, ReadBody};
 use render::Renderer;
 
-/// Size of a thread's receive buffer.
+/// Size of a thread's receive buffer in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Reads or writes on one connection before other connections get their turn.
+/// Maximum steps of one connection before other connections get their turn.
 const TURNS: u32 = 2;
 
-/// The action after a step of a connection.
+/// What to do after a step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Take the next step now.
+    /// Take the next step immediately.
     Continue,
-    /// Take the next step after other connections had their turn.
+    /// Take the next step after other connections have had their turn.
     Yield,
     /// Wait for the kernel, the storage or a timer.
     Wait,
-    /// Close the connection.
     Close,
 }
 
-/// The part of a thread that serves connections.
+/// Serves the connections of a thread.
 #[derive(Debug)]
 pub(crate) struct Engine<'a> {
     shared: &'a Shared,
@@ -60,32 +59,32 @@ pub(crate) struct Engine<'a> {
     /// The time at the start of this round.
     pub now_ns: u64,
     port: Port,
-    /// Lines of this round.
+    /// Lines of this round that have not been submitted.
     batch: Batch,
     renderer: Renderer,
     /// Number of events that the loop has parsed in this round.
     events_read: usize,
-    /// Passes large bodies to the body reader.
+    /// The queue to the body reader, which reads large bodies.
     body_reader_queue: BodyReaderQueue<'a>,
-    /// Pieces of large requests that are not submitted yet, each with its request and level.
+    /// Pieces of large requests that have not been submitted, each with its request and level.
     pieces: VecDeque<(Token, Level, Piece)>,
     pending: PendingTable<'a>,
-    /// Requests of this round that are answered once their lines are submitted.
+    /// Requests of this round to answer as soon as their lines are submitted.
     accepted: Vec<Token>,
-    /// Finished requests whose buffers later requests reuse.
+    /// Cleared requests whose buffers are reused.
     #[expect(clippy::vec_box, reason = "they go to connections and come back as they are, without a copy")]
     spare: Vec<Box<IncomingRequest<'a>>>,
     buffer: Vec<u8>,
-    /// Buffer for an answer.
+    /// Buffer for encoding an answer.
     out: Vec<u8>,
-    /// Buffer for the value of an answer's receipts.
+    /// Buffer for encoding the receipts of an answer.
     receipts: Vec<u8>,
-    /// The last `Date`, preceded by its second since 1970.
+    /// The last value of `Date`, and the Unix time in seconds that it is for.
     date: (i64, String),
 }
 
 impl<'a> Engine<'a> {
-    /// The engine of thread `number`. `port` leads to the storage.
+    /// Creates the engine of thread `number`. `port` connects it to the storage.
     pub(crate) fn new(
         shared: &'a Shared,
         number: usize,
@@ -120,7 +119,7 @@ impl<'a> Engine<'a> {
         self.events_read = 0;
     }
 
-    /// Begins to serve an accepted connection.
+    /// Starts to serve an accepted connection, or refuses it if it is beyond the limit.
     pub(crate) fn opened(&mut self, connection: &mut Connection<'a>) -> NextStep {
         self.counters.connections_accepted.add(1);
         let next_step =
@@ -130,7 +129,7 @@ impl<'a> Engine<'a> {
         next_step
     }
 
-    /// Handles an epoll event.
+    /// Updates a connection's state after an epoll event, and serves the connection.
     #[inline]
     pub(crate) fn event(&mut self, connection: &mut Connection<'a>, flags: EventFlags) -> NextStep {
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
@@ -149,7 +148,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Serves a connection as far as possible without waiting.
+    /// Takes steps until the connection must wait or has used its turns.
     #[inline]
     pub(crate) fn proceed(&mut self, connection: &mut Connection<'a>) -> NextStep {
         for _ in 0..TURNS {
@@ -167,7 +166,8 @@ impl<'a> Engine<'a> {
                     if connection.wait != Wait::Request || !self.is_stopping() {
                         return NextStep::Wait;
                     }
-                    // The listener is stopping: close unless part of another request has arrived.
+                    // The listener is stopping, so an idle connection is closed unless bytes of another request have
+                    // arrived.
                     return if connection.check_for_more() { NextStep::Continue } else { NextStep::Close };
                 }
                 Step::Close => return NextStep::Close,
@@ -177,13 +177,13 @@ impl<'a> Engine<'a> {
         NextStep::Continue
     }
 
-    /// Whether the listener is stopping, so that no connection is kept for another request.
+    /// Whether the listener is stopping. If so, connections are closed after their answers.
     #[inline]
     fn is_stopping(&self) -> bool {
         self.shared.lifecycle.state() != State::Running
     }
 
-    /// Whether no request waits for the storage.
+    /// Whether no request is waiting for the storage.
     pub(crate) fn is_done(&self) -> bool {
         self.pending.is_empty()
     }

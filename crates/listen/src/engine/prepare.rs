@@ -1,4 +1,5 @@
-//! Turns a complete request into lines and a [`Pending`] entry. Called by the loop or, for large bodies, by the body reader.
+//! Converts a complete request to lines and a [`Pending`] entry. Called by the loop or, for large bodies, by the body
+//! reader.
 
 use std::sync::Arc;
 
@@ -13,13 +14,13 @@ use crate::{
     shared::Shared,
 };
 
-/// The outcome of [`prepare`].
+/// The result of [`prepare`].
 #[derive(Debug)]
 pub(crate) enum Prepared<'a> {
-    /// The lines were appended to the buffer; [`Renderer::runs`] tells where. There are no runs if there is nothing
+    /// The lines were appended to the buffer, at the ranges in [`Renderer::runs`]. There are no runs if there is nothing
     /// to store, such as for an empty array.
     Lines(Pending<'a>),
-    /// The request was stored before, under the same idempotency key.
+    /// An earlier request with the same idempotency key has already been stored.
     Replay(Arc<EarlierAnswer>),
 }
 
@@ -44,7 +45,7 @@ pub(super) fn prepare<'a>(
         },
     };
     let start = data.len();
-    // The lines take over the body's reservation.
+    // The body's reservation becomes that of the lines.
     let mut reservation = std::mem::replace(&mut incoming.reservation, shared.budget.reservation());
     let earlier = claim.as_ref().and_then(Claim::earlier);
     if let Some(part) = earlier {
@@ -58,7 +59,7 @@ pub(super) fn prepare<'a>(
         &mut reservation,
         data,
     )?;
-    // Parts stored by the earlier request are not stored again; the level of the whole request is at most the level of these parts.
+    // Parts stored by an earlier request are left out. Their level limits the level of the whole request.
     let level = earlier.map_or(incoming.level, |part| part.level.min(incoming.level));
     let stored: Vec<_> = earlier.map_or_else(Vec::new, |part| part.stored.clone());
     renderer.runs.retain(|run| stored.iter().all(|(number, _)| *number != run.number));

@@ -36,8 +36,8 @@ impl<'a> Engine<'a> {
         let step = match connection.stream.recv(&mut buffer) {
             Ok(0) => Step::Close,
             Ok(received) => {
-                // A partly filled buffer means that the socket is empty, and epoll reports later bytes. It has already
-                // reported the end of the stream if the peer has closed.
+                // A read that does not fill the buffer has emptied the socket. epoll reports later bytes, but it reports
+                // the end of the stream only once, so reading continues after the peer has closed.
                 let emptied = received < buffer.len() && connection.stream.is_plain();
                 connection.readable = !emptied || connection.peer_closed;
                 self.counters.received_bytes.add(received as u64);
@@ -58,7 +58,7 @@ impl<'a> Engine<'a> {
         step
     }
 
-    /// Parses requests from `bytes` until one must wait; returns the number of bytes used.
+    /// Parses requests until one must wait or the bytes end. Returns the number of bytes used.
     #[inline]
     fn parse(&mut self, connection: &mut Connection<'a>, bytes: &[u8]) -> (usize, Step) {
         let mut used = 0;
@@ -92,8 +92,8 @@ impl<'a> Engine<'a> {
         (used, Step::Continue)
     }
 
-    /// Inflates some of the received body. The work per turn is limited, so that a decompression bomb does not hold
-    /// up other connections.
+    /// Decompresses part of the received body. Limits the work per turn, so that a decompression bomb does not delay
+    /// other connections.
     fn inflate(&mut self, connection: &mut Connection<'a>) -> Step {
         let Some(incoming) = &mut connection.incoming else { return Step::Continue };
         if let Err(refusal) = incoming.inflate(&self.shared.config.limits) {
@@ -107,7 +107,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Handles a complete request.
+    /// Answers a complete request, or submits its events or its body.
     #[inline]
     fn handle_complete(&mut self, connection: &mut Connection<'a>, request: Request) -> Step {
         let Some(mut incoming) = connection.incoming.take() else { return Step::Close };
@@ -126,7 +126,7 @@ impl<'a> Engine<'a> {
         step
     }
 
-    /// Handles a request that is not complete yet.
+    /// Continues a request whose body has not arrived completely.
     #[inline]
     fn handle_incomplete(&mut self, connection: &mut Connection<'a>) -> Step {
         let Some(incoming) = &mut connection.incoming else { return Step::Continue };
@@ -134,7 +134,7 @@ impl<'a> Engine<'a> {
             return self.refuse_early(connection);
         }
         if std::mem::take(&mut incoming.expects_continue) {
-            // The send buffer has room for these bytes, because it has taken the whole previous answer.
+            // Fits the send buffer, which is empty because the previous answer has been sent.
             return match connection.stream.send(b"HTTP/1.1 100 Continue\r\n\r\n") {
                 Ok(25) => Step::Continue,
                 _ => Step::Close,
@@ -143,8 +143,8 @@ impl<'a> Engine<'a> {
         Step::Continue
     }
 
-    /// Answers before the body has arrived. The connection is closed after the answer, because the rest of the body
-    /// would have to be read to find the next request.
+    /// Answers before the body has arrived and then closes the connection, because the next request could be found only
+    /// by reading the rest of the body.
     #[cold]
     fn refuse_early(&mut self, connection: &mut Connection<'a>) -> Step {
         let Some(mut incoming) = connection.incoming.take() else { return Step::Close };
@@ -160,13 +160,13 @@ impl<'a> Engine<'a> {
         let mut context = AnswerContext::default();
         let mut reply = Reply::Refused(Refusal::Http(error));
         if let Some(mut incoming) = connection.incoming.take() {
-            // If the head was refused already, that refusal is the answer.
+            // An earlier refusal of the head takes precedence.
             reply = incoming.reply.take().unwrap_or(reply);
             context = std::mem::take(&mut incoming.context);
             self.recycle(incoming);
         }
         context.close = true;
-        // The end of a malformed request is unknown, so the socket may still hold or receive more of it.
+        // More bytes of the malformed request may be in the socket, because its end is unknown.
         connection.readable = true;
         self.answer(connection, &reply, &context)
     }
@@ -180,7 +180,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Receives the head and body of a request from the parser.
+/// Handles the parser's callbacks: the head and the body of a request.
 struct RequestReceiver<'i, 'a> {
     shared: &'a Shared,
     incoming: &'i mut Option<Box<IncomingRequest<'a>>>,
@@ -213,7 +213,7 @@ impl RequestSink for RequestReceiver<'_, '_> {
     }
 }
 
-/// The client's address, without its port.
+/// The client's IP address as text.
 fn peer_address(socket: BorrowedFd<'_>) -> String {
     let address = getpeername(socket).ok().flatten();
     let address = address.and_then(|address| std::net::SocketAddr::try_from(address).ok());

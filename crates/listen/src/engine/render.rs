@@ -1,4 +1,4 @@
-//! Renders bodies as lines.
+//! Renders bodies as lines for the storage.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,20 +13,20 @@ use segments::{Key, Store};
 use super::line_budget::{LineBudget, SEGMENT_BYTES, overhead_bytes};
 use crate::{Config, budget::Reservation, incoming::IncomingRequest, key_cache::KeyCache, refusal::Refusal};
 
-/// Maximum number of segments of one request: for each segment a file is opened.
+/// Maximum number of segments per request; limited, because each segment opens a file.
 const MAX_SEGMENTS: usize = 1_000;
-/// Capacity kept in the line buffer after a refused request, in bytes.
+/// Capacity in bytes to which the line buffer shrinks after a refused request.
 const KEPT_BYTES: usize = 4 << 20;
-/// Maximum size of a run of lines, unless one line is longer. A run is written with one system call, so that a failed
-/// write leaves none of it in the file.
+/// Maximum bytes of a run of lines, unless it is a single line. One system call writes a run, so a failed write leaves
+/// none of it in the file.
 pub(super) const PIECE_BYTES: usize = segments::MAX_WRITE_BYTES;
 
-/// Lines of one request for one segment.
+/// Lines of one request that go to the same segment.
 #[derive(Debug)]
 pub(super) struct Run {
     pub key: Arc<Key>,
     pub range: Range<usize>,
-    /// The number of the run within its request; a repeated request gets the same numbers.
+    /// The run's number within its request. A repeat of the request gets the same numbers.
     pub number: usize,
 }
 
@@ -34,24 +34,23 @@ pub(super) struct Run {
 #[derive(Debug)]
 pub(super) struct Renderer {
     rules: Rules,
-    /// The rules for requests that give all their records one time.
+    /// The rules for requests that set one time for all their records.
     timed_rules: Rules,
     liner: LineWriter,
     scratch: Scratch,
     keys: KeyCache,
     /// The runs of the last request.
     pub runs: Vec<Run>,
-    /// The segments of the last request, if there are several.
+    /// The segments of the last request if it has several.
     segments: HashSet<Arc<Key>>,
     /// Buffer for a record with its extra members.
     line: String,
     pub now: Option<EventTime>,
-    /// The time given to events of the last request that carry none.
+    /// The time for events without a time in the last request.
     pub time: EventTime,
 }
 
 impl Renderer {
-    /// A renderer for this configuration.
     pub(super) fn new(config: &Config) -> Self {
         let zone = if config.store.utc { Zone::Utc } else { Zone::Local };
         Self {
@@ -74,19 +73,20 @@ impl Renderer {
         }
     }
 
-    /// Begins a round: later events get a new time.
+    /// Starts a new round, in which events without a time get a new time.
     pub(super) fn forget_time(&mut self) {
         self.now = None;
     }
 
-    /// The time of this round, for events that carry none.
+    /// The time of this round, for events without a time.
     pub(super) fn now(&mut self) -> EventTime {
         *self.now.get_or_insert_with(system_time)
     }
 
-    /// Appends the lines of a body to `data`; returns the number of records. [`Renderer::runs`] tells the segment of each run.
-    /// The budget is reserved while lines are made, so that a small body cannot become more lines than the budget allows.
-    /// `repeated` is the time for events that carry none, if the request is a repeat. On a refusal, `data` is unchanged.
+    /// Appends the lines of a body to `data` and returns the number of records. [`Renderer::runs`] has the segment of
+    /// each run. Reserves budget while it makes lines, so that a small body cannot become more lines than the budget
+    /// allows. `repeated` is the first request's time for events without a time, if this request is a repeat. On a
+    /// refusal, `data` is unchanged.
     pub(super) fn render(
         &mut self,
         store: &Store,
@@ -140,13 +140,13 @@ impl Renderer {
         }
     }
 
-    /// Bytes that the last request needs besides its lines.
+    /// Bytes counted for the last request in addition to its lines.
     pub(super) fn overhead_bytes(&self) -> u64 {
         overhead_bytes(self.runs.len())
     }
 }
 
-/// Writes the lines of one request.
+/// Makes the lines of one request from its records.
 struct RequestLines<'w, 's, 'b> {
     store: &'w Store,
     tag: &'w str,
@@ -163,14 +163,14 @@ struct RequestLines<'w, 's, 'b> {
     data: &'w mut Vec<u8>,
     start: usize,
     budget: LineBudget<'s, 'b>,
-    /// Why the request is refused.
+    /// The reason to refuse the request, if any.
     refusal_found: Option<Refusal>,
 }
 
 impl RequestLines<'_, '_, '_> {
     #[inline]
     fn take(&mut self, record: Record<'_>) {
-        // After running out of budget, the rest is only measured: the refusal says whether the request can ever fit.
+        // Without budget, further lines are only measured, to find out whether the request could ever fit.
         let only_measures = match &self.refusal_found {
             None => false,
             Some(Refusal::Budget) => true,
@@ -199,7 +199,7 @@ impl RequestLines<'_, '_, '_> {
         }
     }
 
-    /// Ensures that the last run belongs to the record's segment.
+    /// Starts a new run unless the last one has the record's segment.
     #[inline]
     fn select_run(&mut self, record: &Record<'_>, time: EventTime) -> Result<(), Refusal> {
         let last = self.runs.last();
@@ -218,9 +218,9 @@ impl RequestLines<'_, '_, '_> {
         self.budget.reserve(size_of::<Run>() as u64)
     }
 
-    /// The key of a segment, shared by all runs of this request.
+    /// The request's shared copy of a segment's key.
     fn segment(&mut self, key: Arc<Key>) -> Result<Arc<Key>, Refusal> {
-        // Most requests have one segment and need no table.
+        // Most requests have one segment, so the table is only filled for the second.
         let Some(first) = self.runs.first() else { return Ok(key) };
         if self.segments.is_empty() {
             self.segments.insert(Arc::clone(&first.key));
@@ -238,13 +238,13 @@ impl RequestLines<'_, '_, '_> {
 }
 
 fn system_time() -> EventTime {
-    // A clock before 1970 was never set: use 1970.
+    // A clock before 1970 was never set, so this returns 1970.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     EventTime { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
 }
 
-/// Writes an object with extra members. An extra member replaces the object's member of the same name, because a client
-/// may have forged that one. The other extra members are appended.
+/// Writes an object with extra members. An extra member replaces a member of the same name, which the client may have
+/// forged. The other extra members are appended.
 fn write_with_members(object: &str, extra_members: &str, by_name: &HashMap<&str, &str>, line: &mut String) {
     let mut replaced = HashSet::new();
     line.clear();
@@ -269,14 +269,14 @@ fn write_with_members(object: &str, extra_members: &str, by_name: &HashMap<&str,
     line.push('}');
 }
 
-/// Sorts the lines by segment, so that each segment gets one part.
+/// Sorts the lines by segment, so that each segment has one run.
 fn group_by_segment(data: &mut Vec<u8>, start: usize, runs: &mut Vec<Run>) {
     if runs.len() < 2 {
         return;
     }
     let lines = data.split_off(start);
     let mut scattered = std::mem::take(runs);
-    // The sort is stable: the lines of a segment keep their order.
+    // The sort must be stable, because a segment's lines keep their order.
     scattered.sort_by(|a, b| a.key.path().cmp(b.key.path()));
     for run in scattered {
         let from = data.len();
@@ -288,7 +288,7 @@ fn group_by_segment(data: &mut Vec<u8>, start: usize, runs: &mut Vec<Run>) {
     }
 }
 
-/// Splits runs that are too long between lines, and numbers all runs.
+/// Splits runs that are too long at line ends, and numbers all runs.
 #[inline]
 fn split_long_runs(data: &[u8], runs: &mut Vec<Run>) {
     if runs.iter().any(|run| run.range.len() > PIECE_BYTES) {
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
 
-    /// Renders a body with a long tag; returns the result and the capacity of the line buffer.
+    /// Renders a body with a long tag. Returns the result and the capacity of the line buffer.
     fn rendered(template: &str, body: &str, budget: &Budget) -> (Result<usize, Refusal>, usize) {
         let folder = tempfile::TempDir::new().unwrap();
         let template = format!("{}/{template}", folder.path().display()).parse().unwrap();
@@ -335,11 +335,11 @@ mod tests {
         let budget = Budget::new(8 << 20);
         let (count, _) = rendered("${tag}", &"{}\n".repeat(1_000), &budget);
         assert_eq!(count, Ok(1_000));
-        // 100 MB of lines.
+        // The lines would take 100 MB.
         let (count, capacity) = rendered("${tag}", &"{}\n".repeat(100_000), &budget);
         assert_eq!(count, Err(Refusal::ExceedsBudget(8 << 20)));
         assert!(capacity <= KEPT_BYTES, "{capacity}");
-        // Other requests may release their budget later, so the refusal is temporary.
+        // Other requests hold part of the budget and may release it, so the refusal is temporary.
         let mut others = budget.reservation();
         assert!(others.grow_to(7 << 20));
         let (count, capacity) = rendered("${tag}", &"{}\n".repeat(5_000), &budget);
@@ -373,7 +373,7 @@ mod tests {
         let budget = Budget::new(1 << 20);
         let mut incoming = IncomingRequest::new(budget.reservation());
         incoming.kind = events::Kind::Raw;
-        // In a text body, a line that looks like JSON stays text.
+        // Every line of a text body is text, even if it looks like JSON.
         incoming.body = b"one\n{\"a\":1}\n".to_vec();
         let mut renderer = Renderer::new(&config);
         renderer.render(&store, &incoming, None, &mut budget.reservation(), &mut Vec::new()).unwrap();

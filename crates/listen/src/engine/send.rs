@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl<'a> Engine<'a> {
-    /// Answers a request.
+    /// Encodes an answer, counts it and starts to send it.
     #[inline]
     pub(super) fn answer(
         &mut self,
@@ -35,7 +35,7 @@ impl<'a> Engine<'a> {
         step
     }
 
-    /// Answers a connection beyond the limit with a refusal.
+    /// Sends a refusal to a connection beyond the limit.
     #[cold]
     pub(super) fn refuse_connection(&mut self, connection: &mut Connection<'a>) -> NextStep {
         self.counters.connections_refused.add(1);
@@ -63,7 +63,7 @@ impl<'a> Engine<'a> {
         self.sent(connection)
     }
 
-    /// Sends the rest of an answer that the client did not take at once.
+    /// Sends more of an answer that the socket did not accept at once.
     pub(super) fn write(&mut self, connection: &mut Connection<'a>) -> Step {
         let Some(mut out) = connection.unsent.take() else { return self.sent(connection) };
         let sent = connection.stream.send(&out.bytes[out.used..]);
@@ -71,7 +71,7 @@ impl<'a> Engine<'a> {
             Ok(sent) => {
                 self.counters.sent_bytes.add(sent as u64);
                 out.used += sent;
-                // The deadline counts from the last progress.
+                // The deadline starts again, because the client has accepted bytes.
                 connection.since_ns = self.now_ns;
                 Step::Continue
             }
@@ -86,7 +86,7 @@ impl<'a> Engine<'a> {
         self.sent(connection)
     }
 
-    /// Ends an answer whose bytes are all in the stream, perhaps still in its TLS buffer.
+    /// Ends an answer after all its bytes have entered the stream. TLS may still buffer some of them.
     #[inline]
     fn sent(&mut self, connection: &mut Connection<'a>) -> Step {
         match connection.stream.flush() {
@@ -94,13 +94,12 @@ impl<'a> Engine<'a> {
             Ok(false) => return Step::Wait,
             Err(_) => return Step::Close,
         }
-        // An answer written before the stop lacks `Connection: close`, so the client may have sent
-        // another request.
+        // An answer from before the stop lacks `Connection: close`, so the client may have sent another request.
         if connection.close || (self.is_stopping() && !connection.check_for_more()) {
             return self.close(connection);
         }
         connection.phase = Phase::Reading;
-        // Makes the next call of `set_deadline` restart the idle time.
+        // Differs from the next wait, so that `set_deadline` starts the idle time again.
         connection.wait = Wait::Linger;
         Step::Continue
     }

@@ -20,18 +20,18 @@ use crate::{
     refusal::Refusal,
 };
 
-/// The lines of a round are submitted early once they have this size.
+/// Lines of this total size in bytes are submitted before the round ends.
 const BATCH_BYTES: usize = 1 << 20;
-/// Maximum size of submitted pieces that are not written yet; a single piece may be larger. Limited, because lines of
-/// other requests are written after them. Pieces that only wait for a sync do not count, because they delay no other
+/// Maximum bytes of pieces that are submitted but not written; a single piece may be larger. Limited, because lines of
+/// other requests queue behind them. Pieces that are written but not synced do not count, because they delay no other
 /// answer.
 const MAX_QUEUED_PIECE_BYTES: usize = 2 << 20;
-/// A piece with more files than this waits until all earlier pieces are written, because each file needs a separate
-/// write.
+/// A piece with more files than this is submitted only after all earlier pieces are written, because each file needs a
+/// separate write.
 const MAX_PIECE_FILES: usize = 8;
 
 impl<'a> Engine<'a> {
-    /// Makes lines of a complete request.
+    /// Renders a complete request and adds its lines to the batch.
     #[inline]
     pub(super) fn store(
         &mut self,
@@ -83,7 +83,7 @@ impl<'a> Engine<'a> {
         self.succeed(connection, pending.level, false, &pending.context)
     }
 
-    /// Submits a request with a large body to the body reader.
+    /// Passes a request with a large body to the body reader. If the body reader has ended, answers with an error.
     #[cold]
     pub(super) fn submit_to_body_reader(
         &mut self,
@@ -100,25 +100,25 @@ impl<'a> Engine<'a> {
         self.answer(connection, &Reply::Refused(Refusal::InternalError), &context)
     }
 
-    /// Whether the body reader must read a body.
+    /// Whether the body must go to the body reader.
     #[inline]
     pub(super) fn needs_body_reader(
         &self,
         connection: &Connection<'a>,
         incoming: &IncomingRequest<'a>,
     ) -> bool {
-        // An earlier request of the connection may have been answered while its pieces still wait here. The new
-        // request must be stored after it.
+        // Pieces of the connection's previous request may still be queued, even if it has been answered. The body reader
+        // keeps the order: the new request is stored after them.
         let mut before = self.pieces.iter();
         is_large(incoming, self.events_read) || before.any(|(request, ..)| *request == connection.pending)
     }
 
-    /// Takes the bodies that the body reader has finished.
+    /// Appends the bodies that the body reader has finished to `read`.
     pub(crate) fn take_read_bodies(&mut self, read: &mut Vec<ReadBody<'a>>) {
         self.body_reader_queue.drain(read);
     }
 
-    /// Continues a request whose body was read. `connection` is the request's connection, if it still waits.
+    /// Continues a request after its body was read. `connection` is `None` if the connection no longer waits.
     pub(crate) fn finish_read_body(
         &mut self,
         read: ReadBody<'a>,
@@ -130,7 +130,7 @@ impl<'a> Engine<'a> {
                 let request = self.insert_with_pieces(Pending { context, ..pending }, read.pieces);
                 if let Some(connection) = connection {
                     connection.pending = request;
-                    // The storage timeout starts now.
+                    // The storage timeout starts now, without the time of the body reader.
                     connection.since_ns = self.now_ns;
                     self.set_deadline(connection);
                 }
@@ -156,20 +156,20 @@ impl<'a> Engine<'a> {
         Some(self.continue_after(connection, step))
     }
 
-    /// Inserts a request whose lines go to the storage in pieces.
+    /// Adds a request to the table and its pieces to the queue.
     fn insert_with_pieces(&mut self, mut pending: Pending<'a>, pieces: VecDeque<Piece>) -> Token {
         pending.parts_left = pieces.iter().map(|piece| piece.runs.len()).sum();
         let level = pending.level;
         let request = self.pending.insert(pending);
         self.pieces.extend(pieces.into_iter().map(|piece| (request, level, piece)));
-        // The level `accepted` does not wait for the disk.
+        // A request of level `accepted` is answered without waiting for the disk.
         if level == Level::Accepted {
             self.accepted.push(request);
         }
         request
     }
 
-    /// Submits as many pieces of large requests as may wait to be written.
+    /// Submits queued pieces while few enough bytes are waiting to be written.
     #[inline]
     fn hand_over_pieces(&mut self) {
         while let Some((.., piece)) = self.pieces.front() {
@@ -192,26 +192,26 @@ impl<'a> Engine<'a> {
         self.port.submit_in_bulk(Batch { data: piece.data, parts });
     }
 
-    /// Submits all pieces that are left. Nothing reads their results any more.
+    /// Submits all queued pieces before the thread ends. Their results are not read.
     pub(crate) fn hand_over_all_pieces(&mut self) {
         while !self.pieces.is_empty() {
             self.hand_over_piece();
         }
     }
 
-    /// Whether lines should be submitted before the round ends.
+    /// Whether the batch is so large that it should be submitted before the round ends.
     #[inline]
     pub(crate) fn is_batch_full(&self) -> bool {
         self.batch.data.len() >= BATCH_BYTES
     }
 
-    /// Whether there are lines that were not submitted yet.
+    /// Whether lines are waiting to be submitted.
     #[inline]
     pub(crate) fn has_lines(&self) -> bool {
         !self.batch.parts.is_empty()
     }
 
-    /// Submits the lines of this round. Appends to `accepted` the requests that can be answered now.
+    /// Submits the lines of this round. Appends the requests that can now be answered to `accepted`.
     #[inline]
     pub(crate) fn hand_over(&mut self, accepted: &mut Vec<Token>) {
         if !self.batch.parts.is_empty() {
@@ -224,7 +224,7 @@ impl<'a> Engine<'a> {
         accepted.append(&mut self.accepted);
     }
 
-    /// The connection of a submitted request.
+    /// The connection that a submitted request came from.
     #[inline]
     pub(crate) fn connection_of(&mut self, token: Token) -> Option<Token> {
         self.pending.find(token).map(|pending| pending.connection)
@@ -235,7 +235,7 @@ impl<'a> Engine<'a> {
     pub(crate) fn answer_accepted(&mut self, connection: &mut Connection<'a>, token: Token) -> NextStep {
         let Some(pending) = self.pending.find(token) else { return NextStep::Wait };
         if let Some(failure) = pending.failure {
-            // An earlier piece of the request failed. The request was not acknowledged yet, so it is refused.
+            // An earlier piece failed. The request can still be refused, because it has not been acknowledged.
             pending.level = Level::Written;
             let refusal = Refusal::of_request(failure, Level::Written, !pending.receipts.is_empty());
             let context = std::mem::take(&mut pending.context);
@@ -258,7 +258,7 @@ impl<'a> Engine<'a> {
         self.continue_after(connection, step)
     }
 
-    /// Takes the parts that the storage has completed.
+    /// Appends the parts that the storage has completed to `done`.
     #[inline]
     pub(crate) fn take_completed(&mut self, done: &mut Vec<Done>) {
         self.port.drain(done);
@@ -267,20 +267,20 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Records the result of a part; returns the request if this was its last part.
+    /// Records the result of a part. Returns the request if all its parts are now complete.
     #[inline]
     pub(crate) fn record_completion(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
         self.pending.record_completion(done)
     }
 
-    /// Finishes a request whose parts are all completed; answers it if its client still waits.
+    /// Finishes a request after its last part. Answers it if the client is still waiting.
     #[inline]
     pub(crate) fn finish_request(
         &mut self,
         mut pending: Pending<'a>,
         connection: Option<&mut Connection<'a>>,
     ) -> Option<NextStep> {
-        // The lines are not in memory any more.
+        // The lines have left memory, so their budget is released.
         pending.reservation.resize(0);
         if pending.is_acknowledged {
             self.counters.accepted_events_settled.add(pending.events);
@@ -298,7 +298,7 @@ impl<'a> Engine<'a> {
         }
         self.receipts.clear();
         write_receipts(&mut self.receipts, pending.level, &pending.receipts);
-        // Recorded even if the client has gone: its repeat gets this answer.
+        // Recorded even if the client has disconnected, because a repeat of the request must get this answer.
         if let Some(claim) = pending.claim {
             claim.finish_answered(pending.level, &self.receipts, self.now_ns);
         }
@@ -330,7 +330,7 @@ impl<'a> Engine<'a> {
         Some(self.continue_after(connection, step))
     }
 
-    /// Answers as the first request with the same key was answered, whatever level is requested now.
+    /// Repeats the answer to the first request with the same key, even if this request asks for another level.
     fn replay(
         &mut self,
         connection: &mut Connection<'a>,
@@ -346,7 +346,7 @@ impl<'a> Engine<'a> {
         self.succeed(connection, first.level, true, context)
     }
 
-    /// Answers with the receipts in `self.receipts`.
+    /// Reports success with the receipts in `self.receipts`.
     #[inline]
     fn succeed(
         &mut self,
@@ -361,7 +361,7 @@ impl<'a> Engine<'a> {
         step
     }
 
-    /// The current context of a delayed answer: if the listener is stopping, the answer closes the connection, unless
+    /// The context of a delayed answer. If the listener is stopping by now, the answer closes the connection, unless
     /// another request has arrived.
     #[inline]
     fn context_now(&self, mut context: AnswerContext, connection: &mut Connection<'a>) -> AnswerContext {
@@ -369,7 +369,7 @@ impl<'a> Engine<'a> {
         context
     }
 
-    /// Continues a connection that was answered outside its own turn.
+    /// Continues a connection after an answer that was triggered by the storage or a timer.
     #[inline]
     fn continue_after(&mut self, connection: &mut Connection<'a>, step: Step) -> NextStep {
         match step {
@@ -379,7 +379,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Makes a part of a request from a run of lines.
+/// Creates a part of a request from a run of lines.
 #[inline]
 fn part(
     table: &mut PendingTable<'_>,

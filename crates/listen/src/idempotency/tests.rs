@@ -38,7 +38,7 @@ fn what_is_stored_in_part_is_remembered_until_the_rest_is_stored() {
     let again = claim(2);
     assert_eq!(again.earlier().map(|earlier| earlier.inputs.now), Some(time));
     assert!(matches!(look_up(3), Found::InFlight));
-    // The repeat was refused before its parts were stored, so the earlier state is restored.
+    // The repeat ends before its parts are stored, which restores the earlier state.
     drop(again);
     let again = claim(4);
     assert!(again.earlier().is_some());
@@ -60,7 +60,7 @@ fn a_key_that_is_repeated_again_and_again_drives_out_no_other() {
     let keys = Idempotency::new(1, u64::MAX / 2);
     let Found::New(claim) = keys.look_up("tag", "first", b"", 0) else { panic!("a new key") };
     claim.finish_answered(Level::Written, b"receipt", 0);
-    // Some of these keys are in the same shard as the first key.
+    // Some of these keys share a shard with the first key.
     for name in 0..64 {
         for now_ns in 0..100 {
             let Found::New(claim) = keys.look_up("again", &name.to_string(), b"", now_ns) else {

@@ -1,4 +1,4 @@
-//! `<buffer>`: which lines share a file.
+//! `<buffer>`: the keys that decide which lines share a file.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use super::{mistakes::Mistakes, section::Section, syntax::Directive, values};
 
 /// Default of `timekey`: a day.
 const DEFAULT_TIMEKEY: Duration = Duration::from_secs(86_400);
-/// The slices that time placeholders can express: a second, a minute, an hour, a day.
+/// The lengths of time slices that time placeholders can express: a second, a minute, an hour, a day.
 const TIMEKEYS: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(3_600), DEFAULT_TIMEKEY];
 
-/// The settings of `<buffer>` that decide which file a line goes to.
+/// The settings of `<buffer>` that assign lines to files.
 pub(super) struct Chunks {
     keys: Vec<String>,
     timekey: Option<Duration>,
-    /// Whether slices of time are in UTC.
+    /// Whether time slices are in UTC.
     pub(super) utc: bool,
 }
 
@@ -49,7 +49,7 @@ impl Chunks {
         self.keys.iter().any(|known| known == key)
     }
 
-    /// The time placeholders that Fluentd appends to a path without any.
+    /// The time placeholders that Fluentd appends to a path that has none.
     pub(super) fn time_format(&self) -> &'static str {
         match self.timekey.map(|timekey| timekey.as_secs()) {
             None => "",
@@ -60,13 +60,13 @@ impl Chunks {
         }
     }
 
-    /// Refuses placeholders that Fluentd would refuse or expand differently.
+    /// Refuses placeholders that Fluentd would refuse or would expand differently from proofload.
     pub(super) fn check_placeholders(&self, path: &str) -> Result<(), String> {
         self.check_keys(path)?;
         self.check_times(path)
     }
 
-    /// Fluentd refuses placeholders that are not among the keys of `<buffer>`.
+    /// Refuses placeholders that are not among the keys of `<buffer>`, as Fluentd does.
     fn check_keys(&self, path: &str) -> Result<(), String> {
         let mut rest = path;
         while let Some((_, behind)) = rest.split_once("${") {
@@ -85,13 +85,14 @@ impl Chunks {
         Ok(())
     }
 
-    /// Fluentd expands time placeholders to the start of the slice; here every line has its own time.
+    /// Refuses time placeholders finer than the time slice. Fluentd expands them to the start of the slice; proofload
+    /// uses each line's time.
     fn check_times(&self, path: &str) -> Result<(), String> {
         let Some(timekey) = self.timekey.filter(|timekey| TIMEKEYS.contains(timekey)) else { return Ok(()) };
         let mut letters = path.split('%').skip(1).map(|behind| behind.chars().next());
         while let Some(letter) = letters.next() {
             let (wanted, unit_s) = match letter {
-                // A literal percent sign; text follows.
+                // `%%` is a literal percent sign; the next piece is text.
                 None => {
                     letters.next();
                     continue;
@@ -104,8 +105,8 @@ impl Chunks {
             if timekey.as_secs() > unit_s {
                 let letter = letter.unwrap_or_default();
                 return Err(format!(
-                    "%{letter} changes within a slice of time of this timekey, so that files would not be divided as \
-                     Fluentd divides them; use timekey {wanted}, or take %{letter} out of the path"
+                    "%{letter} changes within a slice of time of this timekey, so files would be divided differently \
+                     than by Fluentd; use timekey {wanted}, or take %{letter} out of the path"
                 ));
             }
         }
@@ -113,7 +114,7 @@ impl Chunks {
     }
 }
 
-/// Reads the length of a slice of time.
+/// Reads the length of a time slice.
 fn timekey(section: &mut Section<'_, '_, '_>, has_time: bool) -> Option<Duration> {
     let parameter = section.take("timekey")?;
     let timekey = values::time(&parameter.value)
@@ -130,7 +131,7 @@ fn timekey(section: &mut Section<'_, '_, '_>, has_time: bool) -> Option<Duration
         section.mistakes.add(
             parameter.at,
             format!(
-                "timekey: '{}': files would not be divided as Fluentd divides them; use 1s, 1m, 1h or 1d",
+                "timekey: '{}': files would be divided differently than by Fluentd; use 1s, 1m, 1h or 1d",
                 parameter.value
             ),
         );
@@ -207,7 +208,7 @@ mod tests {
         for timekey in ["10m", "30s", "2d", "1.5", "12h"] {
             let told = told("a", "time", &format!("timekey {timekey}"));
             let wanted = format!(
-                "f:9:1: timekey: '{timekey}': files would not be divided as Fluentd divides them; use 1s, 1m, 1h or 1d"
+                "f:9:1: timekey: '{timekey}': files would be divided differently than by Fluentd; use 1s, 1m, 1h or 1d"
             );
             assert_eq!(told, [wanted]);
         }

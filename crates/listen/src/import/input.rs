@@ -1,4 +1,4 @@
-//! `<source>` of type `http`: where to listen, and how bodies are read.
+//! `<source>` of type `http`: addresses, limits, answers, and the rules for reading bodies.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -10,7 +10,7 @@ use events::{Mode, Rules, TimeFormat, Zone};
 use super::{mistakes::Mistakes, section::Section, syntax::Directive, values};
 use crate::{Compat, Config, Tls};
 
-/// Applies a source to the configuration, and its rules for reading bodies to `own_rules` as well.
+/// Applies a source to the configuration. Applies its rules for reading bodies to `own_rules` too.
 pub(super) fn read(
     directive: &Directive,
     config: &mut Config,
@@ -32,7 +32,7 @@ pub(super) fn read(
     if let Some(transport) = section.child("transport") {
         config.tls = tls(transport, section.mistakes);
     }
-    // Fluentd 0.12 has `format` instead of `<parse>`.
+    // Fluentd 0.12 used `format` instead of `<parse>`.
     let old = section.read("format", |format| match format {
         "json" => Ok(()),
         _ => Err(format!("'{format}' is not known here (known: json)")),
@@ -111,12 +111,12 @@ fn tls(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
     tls
 }
 
-/// With a JSON parser, Fluentd reads every body as one JSON text, and accepts times that are numbers in strings.
+/// With a JSON parser, Fluentd reads each body as a single JSON text, and accepts numbers in strings as times.
 fn one_json(rules: &mut Rules) {
     (rules.mode, rules.time_format) = (Mode::FluentdJson, TimeFormat::Seconds);
 }
 
-/// Applies a `<parse>` to both sets of rules: Fluentd's and proofload's own.
+/// Applies `<parse>` to both sets of rules: Fluentd's and proofload's.
 fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<'_>) {
     let mut section = Section::of(directive, mistakes);
     match section.text("@type") {

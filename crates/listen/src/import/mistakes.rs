@@ -1,4 +1,4 @@
-//! Mistakes and notes, each with its position in the file.
+//! Mistakes and notes with their positions in a file.
 
 use settings::Mistake;
 
@@ -12,22 +12,20 @@ pub(super) struct Mistakes<'t> {
 }
 
 impl<'t> Mistakes<'t> {
-    /// Starts a collection; `file` is the name of the file in messages.
+    /// Creates an empty collection. `file` is the file's name for messages.
     pub(super) fn new(file: &'t str, text: &'t str) -> Self {
         Self { file, text, found: Vec::new(), notes: Vec::new() }
     }
 
-    /// Adds a mistake at a byte offset of the text.
     pub(super) fn add(&mut self, at: usize, message: impl Into<String>) {
         self.found.push((at, message.into()));
     }
 
-    /// Adds a note about something without effect here.
+    /// Adds a note on a parameter without effect.
     pub(super) fn note(&mut self, at: usize, message: impl Into<String>) {
         self.notes.push((at, message.into()));
     }
 
-    /// Whether there is a mistake.
     pub(super) fn has_any(&self) -> bool {
         !self.found.is_empty()
     }

@@ -1,8 +1,8 @@
 //! Imports the configurations of other programs.
 //!
-//! [`fluentd`] imports a `fluentd.conf` with one `http` source and one `file` output. A parameter that has no effect
-//! here gets a note. Any other parameter that cannot be applied is a mistake, because ignoring it silently would
-//! mislead the user. The mapping is in `docs/listen.md`.
+//! [`fluentd`] imports a `fluentd.conf` with one `http` source and one `file` output. A parameter without effect here
+//! produces a note. Any other parameter that cannot be applied is a mistake, because ignoring it silently would mislead
+//! the user. `docs/listen.md` lists the mapping.
 
 mod chunks;
 mod input;
@@ -29,17 +29,17 @@ use crate::{Compat, Config};
 pub struct Imported {
     /// The equivalent configuration.
     pub config: Config,
-    /// The rules for reading bodies without Fluentd's defaults: proofload's defaults, changed by what the file says.
+    /// The rules for reading bodies without `--compat fluentd`: proofload's defaults, changed by what the file states.
     pub own_rules: Rules,
-    /// Parameters without effect here, each with its position and the reason.
+    /// Notes on parameters without effect, each with its position and the reason.
     pub notes: Vec<Mistake>,
 }
 
-/// Reads Fluentd's configuration, version 1. `name` is the name of the file in messages. Relative paths are relative
-/// to the current folder, as in Fluentd.
+/// Parses Fluentd's configuration, version 1. `name` is the file's name for messages. Relative paths start at the
+/// current folder, as in Fluentd.
 ///
 /// # Errors
-/// All mistakes in the order of the file, each with its line and the known alternatives.
+/// All mistakes in the order of the file, each with its line and the supported alternatives.
 pub fn fluentd(name: &str, text: &str) -> Result<Imported, Vec<Mistake>> {
     let mut mistakes = Mistakes::new(name, text);
     let root = parse(text, &mut mistakes);
@@ -96,7 +96,7 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
     let output =
         only(&outputs, mistakes, "<match>", "one file output; start another listener for another one");
     let config = output.and_then(|output| output::read(output, mistakes));
-    // A mistake in the output must not hide those in the source.
+    // Uses a substitute for a faulty output, so that mistakes in the source are found too.
     let mut config = config.or_else(substitute_output)?;
     config.compat = Compat::fluentd();
     let mut own_rules = Rules::default();
@@ -104,12 +104,12 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
     Some((config, own_rules))
 }
 
-/// Replaces an output that has mistakes, so that the source is checked too; the result is not returned.
+/// A substitute for an output with mistakes, so that the source can be checked. The caller discards the result.
 fn substitute_output() -> Option<Config> {
     Some(Config::new(segments::Config::new("output".parse().ok()?)))
 }
 
-/// The only directive of a kind.
+/// The only directive of a kind. None or several are a mistake.
 fn only<'d>(
     parsed: &[&'d Directive],
     mistakes: &mut Mistakes<'_>,
@@ -125,7 +125,7 @@ fn only<'d>(
     parsed.first().copied()
 }
 
-/// Whether the directive matches only Fluentd's own events.
+/// Whether the directive matches only events of Fluentd itself.
 fn is_of_fluentd_itself(directive: &Directive) -> bool {
     let mut patterns = directive.argument.split_whitespace().peekable();
     patterns.peek().is_some() && patterns.all(|pattern| pattern == "fluent" || pattern.starts_with("fluent."))

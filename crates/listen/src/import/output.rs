@@ -6,7 +6,7 @@ use segments::{Compression, Template};
 use super::{chunks::Chunks, mistakes::Mistakes, section::Section, syntax::Directive, values};
 use crate::{Config, tag_pattern::TagPattern};
 
-/// A configuration that stores like this output.
+/// Returns a configuration that stores events like this output.
 pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Config> {
     let mut section = Section::of(directive, mistakes);
     match section.text("@type") {
@@ -82,7 +82,7 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
     Some(Config { rules: Rules::fluentd(), format: format?, tags: Some(tags?), ..Config::new(store) })
 }
 
-/// The template and suffix that Fluentd derives from `path`.
+/// The path template and the suffix that Fluentd derives from `path`.
 fn path(
     section: &mut Section<'_, '_, '_>,
     chunks: &Chunks,
@@ -108,7 +108,7 @@ fn whole_path(path: &str, chunks: &Chunks, suffix: &str, append: bool) -> Result
         if time.is_empty() {
             return Err("'*' stands for the time, so <buffer> must name the time: <buffer time>".to_owned());
         }
-        // Without `append`, the index of a file follows the time.
+        // Without `append`, the file index comes after the time, so nothing but a suffix may follow.
         let is_end = !after.contains(['/', '%', '$']);
         return match (after.contains('*'), is_end) {
             (false, true) => Ok((format!("{before}{time}"), after.to_owned())),

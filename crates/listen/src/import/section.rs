@@ -1,4 +1,4 @@
-//! Reads a directive; unused parameters are refused at the end.
+//! Reads a directive's parameters. Unread parameters are mistakes.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
     values,
 };
 
-/// A directive being read, with the names asked for so far.
+/// A directive being read, and the names that the reader has asked for.
 pub(super) struct Section<'d, 'm, 't> {
     directive: &'d Directive,
     pub(super) mistakes: &'m mut Mistakes<'t>,
@@ -19,33 +19,32 @@ pub(super) struct Section<'d, 'm, 't> {
 }
 
 impl<'d, 'm, 't> Section<'d, 'm, 't> {
-    /// Starts to read a directive.
+    /// Starts reading a directive.
     pub(super) fn of(directive: &'d Directive, mistakes: &'m mut Mistakes<'t>) -> Self {
         Self { directive, mistakes, known: Vec::new(), known_children: Vec::new() }
     }
 
-    /// Adds a mistake that concerns the directive as a whole.
+    /// Adds a mistake about the directive as a whole.
     pub(super) fn add(&mut self, message: impl Into<String>) {
         self.mistakes.add(self.directive.at, message);
     }
 
-    /// The argument of the directive.
     pub(super) fn argument(&self) -> &'d str {
         &self.directive.argument
     }
 
-    /// An optional parameter: the last one of this name, as in Fluentd.
+    /// An optional parameter. If it is repeated, the last one counts, as in Fluentd.
     pub(super) fn take(&mut self, name: &'static str) -> Option<&'d Parameter> {
         self.known.push(name);
         self.directive.parameters.iter().rev().find(|parameter| parameter.name == name)
     }
 
-    /// A parameter's text.
+    /// An optional parameter as text.
     pub(super) fn text(&mut self, name: &'static str) -> Option<&'d str> {
         self.take(name).map(|parameter| parameter.value.as_str())
     }
 
-    /// A parameter parsed by `read`, whose error becomes a mistake.
+    /// An optional parameter that `read` parses. An error becomes a mistake.
     pub(super) fn read<T>(
         &mut self,
         name: &'static str,
@@ -55,7 +54,7 @@ impl<'d, 'm, 't> Section<'d, 'm, 't> {
         read(&parameter.value).map_err(|why| self.mistakes.add(parameter.at, format!("{name}: {why}"))).ok()
     }
 
-    /// A whole number.
+    /// An optional whole number within `bounds`.
     pub(super) fn integer(&mut self, name: &'static str, bounds: RangeInclusive<u64>) -> Option<u64> {
         self.read(name, |text| {
             text.parse().ok().filter(|number| bounds.contains(number)).ok_or_else(|| {
@@ -64,22 +63,22 @@ impl<'d, 'm, 't> Section<'d, 'm, 't> {
         })
     }
 
-    /// A size in bytes; `k`, `m`, `g`, `t` are powers of 1,024.
+    /// An optional size in bytes; `k`, `m`, `g` and `t` stand for powers of 1,024.
     pub(super) fn size(&mut self, name: &'static str) -> Option<u64> {
         self.read(name, values::size)
     }
 
-    /// A time; a bare number is seconds.
+    /// An optional time; a number without a unit is in seconds.
     pub(super) fn time(&mut self, name: &'static str) -> Option<Duration> {
         self.read(name, values::time)
     }
 
-    /// A boolean; a name without a value means true.
+    /// An optional boolean; a name without a value means true.
     pub(super) fn flag(&mut self, name: &'static str) -> Option<bool> {
         self.read(name, values::flag)
     }
 
-    /// Notes parameters that have no effect here; `why` is the reason.
+    /// Adds notes on parameters that have no effect here. `why` is the reason.
     pub(super) fn without_effect(&mut self, names: &[&'static str], why: &str) {
         for name in names {
             if let Some(parameter) = self.take(name) {
@@ -88,7 +87,7 @@ impl<'d, 'm, 't> Section<'d, 'm, 't> {
         }
     }
 
-    /// Refuses parameters that are known but not supported; `why` gives the reason and what to do.
+    /// Refuses known but unsupported parameters. `why` is the reason and what to do.
     pub(super) fn refuse(&mut self, names: &[&'static str], why: &str) {
         for name in names {
             if let Some(parameter) = self.take(name) {
@@ -97,7 +96,7 @@ impl<'d, 'm, 't> Section<'d, 'm, 't> {
         }
     }
 
-    /// Reads the parameters that every plugin has.
+    /// Reads the parameters that all Fluentd plugins accept.
     pub(super) fn common(&mut self) {
         self.take("@id");
         self.without_effect(&["@log_level", "log_level"], "give --log-level");
@@ -107,7 +106,7 @@ impl<'d, 'm, 't> Section<'d, 'm, 't> {
         );
     }
 
-    /// An optional child directive, at most one.
+    /// An optional child directive. A second one is a mistake.
     pub(super) fn child(&mut self, name: &'static str) -> Option<&'d Directive> {
         self.known_children.push(name);
         let mut found = self.directive.children.iter().filter(|child| child.name == name);
@@ -118,7 +117,7 @@ impl<'d, 'm, 't> Section<'d, 'm, 't> {
         first
     }
 
-    /// Refuses a child directive that is known but not supported.
+    /// Refuses a known but unsupported child directive.
     pub(super) fn refuse_child(&mut self, name: &'static str, why: &str) {
         self.known_children.push(name);
         for child in self.directive.children.iter().filter(|child| child.name == name) {
@@ -126,7 +125,7 @@ impl<'d, 'm, 't> Section<'d, 'm, 't> {
         }
     }
 
-    /// Refuses all parameters and child directives that nothing has read.
+    /// Refuses all parameters and child directives that were not read.
     pub(super) fn finish(self) {
         let inside = &self.directive.name;
         for parameter in &self.directive.parameters {

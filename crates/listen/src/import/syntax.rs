@@ -4,36 +4,36 @@
 
 use super::mistakes::Mistakes;
 
-/// Maximum nesting of directives; real files have three levels.
+/// Maximum nesting of directives. Real files have three levels.
 const MAX_DEPTH: usize = 16;
 
-/// Directives at the top level of a file.
+/// Directives that occur only at the top level of a file.
 const OUTER: [&str; 4] = ["source", "match", "filter", "system"];
 
-/// `<name argument> … </name>`, or the whole file.
+/// A directive `<name argument> … </name>`, or the whole file.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Directive {
     pub(super) name: String,
     pub(super) argument: String,
-    /// The byte offset of the directive.
+    /// The directive's byte offset in the file.
     pub(super) at: usize,
     pub(super) parameters: Vec<Parameter>,
     pub(super) children: Vec<Directive>,
 }
 
-/// `name value`.
+/// A parameter: a line `name value`.
 #[derive(Debug, PartialEq)]
 pub(super) struct Parameter {
     pub(super) name: String,
-    /// The value without quotes, escapes resolved; empty if there is only a name.
+    /// The value without quotes and with its escapes resolved; empty if there is only a name.
     pub(super) value: String,
     pub(super) at: usize,
 }
 
-/// Parses a file. A mistake does not end parsing: it continues at the next line.
+/// Parses a file. After a mistake, continues at the next line.
 pub(super) fn parse(text: &str, mistakes: &mut Mistakes<'_>) -> Directive {
     let mut parser = Parser { text, at: 0, mistakes };
-    // The open directives; the first is the file itself.
+    // The open directives, outermost first. The first stands for the file itself.
     let mut open = vec![Directive::default()];
     loop {
         parser.skip_blank();
@@ -58,7 +58,7 @@ pub(super) fn parse(text: &str, mistakes: &mut Mistakes<'_>) -> Directive {
     while open.len() > 1 {
         let mut last = open.pop().expect("there is more than one");
         parser.mistakes.add(last.at, format!("<{0}> is never closed: </{0}> is missing", last.name));
-        // A top-level directive inside this one follows it instead, because it cannot be nested.
+        // Top-level directives cannot be nested, so those inside the unclosed directive are placed after it.
         let (behind, within) =
             last.children.into_iter().partition(|inner| OUTER.contains(&inner.name.as_str()));
         last.children = within;
@@ -113,7 +113,7 @@ impl<'t> Parser<'t, '_, '_> {
         self.eat_while(|c| c.is_ascii_alphanumeric() || c == '_')
     }
 
-    /// Checks that only a comment follows on the line.
+    /// Checks that nothing but a comment follows on the line.
     fn end_of_line(&mut self, behind: &str) {
         self.eat_while(|c| matches!(c, ' ' | '\t' | '\r'));
         if !self.rest().is_empty() && !self.rest().starts_with(['\n', '#']) {
@@ -133,7 +133,7 @@ impl<'t> Parser<'t, '_, '_> {
         let Some(index) = open.iter().skip(1).rposition(|directive| directive.name == name) else {
             return self.mistakes.add(start, format!("</{name}> closes a directive that was not opened"));
         };
-        // Directives that are still open inside it end with it.
+        // Closes directives inside it that are still open.
         while open.len() > index + 2 {
             let inner = open.pop().expect("there are more than index + 2");
             self.mistakes
@@ -184,7 +184,7 @@ impl<'t> Parser<'t, '_, '_> {
         Some(Parameter { name, value, at })
     }
 
-    /// An unquoted value ends with the line, or before a comment that follows a blank.
+    /// Reads an unquoted value. It ends at the end of the line, or before a comment that follows a blank.
     fn plain(&mut self) -> String {
         let line = self.rest().split('\n').next().unwrap_or_default();
         let comment = line
@@ -220,7 +220,7 @@ impl<'t> Parser<'t, '_, '_> {
         None
     }
 
-    /// A JSON list or table, which may span several lines.
+    /// Reads a JSON list or object, which may span lines.
     fn nested(&mut self, start: usize) -> Option<String> {
         let rest = self.rest();
         let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
@@ -250,7 +250,7 @@ fn parent(open: &mut [Directive]) -> &mut Directive {
     open.last_mut().expect("the file itself is never closed")
 }
 
-/// The position of the `>` that ends a tag, outside quotes.
+/// The position of the unquoted `>` that ends a tag.
 fn end_of_tag(line: &str) -> Option<usize> {
     let mut quote = None;
     line.char_indices().find_map(|(at, c)| {
@@ -281,7 +281,7 @@ fn unescaped(quote: char, escaped: char) -> String {
         (_, 't') => "\t".to_owned(),
         (_, 'f') => "\u{c}".to_owned(),
         (_, 'b') => "\u{8}".to_owned(),
-        // A continued line.
+        // A backslash at the end of a line continues it.
         (_, '\n') => String::new(),
         _ => escaped.to_string(),
     }

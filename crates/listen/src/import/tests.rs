@@ -7,7 +7,7 @@ use segments::Compression;
 use super::*;
 use crate::Tls;
 
-/// The configuration of the reference test, with which the study runs Fluentd itself.
+/// The reference configuration, with which the study also runs Fluentd.
 const REFERENCE: &str = include_str!("../../../../studies/http-listener/fluentd.conf");
 
 const SOURCE: &str = "<source>\n@type http\n</source>\n";

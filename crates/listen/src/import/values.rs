@@ -1,8 +1,8 @@
-//! Parses values as Fluentd does, but strictly: what Fluentd would read as 0 is a mistake.
+//! Parses values like Fluentd, except that text that Fluentd would read as 0 is a mistake.
 
 use std::time::Duration;
 
-/// A size in bytes, such as `8m`; `k`, `m`, `g`, `t` are powers of 1,024.
+/// A size in bytes, such as `8m`; `k`, `m`, `g` and `t` stand for powers of 1,024.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size such as 8m");
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -32,7 +32,7 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
 }
 
-/// `true`, `yes` or nothing; `false` or `no`.
+/// True is `true`, `yes` or an empty value; false is `false` or `no`.
 pub(super) fn flag(text: &str) -> Result<bool, String> {
     match text {
         "true" | "yes" | "" => Ok(true),
@@ -41,7 +41,7 @@ pub(super) fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
-/// `["a", "b"]`, or `a, b`.
+/// A list, written as `["a", "b"]` or `a, b`.
 pub(super) fn list(text: &str) -> Result<Vec<String>, String> {
     if text.starts_with('[') {
         return serde_json::from_str(text).map_err(|error| format!("not a JSON list of strings: {error}"));

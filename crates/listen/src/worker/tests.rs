@@ -1,4 +1,4 @@
-//! Tests that make the rounds of a worker, one at a time.
+//! Tests that run a worker round by round, without its thread.
 
 use std::{
     io::{Read, Write},
@@ -18,12 +18,12 @@ use crate::{
     Compat, Config, Report, Statistics, engine::BodyReader, idempotency::Found, listeners::Listeners, render,
 };
 
-/// Runs a test that makes the rounds of a worker, which answers at level `accepted`.
+/// Runs a test with a worker that answers at level `accepted`.
 fn with_worker(test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
     with_worker_of(|config| config.level = Level::Accepted, test);
 }
 
-/// Runs a test that makes the rounds of a worker.
+/// Runs a test with a worker whose configuration is changed by `change`.
 fn with_worker_of(change: impl FnOnce(&mut Config), test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
     with_helper_of(change, |worker, client, helper| {
         drop(helper);
@@ -31,7 +31,7 @@ fn with_worker_of(change: impl FnOnce(&mut Config), test: impl FnOnce(&mut Worke
     });
 }
 
-/// Runs a test that makes the steps of a worker and of its body reader.
+/// Runs a test with a worker and its body reader, which the test drives.
 fn with_helper_of(
     change: impl FnOnce(&mut Config),
     test: impl for<'a> FnOnce(&mut Worker<'a>, TcpStream, BodyReader<'a>),
@@ -71,19 +71,19 @@ fn rounds_until(worker: &mut Worker<'_>, what: &str, holds: impl Fn(&Worker<'_>)
     panic!("never: {what}");
 }
 
-/// The engine and the only connection.
+/// The engine, and the worker's only connection.
 fn connection<'w, 'a>(worker: &'w mut Worker<'a>) -> (&'w mut Engine<'a>, &'w mut Connection<'a>) {
     let token = worker.connections.tokens()[0];
     (&mut worker.engine, worker.connections.find(token).unwrap())
 }
 
-/// Makes rounds until the connection is accepted; returns the time of the last round.
+/// Runs rounds until the connection is accepted. Returns the time of the last round.
 fn let_in(worker: &mut Worker<'_>) -> u64 {
     rounds_until(worker, "it is let in", |worker| !worker.connections.is_empty());
     worker.engine.now_ns
 }
 
-/// Sends bytes and waits until the kernel has them for the worker.
+/// Sends bytes and waits until they have arrived at the worker's socket.
 fn send(worker: &mut Worker<'_>, mut client: &TcpStream, bytes: impl AsRef<[u8]>) {
     client.write_all(bytes.as_ref()).unwrap();
     let (_, connection) = connection(worker);
@@ -93,7 +93,7 @@ fn send(worker: &mut Worker<'_>, mut client: &TcpStream, bytes: impl AsRef<[u8]>
     });
 }
 
-/// Makes the worker read bytes at the given time.
+/// Lets the worker read bytes at the given time.
 fn take_at(now_ns: u64, worker: &mut Worker<'_>, client: &TcpStream, bytes: impl AsRef<[u8]>) {
     send(worker, client, bytes);
     let (engine, connection) = connection(worker);
@@ -105,7 +105,7 @@ fn take_at(now_ns: u64, worker: &mut Worker<'_>, client: &TcpStream, bytes: impl
     assert_eq!(next, NextStep::Wait);
 }
 
-/// Checks the connection's deadline at the given time; returns the next step.
+/// Checks the connection's deadline at the given time. Returns the next step.
 fn check_at(now_ns: u64, worker: &mut Worker<'_>) -> NextStep {
     let (engine, connection) = connection(worker);
     engine.now_ns = now_ns;
@@ -142,7 +142,7 @@ fn a_body_is_read_to_its_end_as_long_as_it_keeps_its_rate() {
     with_worker_of(change, |worker, client| {
         let begin_ns = let_in(worker);
         take_at(begin_ns, worker, &client, head);
-        // The body takes much longer than the time without a minimum rate.
+        // The body takes much longer than `timeouts.body`, after which the minimum rate applies.
         for (number, part) in (1..).zip(body.as_bytes().chunks(125)) {
             let now_ns = begin_ns + number * 100 * MS;
             assert_eq!(check_at(now_ns, worker), NextStep::Wait);
@@ -183,7 +183,7 @@ fn an_idle_connection_is_kept_as_long_as_it_may_be() {
 #[test]
 fn the_rest_of_a_refused_body_is_discarded_from_the_close_on() {
     with_worker(|worker, client| {
-        // Longer than the time for which a closed connection is drained.
+        // Later than the linger timeout, so the linger time must start at the close and not before.
         let closed_ns = let_in(worker) + 5_000 * MS;
         let refused = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
         take_at(closed_ns, worker, &client, [&post_json("/a", "", b"x")[..], refused].concat());
@@ -197,7 +197,7 @@ fn the_rest_of_a_refused_body_is_discarded_from_the_close_on() {
     });
 }
 
-/// Delays syncs for so long that only a stop ends the delay.
+/// Sets a sync delay so long that only a stop ends it.
 fn synced_later(config: &mut Config) {
     config.level = Level::Synced;
     config.store.sync_delay = Duration::from_secs(3_600);
@@ -209,7 +209,7 @@ fn a_client_that_is_answered_after_the_stop_is_not_waited_for() {
         client.write_all(post("1").as_bytes()).unwrap();
         rounds_until(worker, "the storage has it", |worker| !worker.engine.is_done());
         worker.shared.drain();
-        // The client keeps its connection open and sends nothing more.
+        // The client keeps the connection open without sending more.
         rounds_until(worker, "it ends", |worker| worker.is_over());
         assert!(worker.connections.is_empty());
         let mut answer = String::new();
@@ -266,7 +266,7 @@ fn a_key_whose_client_went_before_it_was_told_is_not_stored_again() {
     with_worker(|worker, mut client| {
         client.write_all((post("1") + &post("2")).as_bytes()).unwrap();
         rounds_until(worker, "the second is in the batch", |worker| worker.engine.has_lines());
-        // After the reset, there is no client to answer when the second request is submitted.
+        // The reset removes the connection, so none can be answered when the second request is submitted.
         set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
         drop(client);
         rounds_until(worker, "both are stored", |worker| {

@@ -1,4 +1,4 @@
-//! Answers and lines equal those of Fluentd's `in_http` and `out_file`, byte for byte.
+//! Tests that answers and lines equal those of Fluentd's `in_http` and `out_file` byte for byte.
 
 use listen::{Compat, RequestFields};
 use testing::http::post_json;
@@ -37,7 +37,7 @@ fn a_success_is_88_bytes() {
     assert_eq!(client.post("/a//b/", EVENT).whole(), OK);
     let ndjson = "Content-Type: application/x-ndjson\r\n";
     assert_eq!(client.post_with("/a/b", ndjson, "{\"b\":1}\n{\"b\":2}\n").whole(), OK);
-    // A body that cannot be stored completely is not stored at all.
+    // If one record of a body is invalid, none is stored.
     for (headers, body) in
         [("", "{\"a\":"), ("", "[1,{\"a\":1}]"), ("", "{}\n{}"), (ndjson, "{}\nx\n"), (ndjson, "{}\n\n{}")]
     {
@@ -92,7 +92,7 @@ fn what_fluentd_refuses_is_refused_in_its_words() {
     let mut client = testbed.connect();
     client.send("nonsense\r\n\r\n");
     assert!(client.is_closed());
-    // Every method except GET and OPTIONS posts.
+    // Fluentd treats every method except GET and OPTIONS like POST.
     let mut client = testbed.connect();
     client.send("DELETE /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"d\":1}");
     assert_eq!(client.answer().whole(), OK);

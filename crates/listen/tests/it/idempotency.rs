@@ -1,11 +1,11 @@
-//! Requests repeated with the same key.
+//! Tests of requests that repeat an idempotency key.
 
 use listen::{Compat, Config, Level};
 use testing::{http::post_json, until};
 
 use crate::testbed::Testbed;
 
-/// Stores events in folders by their `kind`.
+/// Configures a path with the event's `kind`, so that each kind has a folder.
 fn by_kind(config: &mut Config) {
     let template = format!("{}/${{tag}}-${{kind}}/e", config.store.template.folder().display());
     config.store.template = template.parse().unwrap();
@@ -117,7 +117,8 @@ fn the_rest_of_what_was_stored_in_part_is_as_the_first_request_would_have_made_i
     });
     let obstacle = testbed.folder().join("a-y");
     std::fs::write(&obstacle, "").unwrap();
-    // 1.5 MiB of each kind: two pieces with the headers of the first request, one or three with those of a repeat.
+    // 1.5 MiB of each kind. That is two pieces with the first request's headers, and one or three with those of a
+    // repeat.
     let line = |number: usize| format!("{{\"kind\":\"{}\",\"n\":{number}}}\n", ["x", "y"][number / 5_000]);
     let body: String = (0..10_000).map(line).collect();
     let post = |name: &str, value: usize| {

@@ -1,4 +1,4 @@
-//! Bodies that the body reader reads, and whose lines are written in pieces.
+//! Tests of bodies that go to the body reader and whose lines are written in pieces.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use crate::testbed::Testbed;
 
 const NDJSON: &str = "Content-Type: application/x-ndjson\r\n";
 
-/// Numbered events with this total size in bytes.
+/// Numbered events, `bytes` bytes in total.
 fn lines(bytes: usize) -> String {
     let mut lines = String::new();
     for number in 0.. {
@@ -29,7 +29,7 @@ fn a_large_body_is_stored_whole_and_in_its_order_at_every_level() {
     for level in [Level::Accepted, Level::Written, Level::Synced] {
         let testbed = Testbed::with(|config| config.level = level);
         let (large, mut client) = (lines(5 << 20), testbed.connect());
-        // The next request on the connection is stored after the large one.
+        // The next request on the connection must be stored after the large one.
         client.send(post_json("/a", NDJSON, large.as_bytes()));
         client.send(post_json("/a", NDJSON, b"{\"last\":1}\n"));
         let (first, second) = (client.answer(), client.answer());
@@ -39,7 +39,7 @@ fn a_large_body_is_stored_whole_and_in_its_order_at_every_level() {
         until("it is stored", || testbed.stored("a").len() == expected.len());
         assert!(testbed.stored("a") == expected, "{level:?}: other bytes");
         if level != Level::Accepted {
-            // No other client has stored lines there in between, so all pieces have one receipt.
+            // No other client has written to this file in between, so the pieces are adjacent and have one receipt.
             let level = if level == Level::Written { "written" } else { "synced" };
             let whole = format!("segment=\"a.log\"; offset=0; bytes={}; level={level}", large.len());
             assert_eq!(first.header("proofload-receipt"), Some(whole.as_str()));
@@ -58,7 +58,7 @@ fn large_bodies_share_their_syncs() {
     });
     let (many, one) = (lines(20 << 10), lines(10 << 20));
     let mut clients: Vec<_> = (0..24).map(|_| testbed.connect()).collect();
-    // At least one delay is between two syncs. A written line shares the next sync, or the one after it.
+    // Syncs are at least one delay apart. A written line is part of the next sync or of the one after it.
     let stored = |bytes: usize, begun: Instant| {
         let length = || fs::metadata(testbed.folder().join("a.log")).map_or(0, |file| file.len());
         until("it is written", || length() == bytes as u64);

@@ -1,4 +1,4 @@
-//! The time of an answer by level, and the positions in its receipt.
+//! Tests when each level is answered, and the positions in receipts.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Limits in bytes and in time.
+//! Tests of limits on sizes and times.
 
 use std::{
     io::Write,
@@ -25,14 +25,14 @@ fn small(config: &mut listen::Config) {
     config.limits.inflated_bytes = 50_000;
 }
 
-/// Checks for a 413 with this message.
+/// Asserts that the answer is a 413 with this message.
 #[track_caller]
 fn assert_too_large(answer: &Answer, why: &str) {
     assert_eq!((answer.status, answer.json()["reason"].as_str()), (413, Some("too_large")), "{answer:?}");
     assert!(answer.text().contains(why), "{answer:?}");
 }
 
-/// An event of this size in bytes.
+/// An event of `bytes` bytes.
 fn event(bytes: usize) -> String {
     format!("{{\"a\":\"{}\"}}", "x".repeat(bytes - 8))
 }
@@ -54,7 +54,7 @@ fn chunks_do_not_pass_the_limit() {
     let mut client = testbed.connect();
     client.send("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
     let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
-    // The listener answers and still reads for a while, so that no reset destroys the answer.
+    // The listener answers but keeps reading for a while, so that no reset destroys the answer.
     client.send(chunk.repeat(100));
     assert_too_large(&client.answer(), "the body is larger than the limit of 10000 bytes");
     assert_eq!(testbed.stored("a"), "");
@@ -102,7 +102,7 @@ fn compressed_bodies_are_inflated_within_their_limit() {
     assert!(bomb.len() < 10_000, "within the limit of the body: {}", bomb.len());
     let too_large = "the body inflates beyond the limit of 50000 bytes";
     assert_too_large(&testbed.connect().post_with("/a", gzipped, &bomb), too_large);
-    // A decompression bomb in chunks, so that its length is unknown.
+    // A decompression bomb in chunks, whose length the listener does not know.
     let mut client = testbed.connect();
     client
         .send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -152,7 +152,7 @@ fn an_answer_to_what_is_no_request_is_not_destroyed_by_a_reset() {
         let refused = || testbed.handle.statistics().requests.get(&status).copied();
         client.send(start);
         until("it is answered", || refused() == Some(1));
-        // Sends the rest in parts, like a client that sends everything before it reads.
+        // Sends the rest in several parts, like a client that sends everything before it reads.
         for _ in 0..20 {
             client.send("x".repeat(4_000));
             testbed.has_read();
@@ -175,7 +175,7 @@ fn a_small_compressed_body_in_chunks_fits_a_small_budget() {
         .send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.send([format!("{:x}\r\n", compressed.len()).as_bytes(), &compressed, b"\r\n0\r\n\r\n"].concat());
     assert_eq!(client.answer().status, 204);
-    // With its decoder, this request exceeds the whole budget, so a retry would not help.
+    // Together with its decompressor, this request exceeds the whole budget, so a retry would not help.
     let large = gzip(event(49_999).as_bytes());
     let answer = client.post_with("/a", "Content-Encoding: gzip\r\n", large);
     assert_too_large(&answer, "this request needs more than the 100000 bytes");
@@ -212,7 +212,7 @@ fn connections_beyond_the_limit_are_told_so() {
     let mut second = testbed.connect();
     assert_eq!((first.post("/a", "{}").status, second.post("/a", "{}").status), (204, 204));
     let mut third = testbed.connect();
-    // Even if the client has already sent bytes, no reset destroys the answer.
+    // No reset destroys the answer, even if the client has already sent bytes.
     third.send(post_json("/a", "", b"{}"));
     let answer = third.answer();
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));

@@ -1,4 +1,4 @@
-//! The listener over real sockets and real files.
+//! Tests the listener with real sockets and files.
 
 mod fluentd;
 mod idempotency;

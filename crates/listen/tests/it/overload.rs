@@ -1,4 +1,4 @@
-//! Overload of the budget of bytes in flight and of the storage.
+//! Tests of an overloaded budget and of a failing storage.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn what_does_not_fit_the_budget_is_refused_before_its_body() {
         config.limits.inflated_bytes = 100_000;
         config.limits.retry_after_s = 7;
     });
-    // This request takes most of the budget and then stops sending.
+    // A request that takes most of the budget and then stops sending.
     let mut large = testbed.connect();
     large.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n{\"a\":\"");
     large.send("x".repeat(89_000));
@@ -29,11 +29,11 @@ fn what_does_not_fit_the_budget_is_refused_before_its_body() {
     let answer = second.answer();
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("7")));
     assert!(second.is_closed());
-    // A refused body that has arrived completely does not close the connection.
+    // After the refusal of a body that has arrived completely, the connection stays open.
     let mut third = testbed.connect();
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(20_000));
     assert_eq!(third.post("/a", &body).status, 503);
-    // Small requests still fit.
+    // Small requests still fit into the budget.
     assert_eq!(third.post("/a", "{}").status, 204);
     large.send(format!("{}\"}}", "x".repeat(90_000 - 89_000 - 8)));
     assert_eq!(large.answer().status, 204);
@@ -55,7 +55,7 @@ fn overload_can_be_told_as_429() {
     large.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n{\"a\":\"");
     large.send("x".repeat(89_000));
     until("it came", || testbed.handle.statistics().budget_used_bytes >= 89_000);
-    // The body fits the rest of the budget, but the lines of its 1,000 small events do not.
+    // The body fits into the rest of the budget, but the lines of its 1,000 small events do not.
     let answer = testbed.connect().post("/a", "{}\n".repeat(1_000));
     assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
     assert_eq!(testbed.stored("a"), "");
@@ -84,7 +84,7 @@ fn a_key_that_finds_no_room_beside_its_lines_never_will() {
         config.limits.body_bytes = 100_000;
         config.limits.inflated_bytes = 100_000;
     });
-    // Without other requests, the lines would leave 45 bytes of the budget.
+    // Even without other requests, the lines leave only 45 bytes of the budget.
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(99_570 - 8));
     let key = format!("Idempotency-Key: {}\r\n", "k".repeat(255));
     let mut client = testbed.connect();
@@ -94,15 +94,14 @@ fn a_key_that_finds_no_room_beside_its_lines_never_will() {
     testbed.has_free_budget();
 }
 
-/// A small filesystem that is visible only to the threads of one test.
+/// A small filesystem that only the threads of one test see.
 struct Small(TempDir);
 
 impl Small {
-    /// Runs a test on a small filesystem. Only root may mount, so `make test` skips these tests
-    /// without root.
+    /// Runs a test on a small filesystem. Mounting requires root, so `make test` skips these tests for other users.
     fn run(bytes: u64, test: impl FnOnce(&Self) + Send) {
         let run = || {
-            // Applies to this thread and to the threads that it starts.
+            // The new mount namespace applies to this thread and to those that it starts.
             unshare(CloneFlags::CLONE_NEWNS).unwrap();
             let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
             mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
@@ -152,7 +151,7 @@ fn full_disk(small: &Small) {
     };
     assert_eq!((full.status, full.header("retry-after")), (507, Some("1")), "{full:?}");
     assert!(acknowledged.len() >= 15, "{}", acknowledged.len());
-    // From now on, the listener refuses requests before their body, except for occasional probes.
+    // The listener now refuses requests before their body, except for occasional probes.
     until("one is refused early", || {
         let mut client = testbed.connect();
         client.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10010\r\n\r\n");
@@ -167,7 +166,7 @@ fn full_disk(small: &Small) {
         assert_eq!(stored[receipt.offset..receipt.offset + receipt.bytes], format!("{body}\n"));
     }
     assert_eq!(stored.len(), acknowledged.len() * (body.len() + 1), "no torn line is left");
-    // Simulates that other programs free space.
+    // As if other programs had freed space.
     small.mount(MsFlags::MS_REMOUNT, 4 << 20).unwrap();
     until("events are taken again", || {
         let answer = client.post("/a", &body);
@@ -192,7 +191,7 @@ fn large_body_on_a_full_disk(small: &Small) {
         config.store = store;
         config.level = listen::Level::Accepted;
     });
-    // The level `accepted` never waits for the disk, however many pieces the lines have.
+    // The level `accepted` never waits for the disk, regardless of the number of pieces.
     let answer = testbed.connect().post("/a", "{\"a\":\"b\"}\n".repeat(800_000));
     assert_eq!(answer.status, 202, "{answer:?}");
     let (report, folder) = testbed.stop();
@@ -210,11 +209,11 @@ fn read_only_disk(small: &Small) {
     let testbed = Testbed::with(|config| config.store = store);
     let mut client = testbed.connect();
     assert_eq!(client.post("/a", "{}").status, 204);
-    // A filesystem with a file open for writing cannot be turned read-only.
+    // A filesystem cannot become read-only while a file is open for writing.
     drop(client);
     let (_, _folder) = testbed.stop();
     let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-    // The storage's threads may still be ending, with files open.
+    // The storage's threads may not have closed their files yet.
     until("nothing is open for writing", || small.mount(read_only, 4 << 20).is_ok());
     let error = listen::Server::bind(listen::Config::new(crate::testbed::store(small.path())), Vec::new());
     let error = error.expect_err("nothing can be stored there").to_string();

@@ -1,4 +1,4 @@
-//! Requests and their answers.
+//! Tests of requests and their answers.
 
 use std::{io::Write, net::Shutdown};
 
@@ -98,7 +98,7 @@ fn lists_have_empty_elements_and_what_can_count_once_comes_once() {
         let mut client = testbed.connect();
         client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\n{fields}Content-Length: 2\r\n\r\n{{}}"));
         let answer = client.answer();
-        // An interim answer is allowed but not required if the body has already arrived.
+        // An interim answer is optional if the body has already arrived.
         if answer.status == 100 { client.answer().status } else { answer.status }
     };
     for sound in [
@@ -121,7 +121,7 @@ fn lists_have_empty_elements_and_what_can_count_once_comes_once() {
         assert_eq!(answer.status, 400, "{name}");
         assert!(answer.json()["error"].as_str().is_some_and(|why| why.contains(name)), "{answer:?}");
     }
-    // Some clients send the coding as a list with one element.
+    // Some clients send the encoding as a list with one element.
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(b"{}").unwrap();
     let gzip = gzip.finish().unwrap();
@@ -282,7 +282,7 @@ fn a_path_names_the_tag() {
         assert_eq!(client.post(path, "{}").status, 204, "{path}");
     }
     assert_eq!(testbed.stored("p.a.b"), "{}\n".repeat(4));
-    // Whatever its tag, an event is stored in a file inside the folder.
+    // An event's file is inside the folder, whatever the tag is.
     assert_eq!(client.post("/..%2f..%2fx", "{}").status, 204);
     assert!(!testbed.folder().parent().unwrap().join("x.log").exists());
 }
@@ -325,7 +325,7 @@ fn answers_carry_a_date_if_asked_to() {
 fn answers_that_are_not_taken_do_not_stop_others() {
     let testbed = Testbed::start();
     let mut deaf = testbed.connect();
-    // More answers than fit into both kernels' buffers.
+    // More answers than the socket buffers of both sides can hold.
     let bytes = post_json("/a", "Proofload-Ack: accepted\r\n", b"x").repeat(2_000);
     deaf.socket.set_nonblocking(true).unwrap();
     let mut before = 0;

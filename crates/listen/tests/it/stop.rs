@@ -1,4 +1,4 @@
-//! Stopping with and without requests in flight.
+//! Tests of stopping with and without requests in flight.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ fn requests_in_flight_are_finished_and_idle_connections_closed() {
     let mut half = testbed.connect();
     let bytes = post_json("/a", "", b"{\"late\":1}");
     half.send(&bytes[..bytes.len() - 4]);
-    // The listener must have read the request before it is stopped.
+    // The listener must have read the request before it stops.
     until("it came", || testbed.handle.statistics().received_bytes >= 2 * bytes.len() as u64 - 20);
     testbed.handle.stop();
     assert!(idle.is_closed());
@@ -41,7 +41,7 @@ fn everybody_who_has_connected_is_let_in_at_the_end() {
     let folder = tempfile::TempDir::new().unwrap();
     let server = Server::bind(Config::new(store(folder.path())), Vec::new()).unwrap();
     let (address, handle) = (server.local_addrs()[0], server.handle());
-    // More connections than one turn accepts; all wait in the kernel's queue before the first turn.
+    // More connections than one turn accepts. All are in the kernel's queue before the first turn.
     let mut clients: Vec<_> = (0..300).map(|_| Client::connect(address).unwrap()).collect();
     for client in &mut clients {
         client.send(post_json("/a", "", b"{}"));

@@ -1,4 +1,4 @@
-//! A listener under test with its own folder.
+//! A listener under test, with its folder.
 
 use std::{net::SocketAddr, path::Path, thread::JoinHandle, time::Duration};
 
@@ -6,10 +6,10 @@ use listen::{Config, Handle, Report, Server, Timeouts};
 use tempfile::TempDir;
 use testing::{http::Client, unread_bytes, until};
 
-/// Longer than any test.
+/// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// Stores by tag below the folder, with times in UTC and with time limits for a slow disk.
+/// A storage below `folder`, with one file per tag, times in UTC and timeouts for slow disks.
 pub(crate) fn store(folder: &Path) -> segments::Config {
     let template = format!("{}/${{tag}}", folder.display()).parse().unwrap();
     segments::Config { utc: true, descriptor_wait: LONG, close_wait: LONG, ..segments::Config::new(template) }
@@ -25,7 +25,7 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// By default: JSON lines, no compat, one thread, no time limit that a slow machine could reach.
+    /// Starts a listener with JSON lines, no compat, one thread, and timeouts that even slow machines do not reach.
     pub(crate) fn start() -> Self {
         Self::with(|_| {})
     }
@@ -61,12 +61,12 @@ impl Testbed {
         Client::connect(self.address).unwrap()
     }
 
-    /// Waits until the listener has read all sent bytes.
+    /// Waits until the listener has read all bytes that were sent.
     pub(crate) fn has_read(&self) {
         until("all is read", || unread_bytes(self.address).iter().all(|&bytes| bytes == 0));
     }
 
-    /// Waits until the budget is unused: an answer may arrive just before its request releases its reservation.
+    /// Waits until the budget is unused, because an answer can arrive before its request's reservation is released.
     pub(crate) fn has_free_budget(&self) {
         until("the budget is free", || self.handle.statistics().budget_used_bytes == 0);
     }
@@ -80,7 +80,7 @@ impl Testbed {
         std::fs::read_to_string(self.folder().join(format!("{tag}.log"))).unwrap_or_default()
     }
 
-    /// Stops the listener; returns the report, and the folder with the remaining files.
+    /// Stops the listener. Returns the report, and the folder with the stored files.
     pub(crate) fn stop(mut self) -> (Report, TempDir) {
         let report = self.join().expect("it ran");
         (report, self.folder.take().expect("only taken here"))

@@ -1,4 +1,4 @@
-//! Encrypted connections.
+//! Tests of connections with TLS.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use testing::http::{Client, post_json};
 
 use crate::testbed::Testbed;
 
-/// Writes a new certificate for `localhost`; returns its bytes.
+/// Writes a new certificate for `localhost` and returns it.
 fn certify(folder: &Path) -> (Tls, CertificateDer<'static>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let tls = Tls { certificates: folder.join("cert.pem"), key: folder.join("key.pem") };
@@ -26,7 +26,7 @@ fn certify(folder: &Path) -> (Tls, CertificateDer<'static>) {
     (tls, made.cert.der().clone())
 }
 
-/// An encrypted connection of a client that trusts this certificate.
+/// Connects with TLS as a client that trusts only this certificate.
 fn connect(testbed: &Testbed, trusted: &CertificateDer<'static>) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).unwrap();
@@ -58,7 +58,7 @@ fn events_come_encrypted_and_the_admin_port_stays_plain() {
         config.admin = Some("127.0.0.1:0".parse().unwrap());
     });
     let mut stream = connect(&testbed, &certificate);
-    // Bodies larger than a TLS record, and several requests on one connection.
+    // Sends bodies larger than a TLS record, and several requests on one connection.
     for bytes in [2, 100_000, 10] {
         let event = format!("{{\"a\":\"{}\"}}", "x".repeat(bytes));
         stream.write_all(&post_json("/a", "", event.as_bytes())).unwrap();
@@ -70,7 +70,7 @@ fn events_come_encrypted_and_the_admin_port_stays_plain() {
     stream.write_all(&post_json("/a", "Connection: close\r\n", b"{}")).unwrap();
     answer(&mut stream);
     let mut rest = Vec::new();
-    // Without a close_notify, this read would fail.
+    // This read would fail without a close_notify.
     assert_eq!(stream.read_to_end(&mut rest).unwrap(), 0);
     assert_eq!(Client::connect(testbed.admin.unwrap()).unwrap().get("/health").status, 200);
 }

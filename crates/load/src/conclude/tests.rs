@@ -145,7 +145,7 @@ fn kept_connections_that_the_target_closes_have_advice_of_their_own() {
     for (opened, idle, words) in [
         (110, 0, "101 times, after about 9 requests each; raise its limit (nginx: keepalive_requests)"),
         (900, 10, "101 times, after each answer; let it keep connections"),
-        (110, 90, "101 times, while nothing was asked of them; let it keep idle connections for longer"),
+        (110, 90, "101 times, while they were idle; let it keep idle connections for longer"),
     ] {
         let mut result = quiet();
         let counts = &mut result.http.counts;

@@ -18,7 +18,7 @@ const KEY_IN_USE: u16 = 409;
 /// A gateway got no answer, or no valid one, from the server behind it.
 const GATEWAY: [u16; 2] = [502, 504];
 
-/// Exponential backoff. Each wait is drawn from its upper half, so that clients that failed together retry apart.
+/// Exponential backoff. Each wait is drawn from its upper half, so that clients that failed together do not retry together.
 #[derive(Debug)]
 pub(super) struct Backoff {
     rng: Pcg64Mcg,
@@ -41,8 +41,8 @@ impl Backoff {
     }
 }
 
-/// Whether a retry may succeed: after a connection error, a timeout, or a transient status. It cannot help if the answer is not
-/// HTTP or the request is refused as wrong. `has_key`: the request has an idempotency key.
+/// Whether a retry may succeed: after a connection error, a timeout, or a transient status. A retry cannot help if the
+/// answer is not HTTP, or the request is rejected as invalid. `has_key`: the request has an idempotency key.
 pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool) -> bool {
     match class {
         ErrorClass::Status => {
@@ -90,7 +90,7 @@ pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool
     }
 }
 
-/// Whether the receiver may have stored the events although this status is no success.
+/// Whether the receiver may have stored the events although this status is not a success.
 pub(super) fn may_be_stored(status: u16, has_key: bool) -> bool {
     GATEWAY.contains(&status) || (has_key && status == KEY_IN_USE)
 }

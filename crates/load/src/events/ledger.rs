@@ -1,4 +1,4 @@
-//! The ledger, which keeps the outcome of every event, and the file of receipts to which it is written.
+//! The ledger, which keeps the outcome of every event, and the receipts file to which it is written.
 
 use std::{
     fs::{self, File},
@@ -34,7 +34,7 @@ impl OutcomeRuns {
         self.events
     }
 
-    /// Adds the outcome of the next `events` events. Events beyond the last number are not kept.
+    /// Adds the outcome of the next `events` events. Events beyond the largest number are dropped.
     #[inline]
     pub(super) fn push(&mut self, outcome: EventOutcome, attempts: u8, events: u32) {
         let Some(sum) = self.events.checked_add(events) else {

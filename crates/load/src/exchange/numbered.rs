@@ -11,7 +11,7 @@ use crate::{
     wire::SlotId,
 };
 
-/// The events of a worker's slots, each of which sends its own in order.
+/// The events of a worker's slots. Each slot sends its events in order.
 #[derive(Debug)]
 pub struct Numbered {
     request: RequestBytes,

@@ -27,7 +27,7 @@ pub struct Scripted {
     result: ScriptResult,
     causes: BTreeMap<ErrorClass, String>,
     log: Option<LogSender>,
-    /// Completed requests, of which every n-th is logged.
+    /// Number of completed requests, of which the log keeps a share.
     completed: u64,
     /// Offset from the wire's clock to the time since 1970, in nanoseconds.
     to_unix_ns: i128,
@@ -132,7 +132,7 @@ impl Exchange for Scripted {
         self.state.set_now(self.to_unix_ns + i128::from(now_ns));
         let scripted = &mut self.users[slot as usize];
         if !scripted.in_iteration {
-            // The caller has asked `has_more` before it claimed the iteration.
+            // The caller has checked `has_more`, so a row is left for the iteration.
             let _ = scripted.user.begin(&self.script, &mut self.state);
             scripted.in_iteration = true;
             self.result.iterations.begun += 1;
@@ -195,7 +195,7 @@ impl Exchange for Scripted {
 
     fn failed(&mut self, slot: SlotId, request: &InFlight, class: ErrorClass, now_ns: u64) -> Option<u64> {
         self.users[slot as usize].user.failed(&self.script);
-        // As in the recorder, an attempt that this machine could not send is not a request.
+        // Same as in the recorder: an attempt that this machine could not send is not a request.
         if class.origin() == Origin::Local && request.sent_ns == 0 {
             return None;
         }

@@ -87,7 +87,7 @@ fn users_that_cannot_all_connect_in_time_are_refused() {
             .join("\n")
     };
     let refused = fitted(1_000_000, Some(1_000_000_000));
-    let why = "time: 1000000 users cannot all connect within 1 s: a processor opens at most 50000 connections a second, and there are 2;";
+    let why = "time: 1000000 users cannot all connect within 1 s: a processor opens at most 50000 connections a second, and 2 can be used;";
     assert!(
         refused.starts_with(why) && refused.ends_with("; or give --users 100000, which fits"),
         "{refused}"
@@ -109,7 +109,7 @@ fn with_little_memory_the_advice_has_a_margin() {
     assert!(refusals[0].starts_with("memory: 1 connections"), "{refusals:?}");
 }
 
-/// With as many processes as memory has room for, nothing would be left for connections.
+/// If processes took all the memory, none would be left for connections.
 #[test]
 fn the_advice_takes_no_more_processes_than_connections_need() {
     let plan = HttpPlan { targets: vec!["192.0.2.1:80".parse().unwrap()], ..testing::closed(1_000) };

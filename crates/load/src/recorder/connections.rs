@@ -6,7 +6,7 @@ use super::Recorder;
 use crate::wire::Agreed;
 
 impl Recorder {
-    /// Counts a connection attempt that has ended, if it began while absences might delay requests.
+    /// Counts an ended connection attempt that began while absences might delay requests.
     pub(crate) fn connect_delayed(&mut self) {
         self.result.http.counts.connects_delayed += 1;
     }

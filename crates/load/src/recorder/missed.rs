@@ -1,15 +1,15 @@
-//! Finds out whether a load has already missed every goal of its trial.
+//! Detects that a load has already missed every goal of its trial.
 
 use record::{ErrorClass, HttpPlan, Origin};
 
 use super::{InFlight, Recorder};
 use crate::absence::MIN_ABSENCE_NS;
 
-/// The requests that an open load lost to the target, and how many it may lose.
+/// The requests that an open load lost because of the target, and how many it may lose.
 #[derive(Debug)]
 pub(super) struct Loss {
     lost: u64,
-    /// At least the largest loss that any goal of the trial allows all workers together; `u64::MAX` without goals.
+    /// Upper bound of the loss that any goal allows all workers together, in requests; `u64::MAX` without goals.
     allowed: u64,
     /// The largest time bound of any goal, in nanoseconds.
     longest_ns: u64,

@@ -103,7 +103,7 @@ impl Windows {
         intended_ns >= self.first_ns
     }
 
-    /// Counts the windows that are over by `now_ns`. `waiting_since_ns`: when the oldest request that has not begun was due.
+    /// Counts the windows that are over by `now_ns`. `waiting_since_ns`: due time of the oldest request that has not begun.
     #[inline(never)]
     pub(super) fn settle(&mut self, now_ns: u64, waiting_since_ns: Option<u64>) {
         while let Some(length_ns) =
@@ -136,7 +136,7 @@ impl Windows {
         self.look();
     }
 
-    /// The sound time; `None` if no window counted.
+    /// Total length and response times of the sound windows; `None` if no window counted.
     pub(super) fn total(self) -> Option<SoundTime> {
         let [OneLength { length_ns, sound, times, .. }, _] = self.both;
         let window_s = length_ns as f64 / 1e9;
@@ -254,7 +254,7 @@ impl Recorder {
         self.windows.due_ns
     }
 
-    /// Counts the sound windows that are over. `waiting_since_ns`: when the oldest request that has not begun was due.
+    /// Counts the sound windows that are over. `waiting_since_ns`: due time of the oldest request that has not begun.
     pub(crate) fn settle_windows(&mut self, now_ns: u64, waiting_since_ns: Option<u64>) {
         self.windows.settle(now_ns, waiting_since_ns);
     }

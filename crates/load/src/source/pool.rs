@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{schedule::Schedule, slot::Slot, wire::SlotId};
 
-/// After an absence, overdue arrivals may open one further slot for this number of slots in use.
+/// After an absence, overdue arrivals may open one further slot per this number of slots in use.
 const HELD_SLOTS_TO_ONE_MORE: SlotId = 20;
 
 /// An open load's schedule and the connections that carry it.
@@ -21,7 +21,7 @@ pub(crate) struct Pool {
     pub vacant: Vec<SlotId>,
     /// The first slot that has never been used. Later slots have not been used either.
     pub unused: SlotId,
-    /// No unused slot is opened any more, because every goal is missed and more connections would show nothing.
+    /// Unused slots stay unused, because every goal is missed and more connections would show nothing.
     pub is_full: bool,
     /// The next arrival is overdue because of an absence of the generator, so it must not open a further slot.
     pub holds: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Pool {
     pub retired_carry: u64,
 }
 
-/// What happens to an arrival.
+/// The assignment of an arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// It is assigned to this slot.
@@ -51,7 +51,7 @@ pub(crate) enum Placement {
 }
 
 impl Pool {
-    /// Chooses the slot of the next arrival. `depth`: most requests in flight on a connection.
+    /// Chooses the slot of the next arrival. `depth`: maximum number of requests in flight on a connection.
     #[inline]
     pub(crate) fn choose_slot(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
         // A retired slot keeps its share of the schedule: assigning it to other slots would change the planned load, and

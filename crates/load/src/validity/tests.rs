@@ -34,7 +34,7 @@ fn a_generator_that_waits_for_its_processor_says_nothing_against_the_target() {
     let waited_ns = users.timeout_ns.min(users.drain_ns);
     let untimed = Decision { response_time_ns: waited_ns, longest_ns: waited_ns, loss_ratio: 0.0 };
     assert_eq!(rules(HttpPlan { decides: Some(untimed), ..users }, 0.3), None, "no goal bounds a time");
-    // If the loop noticed the waits, each request has its share of them.
+    // If the loop noticed the waits, they are recorded as the generator's share of the times.
     let mut noticed = waited(0.3);
     noticed.http.away = Away { times: 15, total_s: 0.15, longest_s: 0.01, delayed_s: None };
     assert_eq!(processor_shared(&open, &noticed), None);

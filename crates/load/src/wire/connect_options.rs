@@ -23,7 +23,7 @@ pub(crate) struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Connects to the Unix socket, which never needs a wait.
+    /// Connects to the Unix socket, which succeeds or fails at once.
     pub(super) fn connect_unix(&self) -> Result<OwnedFd, Errno> {
         let path = self.unix_socket.as_ref().ok_or(Errno::DESTADDRREQ)?;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)?;

@@ -43,7 +43,7 @@ fn tcp_info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
 
 /// Longest sleep, in nanoseconds: the caller checks between sleeps whether to stop.
 const MAX_SLEEP_NS: u64 = 50_000_000;
-/// Most events taken from the kernel at once. With more, the first answers would wait too long for the last.
+/// Maximum number of events taken from the kernel at once. With more, the first answers would wait too long for the last.
 const MAX_BATCH: usize = 256;
 /// Longest time that counts as one poll, in nanoseconds. A poll takes less than a microsecond; in a longer one the thread lost
 /// its processor.
@@ -55,7 +55,7 @@ pub(crate) struct KernelWire<L: Layer = Plain> {
     layer: L,
     connections: Vec<Option<Connection<L>>>,
     batch: Vec<epoll::Event>,
-    /// A signal or a stopped process has interrupted the current wait.
+    /// A signal, or a stop of the process, has interrupted the current wait.
     was_interrupted: bool,
     stamps: Stamps,
     /// Resolution of the kernel's tick-based times, in nanoseconds.
@@ -74,7 +74,7 @@ struct Connection<L: Layer> {
 }
 
 impl<L: Layer> KernelWire<L> {
-    /// A wire with `slots` slots. `max_spin_ns`: longest polling before a precise wake-up, in nanoseconds.
+    /// A wire with `slots` slots. `max_spin_ns`: maximum polling time before a precise wake-up, in nanoseconds.
     ///
     /// # Errors
     /// When the kernel has no descriptor left for the epoll instance.
@@ -277,7 +277,7 @@ impl<L: Layer> Wire for KernelWire<L> {
 
     fn readable_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
         let info = tcp_info(self.socket(slot).ok()?)?;
-        // The last segment in sequence may have filled a gap.
+        // If segments arrived out of sequence, the last segment in sequence may have filled a gap.
         (info.tcpi_rcv_ooopack > 0).then(|| self.last_received_ns(&info))
     }
 

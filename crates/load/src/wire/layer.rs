@@ -1,4 +1,4 @@
-//! What lies between TCP and HTTP on a connection: nothing ([`Plain`]), or TLS.
+//! The layer between TCP and HTTP on a connection: none ([`Plain`]), or TLS.
 
 use std::{
     io::{self, Read, Write},
@@ -87,7 +87,7 @@ impl Layer for Plain {
     }
 }
 
-/// A socket that also keeps the receive time and the other results of its reads.
+/// A socket that also keeps the results of its reads, such as the receive time.
 pub(crate) struct Io<'a> {
     socket: &'a OwnedFd,
     stamps: &'a mut Stamps,
@@ -125,7 +125,7 @@ impl Write for Io<'_> {
     }
 
     fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        // A message in one part needs no list of parts, which only sendmsg(2) takes.
+        // A single part does not need sendmsg(2), which takes a list of parts.
         if let [one] = parts {
             return self.write(one);
         }

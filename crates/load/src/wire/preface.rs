@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::{ConnectionError, PrefaceStep, Result, layer::Io};
 
-/// Longest head of a proxy's answer, in bytes.
+/// Maximum size of the head of a proxy's answer, in bytes.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
 /// The preface of each connection of a wire.
@@ -26,11 +26,11 @@ pub(crate) struct Preface {
 /// The progress of a connection's preface.
 #[derive(Debug)]
 pub(super) struct PrefaceState {
-    /// Unsent bytes that precede the next answer.
+    /// Unsent bytes: the request for a tunnel, or the line of the PROXY protocol.
     unsent: Vec<u8>,
     /// The part of the head of the proxy's answer that has arrived.
     answer: Option<Vec<u8>>,
-    /// The line of the PROXY protocol.
+    /// The line of the PROXY protocol to send once the tunnel is open; empty if there is none.
     line: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl PrefaceState {
         Ok(true)
     }
 
-    /// Until the tunnel is open, the proxy is the peer that ends a connection.
+    /// Converts an error. Until the tunnel is open, the proxy is the peer that ended the connection.
     fn failure(&self, error: &io::Error) -> ConnectionError {
         match Errno::from_io_error(error) {
             Some(Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED) if self.answer.is_some() => {

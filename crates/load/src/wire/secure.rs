@@ -10,7 +10,8 @@ use super::{
     layer::{Io, Layer},
 };
 
-/// Most consecutive calls without plaintext before a connection is given up: no correct peer sends so many empty records.
+/// Maximum number of consecutive calls without plaintext. Beyond it the connection is given up, because no correct peer
+/// sends so many empty records.
 const MAX_EMPTY_CALLS: u32 = 64;
 
 /// TLS with separate sessions for each slot: a slot resumes only its own sessions, as a user's browser does.
@@ -25,7 +26,7 @@ pub(crate) struct Secure {
 
 /// A TLS connection.
 pub(crate) struct SecureState {
-    /// `None` if the session could not be created.
+    /// `None` before the handshake begins, or if the session could not be created.
     session: Option<Session>,
     /// When the kernel received the last bytes, if known.
     received_ns: Option<u64>,
@@ -72,7 +73,7 @@ impl Layer for Secure {
         io: &mut Io<'_>,
     ) -> Result<HandshakeStep> {
         if state.session.is_none() {
-            // The session is created only now, because it would be wasted on a connection that fails.
+            // The session is created only now, because a failed connection does not need one.
             let session = Session::client(self.config_of(slot), self.name.clone());
             state.session = Some(session.map_err(ConnectionError::Tls)?);
         }
@@ -143,7 +144,7 @@ impl Layer for Secure {
     }
 }
 
-/// Keeps the receive time of the last bytes, because plaintext that is decrypted from them later has no time of its own.
+/// Keeps the receive time of the last bytes, because plaintext decrypted from them later has no receive time.
 fn note(received_ns: &mut Option<u64>, io: &Io<'_>) {
     if let Some(last) = io.last {
         *received_ns = last.received_ns;

@@ -68,7 +68,7 @@ pub struct SimulatedWire<T> {
     network_events: Vec<Option<NetworkEvent>>,
     attempts: u64,
     requests: u64,
-    /// Most bytes that one send takes.
+    /// Maximum number of bytes that one send accepts.
     pub window: usize,
     /// Time that each send takes, in nanoseconds.
     pub send_cost_ns: u64,

@@ -18,7 +18,7 @@ use rustix::{
 
 use super::Received;
 
-/// Longest time to read both clocks, in nanoseconds. It takes longer only if the thread lost its processor in between.
+/// Time limit for reading both clocks, in nanoseconds. A longer reading means that the thread lost its processor in between.
 const MAX_READING_NS: u64 = 2_000;
 /// Largest change of the offset between two readings, in nanoseconds. A larger one is a step of the real-time clock.
 const MAX_DRIFT_NS: i64 = 100_000;
@@ -31,8 +31,8 @@ pub(super) struct Stamps {
     /// The real-time clock did not step between the last two readings.
     is_steady: bool,
     control: Vec<u8>,
-    /// The kernel stamps packets only while at least one socket wants timestamps, and it starts with a delay. This socket makes
-    /// it start before the first connection.
+    /// The kernel stamps packets only while at least one socket wants timestamps, and begins with a delay. This socket makes
+    /// it begin before the first connection.
     _enabling_socket: Option<OwnedFd>,
 }
 

@@ -16,7 +16,7 @@ use crate::{
 
 /// The time after which the kernel retransmits a SYN, in nanoseconds: a second, less the resolution of its clock.
 const SYN_RETRY_NS: u64 = 900_000_000;
-/// After this number of consecutive failures, the loop no longer tries to send before the handshake is reported.
+/// After this number of consecutive failed early sends, the loop waits for the event of the handshake before it sends.
 const MAX_EARLY_SEND_FAILURES: u32 = 16;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
@@ -129,7 +129,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         unread_ns
     }
 
-    /// Fails requests that timed out before their connection was established, with the class of the current step.
+    /// Fails requests that timed out before their connection was established, with the class of the current step. Returns
+    /// whether there were any.
     fn gave_up_opening(&mut self, id: SlotId, class: ErrorClass, now_ns: u64) -> bool {
         let is_late = self.is_late(id, now_ns);
         if is_late {
@@ -144,7 +145,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         oldest.is_some_and(|request| request.started_ns.saturating_add(self.timeouts.whole_ns) <= now_ns)
     }
 
-    /// Makes the connection take requests.
+    /// Marks a connection as open for requests.
     fn opened(&mut self, id: SlotId, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
         slot.phase = Phase::Open;
@@ -185,7 +186,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Sends the requests that waited for an open connection, or returns the slot to the pool.
+    /// Sends the requests that waited for the connection, and returns the slot to the pool if it has room.
     fn take_up(&mut self, id: SlotId) {
         if self.slots[id as usize].unsent > 0 {
             self.send(id);
@@ -213,9 +214,10 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Ends a connection that was lost or never opened. Its requests fail with `class`; requests behind a truncated answer fail
-    /// because the connection closed. If the target closed the connection after an answer, the requests behind it are unanswered
-    /// (RFC 9112, 9.3.2 and 9.6) and are sent again if that is safe. `answered` requests have just been answered.
+    /// Ends a connection that was lost or never opened. Its requests fail with `class`; requests behind a truncated answer
+    /// fail because the connection closed. If the target closed the connection after an answer, the requests behind it are
+    /// unanswered (RFC 9112, 9.3.2 and 9.6) and are sent again if that is safe. `answered`: number of requests that have
+    /// just been answered.
     pub(super) fn connection_lost(&mut self, id: SlotId, class: ErrorClass, answered: u32, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
         let was_connecting = matches!(slot.phase, Phase::Connecting | Phase::Preface | Phase::Handshaking);
@@ -247,7 +249,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 failed += 1;
             }
         }
-        // A connection that ends without a pending request after it was made has answered all its requests.
+        // A failed attempt without a request counts as one failure. A lost connection without pending requests does not: it
+        // has answered all its requests.
         self.note_failures(id, class, failed.max(u32::from(is_alone)));
         self.drop_connection(id, now_ns);
         let slot = &mut self.slots[id as usize];
@@ -358,7 +361,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             Phase::Handshaking => ErrorClass::TlsTimeout,
             _ => ErrorClass::Timeout,
         };
-        // The answers that were read may have started other requests.
+        // Reading answers may have started other requests, so the clock is read again.
         let now_ns = self.clock();
         self.connection_lost(id, class, 0, now_ns);
     }

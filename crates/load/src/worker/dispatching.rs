@@ -14,8 +14,9 @@ use crate::{
     wire::{SlotId, Wire},
 };
 
-/// How long arrivals are sent before answers are read, in nanoseconds. Answers make connections free: if opening a connection takes
-/// longer than the time between arrivals, the loop would otherwise open every connection that it may before it reads an answer.
+/// Time limit for sending arrivals before answers are read, in nanoseconds. Answers free connections: if opening a
+/// connection takes longer than the time between arrivals, the loop would otherwise open all allowed connections before it
+/// reads an answer.
 const MAX_DISPATCH_NS: u64 = 500_000;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
@@ -165,7 +166,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 now_ns = self.clock();
             }
         }
-        // A user without pauses waits only for its own last answer.
+        // A user without pauses waits only for its own last answer, so absences add no further delay.
         let delay_ns = match self.source.follows_answers() {
             true => 0,
             false => self.delay_ns(now_ns.saturating_sub(intended_ns)),
@@ -217,8 +218,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.source.is_open() && !X::HAS_STEPS && self.plan.events.is_none()
     }
 
-    /// Raises the bounds of a slot's requests that waited for their connection and are sent now, if the kernel takes them: absences
-    /// since they began, and earlier late requests, delay them too. Returns the time.
+    /// Raises the delay bounds of a slot's requests that waited for their connection and are about to be sent: absences
+    /// since they began, and earlier late requests, delay them too. Returns the current time.
     #[inline(never)]
     pub(super) fn leaves_late(&mut self, id: SlotId) -> u64 {
         let now_ns = self.wire.now_ns();
@@ -228,7 +229,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let are_arrivals = self.are_arrivals();
         let slot = &mut self.slots[id as usize];
         for request in slot.requests.iter_mut().filter(|request| request.sent_ns == 0) {
-            // Its share counts as its lateness: a later absence delays it further.
+            // The generator's share so far counts as the request's lateness, because a later absence delays the request
+            // further.
             let bound_ns = self.absences.note_begun(request.own_ns, are_arrivals);
             request.own_ns = request.own_ns.max(bound_ns);
             request.own_queue_ns = request.own_queue_ns.max(bound_ns);
@@ -363,7 +365,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     /// tries again.
     pub(super) fn schedule_reopen(&mut self, id: SlotId) {
         let slot = &mut self.slots[id as usize];
-        // The next step of an iteration opens the connection by itself.
+        // The next step of an iteration opens the connection itself.
         let is_due = slot.reopens && slot.phase == Phase::Vacant && !slot.in_iteration;
         if is_due && id < self.source.initial() && self.sending {
             slot.reopens = false;

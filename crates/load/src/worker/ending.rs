@@ -7,8 +7,9 @@ use crate::{
     wire::{SlotId, Wire},
 };
 
-/// The target hangs if a request has waited for this long, in nanoseconds, and for twice as long as any answer took, when the trial
-/// ends. Time that this program may have added does not count. Other requests are merely cut off by the end.
+/// A request that is unanswered at the end of the trial hangs if it has waited for this long, in nanoseconds, and for twice
+/// as long as any answer took. Time that this program may have added does not count. Other requests are merely cut off by
+/// the end.
 const MIN_HANG_NS: u64 = 1_000_000_000;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
@@ -68,7 +69,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let end_ns = self.sending_end_ns().unwrap_or(now_ns).min(now_ns);
         let hangs_from_ns = self.recorder.longest_service_ns().saturating_mul(2).max(MIN_HANG_NS);
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            // The time for which a user waited in vain counts; a request that was cut off by the end does not.
+            // The time for which a user waited without an answer counts; the time of a request that the end cut off does
+            // not.
             let mut waited_until_ns = slot.last_failure_ns.min(end_ns);
             for request in slot.requests.drain(..) {
                 let waited_ns = now_ns.saturating_sub(request.started_ns);

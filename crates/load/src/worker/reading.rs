@@ -142,7 +142,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         None
     }
 
-    /// Whether the connection has received its last answer, so that the peer's close need not be awaited.
+    /// Whether the connection has received its last answer, so that the loop need not wait for the peer's close.
     fn has_last_answer(&self, id: SlotId) -> bool {
         let slot = &self.slots[id as usize];
         slot.closes && slot.requests.is_empty()
@@ -164,7 +164,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
         let max_bytes = left.min(BUFFER_BYTES as u64) as usize;
         match self.wire.receive(id, &mut self.buffer[..max_bytes], true) {
-            // The next read meets the same end or error, and handles it.
+            // The next read returns the same end or error, and handles it.
             Ok(Received { bytes: 0, .. }) => Drained::Perhaps,
             Ok(received) => {
                 let dropped = received.bytes;
@@ -183,7 +183,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Handles the answer to the oldest request of a slot. Returns the number of requests that ended: 0 if it is retried.
+    /// Handles the answer to the oldest request of a slot. Returns the number of requests that ended: 0 if the request is
+    /// retried.
     #[inline]
     fn answered(&mut self, id: SlotId, response: &Response, time: ReceiveTime) -> u32 {
         let slot = &mut self.slots[id as usize];
@@ -254,7 +255,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
 
     fn after_reading(&mut self, id: SlotId, answered: u32, end: Option<ErrorClass>, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
-        // A connection that was announced to close has given its last answer, however it ends.
+        // A connection with an announced close has given its last answer, even if a reset ends it.
         let has_closed = slot.closes && matches!(end, None | Some(ErrorClass::Reset));
         let end = if has_closed { Some(ErrorClass::ClosedEarly) } else { end };
         let Some(class) = end else {

@@ -67,7 +67,7 @@ impl<T: Target> Target for Stopping<T> {
     }
 }
 
-/// As [`run`], but stopped after some requests, and each send takes `send_cost_ns`.
+/// Same as [`run`], but stops after `after_requests` requests, and each send takes `send_cost_ns`.
 pub(crate) fn run_costly<T: Target>(
     plan: HttpPlan,
     target: T,
@@ -78,7 +78,7 @@ pub(crate) fn run_costly<T: Target>(
     (result, rules)
 }
 
-/// As `run_costly`, with the ledger of events.
+/// Same as `run_costly`, and returns the ledger of events.
 pub(crate) fn run_with_ledger<T: Target>(
     plan: HttpPlan,
     target: T,
@@ -90,7 +90,7 @@ pub(crate) fn run_with_ledger<T: Target>(
     (result, rules, ledger)
 }
 
-/// One worker's share of a plan.
+/// Runs one worker's share of a plan.
 pub(crate) fn run_share<T: Target>(
     plan: &HttpPlan,
     share: Share,
@@ -116,7 +116,7 @@ pub(crate) fn run_stopped<T: Target>(
     (result, rules)
 }
 
-/// As `run_stopped`, on a path that loses a byte of each answer: the last byte waits `hole_ns` for the retransmission.
+/// Same as `run_stopped`, on a path that loses a byte of each answer: the last byte waits `hole_ns` for the retransmission.
 pub(crate) fn run_with_losses<T: Target>(
     plan: HttpPlan,
     target: T,
@@ -342,13 +342,13 @@ fn every_deliberate_fault_breaks_its_own_validity_rule() {
         let (_, rules) = run(HttpPlan { fault: Some(fault), ..sound }, Steady { after_ns: MS });
         assert!(rules.contains(&rule), "{fault:?}: {rules:?}");
     }
-    // The intervals include late sends.
+    // The intervals of the percentiles cover late sends.
     let late = Fault::LateSends { every: 12, by_ns: 2 * MS };
     let plan = HttpPlan { fault: Some(late), ..testing::open(1_000.0, 2, 10) };
     let (result, rules) = run(plan, Steady { after_ns: MS });
     assert_eq!((rules, absences::wrong(&result, MS)), (vec![], vec![]));
     assert!(result.http.response_time.percentile(0.9).is_wide());
-    // One in ten also breaks Little's law, which does not depend on the counts.
+    // A fault in one request of ten also breaks Little's law, which does not depend on the counts.
     for fault in [Fault::DropSamples { every: 10 }, Fault::DoubleCount { every: 10 }] {
         let plan = HttpPlan { fault: Some(fault), ..testing::open(1_000.0, 2, 10) };
         let (_, rules) = run(plan, Steady { after_ns: MS });
@@ -356,7 +356,7 @@ fn every_deliberate_fault_breaks_its_own_validity_rule() {
     }
 }
 
-/// A target whose behaviour for each request and connection is given by a list of random numbers.
+/// A target that chooses its behaviour for each request and connection by a list of random numbers.
 struct RandomTarget(Vec<u8>);
 
 impl RandomTarget {

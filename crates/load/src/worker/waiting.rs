@@ -1,4 +1,4 @@
-//! How long the loop waits, and whether it reads answers one at a time or in batches.
+//! Decides how long the loop waits, and whether it reads answers one at a time or in batches.
 
 use super::Worker;
 use crate::{
@@ -6,11 +6,11 @@ use crate::{
     wire::{Wake, Wire},
 };
 
-/// Fewest requests in flight at which answers are batched.
+/// Minimum number of requests in flight at which answers are batched.
 const MIN_BATCHING_REQUESTS: u64 = 16;
-/// Longest batching delay, in nanoseconds.
+/// Maximum batching delay, in nanoseconds.
 const MAX_BATCHING_NS: u64 = 20_000;
-/// Shortest batching delay that is worth a system call, in nanoseconds.
+/// Minimum batching delay that is worth a system call, in nanoseconds.
 const MIN_BATCHING_NS: u64 = 2_000;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {

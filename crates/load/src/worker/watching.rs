@@ -31,7 +31,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.recorder.settle_windows(now_ns, self.next_arrival_ns());
     }
 
-    /// Counts the time by which the generator delayed a slot's connection as its share in the requests that wait for the connection.
+    /// Adds the time by which the generator delayed a slot's connection to the generator's share of the requests that wait
+    /// for it.
     pub(super) fn delayed_opening(&mut self, id: SlotId, by_ns: u64) {
         let is_users = by_ns >= MIN_ABSENCE_NS && !self.source.is_open();
         for request in &mut self.slots[id as usize].requests {

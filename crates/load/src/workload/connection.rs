@@ -22,8 +22,8 @@ pub(super) type Lookup<'a> = &'a dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>
 type Named = (String, Vec<SocketAddr>);
 
 impl HttpWorkload {
-    /// The addresses to connect to from these sources, and how. For a name, it is the first, until [`crate::addresses::choose`]
-    /// has tried them.
+    /// The addresses to connect to from these sources, and the connection options. A name gets its first address, until
+    /// [`crate::addresses::choose`] has tried all of them.
     pub(super) fn connection(
         &self,
         url: Option<&Url>,
@@ -76,8 +76,7 @@ impl HttpWorkload {
         ];
         let mut given = ways.iter().filter(|(.., is_given)| *is_given);
         if let (Some((_, first, _)), Some((second, ..))) = (given.next(), given.next()) {
-            mistakes
-                .add(second, format!("{first} already says where connections lead: leave out one of them"));
+            mistakes.add(second, format!("{first} already sets the address to use: leave out one of them"));
         }
         let path = self.unix_socket.as_deref();
         if path.is_some_and(|path| path.is_empty() || SocketAddrUnix::new(path).is_err()) {
@@ -124,7 +123,7 @@ fn keep_family_of(sources: &[IpAddr], found: &mut [Named], mistakes: &mut Mistak
     let family = |is_v4: bool| if is_v4 { "IPv4" } else { "IPv6" };
     let Some(source) = sources.first() else { return };
     if sources.iter().any(|other| other.is_ipv4() != source.is_ipv4()) {
-        mistakes.add("source", "there are addresses of IPv4 and of IPv6: give those of one family");
+        mistakes.add("source", "the addresses are of both IPv4 and IPv6: give addresses of one family");
     }
     for (name, addresses) in found {
         let had_any = !addresses.is_empty();
@@ -178,7 +177,7 @@ fn proxy_of(written: &str, url: Option<&Url>, lookup: Lookup<'_>) -> Result<(Nam
     }
     let ParsedUrl { url: proxy, target, .. } = parse_url(written)?;
     if proxy.scheme() != "http" {
-        return Err("proxies are spoken to without TLS: give http://ADDRESS:PORT".to_owned());
+        return Err("TLS to a proxy is not supported: give http://ADDRESS:PORT".to_owned());
     }
     if target != Text::literal("/") {
         return Err("a proxy has no path: give http://ADDRESS:PORT".to_owned());

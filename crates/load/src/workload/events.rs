@@ -10,7 +10,7 @@ use super::{
     text::{Mistakes, read_bytes},
 };
 
-/// Largest body of events, in bytes.
+/// Maximum size of a body of events, in bytes.
 const MAX_EVENTS_BODY_BYTES: u64 = 64 << 20;
 
 impl HttpWorkload {
@@ -75,7 +75,7 @@ impl HttpWorkload {
             ("receipts", self.receipts.is_some()),
         ] {
             if given {
-                mistakes.add(field, "it belongs to numbered events, and there are none: ask for events too");
+                mistakes.add(field, "it needs numbered events, and there are none: give events too");
             }
         }
     }

@@ -46,7 +46,7 @@ impl HttpWorkload {
         fields
     }
 
-    /// The workload's secrets: a name of each, and its value as it is sent. [`HttpWorkload::plan`] reports mistakes.
+    /// The workload's secrets: for each, a name and the value as sent. [`HttpWorkload::plan`] reports mistakes.
     pub fn secrets(&self) -> Vec<(String, String)> {
         let fields = self.header_fields(&mut Mistakes::default()).into_iter().filter(|field| field.is_secret);
         let mut secrets: Vec<_> =
@@ -123,7 +123,7 @@ pub(super) fn basic_auth_field(url: &Url) -> Result<Option<(String, String)>, &'
 /// Reads a file with one field per line, as curl's -H @FILE does. All fields count as secret.
 fn read_header_file(path: &str, mistakes: &mut Mistakes) -> Vec<HeaderField> {
     let lines = match path {
-        "" | "-" => Err("give the path of a file with one header field a line after @".to_owned()),
+        "" | "-" => Err("after @, give the path of a file with one header field per line".to_owned()),
         path => reference::read_lines_once(Path::new(path)),
     };
     let lines = mistakes.read("headers", lines.map(|lines| lines.lines));
@@ -148,7 +148,7 @@ fn read_header_file(path: &str, mistakes: &mut Mistakes) -> Vec<HeaderField> {
 /// Parses a field of a command line or a study file.
 pub(super) fn parse_header(header: &str) -> Result<HeaderField, String> {
     let (name, written) = split_header(header)?;
-    // A part of a secret is secret, too.
+    // A part of a secret is secret, too, so the message for a secret field does not quote its value.
     let has_secret_name = is_secret_header(name);
     let value = read_text(written).map_err(|why| match has_secret_name && written.contains("{{") {
         true => format!(

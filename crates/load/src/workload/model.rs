@@ -43,7 +43,7 @@ impl HttpWorkload {
         }
         let ramp_up_ns = mistakes.time_ns("ramp_up", &self.ramp_up).unwrap_or(0);
         match duration_ns {
-            // The last user begins shortly before the end of the ramp-up.
+            // The last user begins shortly before the end of the ramp-up, so the duration must be longer.
             Some(ns) if ramp_up_ns > 0 && ramp_up_ns >= ns => {
                 mistakes.add("ramp_up", ramp_up_too_long(ramp_up_ns, ns))
             }
@@ -93,7 +93,7 @@ impl HttpWorkload {
         }
         let rate = mistakes.typed("rate", &self.rate).map(|Rate(rate)| rate);
         let arrivals = mistakes.typed("arrivals", &self.arrivals).unwrap_or(Arrivals::Constant);
-        // A number of random arrivals takes a random time, so without a duration only the number ends them.
+        // Random arrivals take a random time, so without a duration only their number ends them.
         let timed = arrivals == Arrivals::Constant || duration_ns.is_some() || requests.is_none();
         let mut stages = Vec::new();
         for stage in &self.stages {
@@ -104,7 +104,7 @@ impl HttpWorkload {
         }
         match rate {
             Some(_) if !self.stages.is_empty() => {
-                let message = "stages say the rate too: leave out one (a stage holds a rate as 10s:500)";
+                let message = "the stages set the rate, too: leave out one (a stage holds a rate as 10s:500)";
                 mistakes.add("rate", message);
             }
             Some(rate) => {
@@ -115,7 +115,7 @@ impl HttpWorkload {
                 };
                 stages.push(Stage { duration_ns, from_rate_per_s: rate, to_rate_per_s: rate });
             }
-            // If the rate is wrong, the duration is not reported as well.
+            // A wrong rate has its own mistake, so the duration is not reported as well.
             None if duration_ns.is_some() && self.rate.is_none() => {
                 mistakes.add("duration", "the stages set the duration of the trial; leave this out");
             }

@@ -19,14 +19,15 @@ pub struct HttpOption {
     pub is_text: bool,
     /// Whether the commands that search for the largest load lack this option.
     pub excluded_from_search: bool,
-    /// Its name in a workload's description; empty if the description lacks it, or words it differently.
+    /// Its name in a workload's description; empty if the description lacks it, or describes it differently.
     pub label: &'static str,
     /// The values as the user wrote them: none if the option is not given, several for a list.
     pub written: fn(&HttpWorkload) -> Vec<String>,
 }
 
 impl HttpOption {
-    /// A value whose path, if it has one, begins at `folder`: `@FILE`, a file, and `file:FILE` of a distribution.
+    /// Returns a value with its path, if it has one, relative to `folder`: `@FILE`, a file, and `file:FILE` of a
+    /// distribution.
     pub fn in_folder(&self, value: &str, folder: &Path) -> String {
         let place = |path: &str| folder.join(path).display().to_string();
         match (value.strip_prefix('@'), value.strip_prefix("file:")) {
@@ -88,8 +89,8 @@ impl Field for bool {
     }
 }
 
-/// Defines [`HttpWorkload`] and [`OPTIONS`] by one list. Each entry has its help, its field, the fields of [`Setting`], and
-/// those of [`HttpOption`].
+/// Defines [`HttpWorkload`] and [`OPTIONS`] from one list. Each entry has its help, its field, the fields of [`Setting`],
+/// and those of [`HttpOption`].
 macro_rules! workload {
     ($(
         $(#[doc = $help:literal])+

@@ -73,7 +73,7 @@ const ONLY_ONCE: [&str; 4] = ["Host", "User-Agent", "Authorization", "Content-Ty
 pub(super) fn repeated(headers: &[(String, Text)]) -> Option<String> {
     let count = |name: &str| headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).count();
     let name = ONLY_ONCE.into_iter().find(|name| count(name) > 1)?;
-    Some(format!("there are {} fields {name}, and a request has one: leave out the others", count(name)))
+    Some(format!("{} headers {name} are given, but a request has one: leave out the others", count(name)))
 }
 
 /// The reason why a field must not be sent with a body: it states a length that differs from the body's, so the target would

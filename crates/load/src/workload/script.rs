@@ -29,7 +29,7 @@ pub struct StepText {
     pub body: Option<String>,
     /// What its answer must have: statuses, `json:$.ok = true`, …
     pub expect: Vec<String>,
-    /// Values taken from its answer: name, and where it is.
+    /// Values taken from its answer: the name, and the expression that finds the value.
     pub take: Vec<(String, String)>,
     /// How often it is drawn, relative to other steps.
     pub weight: Option<String>,
@@ -39,11 +39,11 @@ pub struct StepText {
     pub repeat: Option<String>,
     /// After it ran, it runs again while this condition holds.
     pub repeat_while: Option<String>,
-    /// Most runs with `repeat_while`.
+    /// Maximum number of runs with `repeat_while`.
     pub at_most: Option<String>,
     /// The pause after its answer.
     pub pause: Option<String>,
-    /// What a failure of it means for the iteration: `end` or `go-on`.
+    /// The effect of its failure on the iteration: `end` or `go-on`.
     pub on_failure: Option<String>,
     /// The steps of a group.
     pub steps: Vec<StepText>,
@@ -125,7 +125,7 @@ impl HttpWorkload {
             let is_word = !order.is_empty() && order.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
             if is_word && !Path::new(file).exists() {
                 let message = format!(
-                    "'{order}' is no order of rows: write in-order, once, random or per-user behind the comma"
+                    "'{order}' is not an order of rows: write in-order, once, random or per-user after the comma"
                 );
                 mistakes.add("feeders", message);
             }
@@ -137,14 +137,14 @@ impl HttpWorkload {
         } else {
             if self.body.is_some() || self.method.is_some() {
                 let field = if self.body.is_some() { "body" } else { "method" };
-                mistakes.add(field, "there are steps too, and each has its own: put it into a step");
+                mistakes.add(field, "with steps, each step has its own: put it into a step");
             }
             let steps = common.steps(&self.steps, "step", mistakes);
             // With weights, an iteration chooses one of the steps, so all must have a weight.
             let missing = self.steps.iter().position(|step| step.weight.is_none());
             if let (true, Some(number)) = (self.is_weighted(), missing) {
                 let message = format!(
-                    "step {} has no 'weight', and others have: give all steps one, so that each iteration draws a step, or none, \
+                    "step {} has no 'weight', but others have one: give all steps one, so that each iteration draws a step, or none, \
                      so that it runs all in order",
                     number + 1
                 );
@@ -203,7 +203,7 @@ impl HttpWorkload {
         let per_user = self.feeders.iter().find(|text| feeder(text).order == RowOrder::PerUser);
         let shown = per_user.map_or("", |text| text);
         let message = format!(
-            "'{shown}' has {rows} rows for {users} users, so that some would share one: give more rows, or in-order"
+            "'{shown}' has {rows} rows for {users} users, so some users would share a row: give more rows, or in-order"
         );
         mistakes.add("feeders", message);
     }
@@ -273,11 +273,11 @@ impl Common<'_> {
                 (StepAction::Group { steps }, place.to_owned())
             }
             (Some(_), false) => {
-                read.add("steps", "it has a 'request' too: a step has either".to_owned());
+                read.add("steps", "the step also has a 'request': leave out one of them".to_owned());
                 (StepAction::Group { steps: Vec::new() }, place.to_owned())
             }
             (None, true) => {
-                read.add("request", "it is missing: write such as request = \"POST /login\"".to_owned());
+                read.add("request", "it is missing: give one, such as request = \"POST /login\"".to_owned());
                 (StepAction::Group { steps: Vec::new() }, place.to_owned())
             }
         };
@@ -387,7 +387,7 @@ fn target_of(written: &str) -> Result<Text, String> {
     Ok(sendable(target))
 }
 
-/// The name of a step that has none of its own.
+/// The default name of a step: its method and target.
 fn name_of(request: &TextRequest) -> String {
     format!("{} {}", request.method, secrets::mask(&request.target.shown()))
 }

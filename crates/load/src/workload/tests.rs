@@ -47,7 +47,7 @@ fn every_option_is_unique_and_accepts_its_example() {
         assert_ne!(workload, plain, "{}", spec.key);
         let flag = matches!(spec.kind, Kind::Flag | Kind::On).then(|| vec!["true"]);
         assert_eq!(written(&workload), flag.unwrap_or_else(|| spec.examples()), "{}", spec.key);
-        // No example names a file that exists.
+        // Examples that name files cannot be planned, because the files do not exist.
         if !names_files && !["cacert", "cert", "key", "feeders"].contains(&spec.key) {
             let mistakes = workload.plan(&LIMITS).err();
             assert_eq!(mistakes, None, "{} {}", spec.key, spec.example);
@@ -244,7 +244,7 @@ fn a_host_goes_out_as_it_is_typed_and_only_its_meaning_is_connected_to() {
         ("2130706433:1", "2130706433:1", "127.0.0.1:1"),
         ("u:p@[0:0::1]:1", "[0:0::1]:1", "[::1]:1"),
         ("[::FFFF:127.0.0.1]", "[::FFFF:127.0.0.1]", "[::ffff:127.0.0.1]:80"),
-        // No field can carry these.
+        // A Host field cannot carry these hosts as given, so their normal form is sent.
         ("127.0.0.%31:1", "127.0.0.1:1", "127.0.0.1:1"),
         ("\u{ff11}27.0.0.1:1", "127.0.0.1:1", "127.0.0.1:1"),
     ] {
@@ -282,7 +282,7 @@ fn an_unknown_order_of_rows_is_told_with_those_there_are() {
     let workload =
         HttpWorkload { feeders: vec!["/no/rows.csv,shuffle".to_owned()], ..HttpWorkload::default() };
     let messages = closed(workload).unwrap_err();
-    assert!(messages[0].contains("'shuffle' is no order of rows: write in-order, once"), "{messages:?}");
+    assert!(messages[0].contains("'shuffle' is not an order of rows: write in-order, once"), "{messages:?}");
 }
 
 proptest::proptest! {
@@ -345,5 +345,5 @@ fn a_name_is_planned_with_all_its_addresses_that_the_sources_reach() {
         "{other:?}"
     );
     let mixed = refused("http://two/", |workload| workload.source = Some("127.0.0.2,::1".to_owned()));
-    assert!(mixed.field == "source" && mixed.message.contains("give those of one family"), "{mixed:?}");
+    assert!(mixed.field == "source" && mixed.message.contains("give addresses of one family"), "{mixed:?}");
 }

@@ -41,7 +41,7 @@ impl Mistakes {
         parse(text?).map_err(|error| self.add(field, error.to_string())).ok()
     }
 
-    /// The value that was given for a field, if there is one; adds the mistake of a text without a meaning.
+    /// The value that was given for a field, if there is one; adds a mistake if the text is invalid.
     pub(super) fn typed<T: Clone>(&mut self, field: &'static str, given: &Option<Typed<T>>) -> Option<T> {
         given.as_ref()?.value().cloned().map_err(|why| self.add(field, why)).ok()
     }
@@ -80,7 +80,7 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
     let shown = secrets::mask_url(written);
     let quoting = |why: String| format!("'{shown}': {why}");
     let text = read_target(written).map_err(quoting)?;
-    // This precedes every message that may quote a part of the URL, so that its secrets are masked.
+    // The URL's secrets are learned before any message may quote a part of the URL.
     let (full, has_reference) = (text.shown(), reference::has_reference(written));
     secrets::mask::learn_url(&full);
     if has_reference {
@@ -97,7 +97,7 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
     let scheme = if start == 0 { "http" } else { &first[..start - 3] };
     let end = start + authority_of(&first).len();
     if (end == first.len() && parts.len() > 0) || (first.is_empty() && text.is_template()) {
-        return Err(quoting("all requests go to one host, so that {{…}} can only be behind it".to_owned()));
+        return Err(quoting("all requests go to one host, so {{…}} may only come after it".to_owned()));
     }
     if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
         return Err(quoting(format!("proofload does not support {scheme}; give an http:// or https:// URL")));
@@ -109,8 +109,8 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
         return Err(refuse("invalid domain character"));
     }
     let url = Url::parse(&format!("{scheme}://{authority}/")).map_err(|why| refuse(&why.to_string()))?;
-    // A host is found and named in other letters than it was given: `%41` is decoded, and capitals become small. `http` of
-    // http://http://… is none.
+    // Messages name the host in normal form (`%41` decoded, capitals made small), so this form is masked too. The `http` of
+    // http://http://… is no host.
     let shown_host = authority_of(&shown).rsplit('@').next().filter(|host| reference::has_reference(host));
     if let (Some(Host::Domain(host)), Some(shown), 0) =
         (url.host(), shown_host, secrets::mask::authority(&first[start..]))
@@ -160,7 +160,8 @@ pub(super) fn read_target(written: &str) -> Result<Text, String> {
     })
 }
 
-/// Percent-encodes all characters of a target that a request line cannot carry: blanks, control characters, non-ASCII characters.
+/// Percent-encodes all characters of a target that a request line cannot carry: spaces, control characters, non-ASCII
+/// characters.
 pub(super) fn sendable(target: Text) -> Text {
     target.map_literals(|bytes| {
         let mut encoded = Vec::with_capacity(bytes.len());

@@ -36,10 +36,8 @@ impl HttpWorkload {
             mistakes.add("alpn", "requests are of HTTP/1.1, not of HTTP/2; leave h2 out");
         }
         if self.insecure && self.cacert.is_some() {
-            mistakes.add(
-                "insecure",
-                "it checks no certificate, so that cacert has no effect: leave out one of them",
-            );
+            mistakes
+                .add("insecure", "no certificate is checked, so cacert has no effect: leave out one of them");
         }
         if let Err(mistake) = TlsConfig::new(&plan) {
             mistakes.add(mistake.field, mistake.message);
@@ -62,7 +60,7 @@ impl HttpWorkload {
             ("handshake_timeout", self.handshake_timeout.is_some()),
         ];
         for (field, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
-            mistakes.add(field, "it is for TLS, and the URL is plain: write https://, or leave it out");
+            mistakes.add(field, "it needs TLS, but the URL is http://: write https://, or leave it out");
         }
     }
 }

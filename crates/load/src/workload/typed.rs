@@ -1,4 +1,4 @@
-//! Values as a user gave them: read once, and shown as they were written.
+//! Values that a user gave: parsed once, and shown as written.
 
 use std::{
     fmt::{self, Debug, Display},
@@ -10,12 +10,12 @@ use std::{
 use record::units::{parse_count, parse_rate, parse_ratio, parse_time};
 use settings::options::{error_text, whole};
 
-/// Most users, requests, connections and the like.
+/// Maximum number of users, requests, connections and the like.
 const MAX_COUNT: u64 = 1_000_000_000_000;
 
-/// A value and the text that it was written as. A text without a meaning keeps its mistake: the plan reports it with all others.
+/// A value and its text as written. An invalid text keeps its mistake, which the plan reports with all others.
 ///
-/// Two are equal if they were written alike.
+/// Two values are equal if their texts are equal.
 #[derive(Clone)]
 pub struct Typed<T> {
     written: String,
@@ -34,7 +34,7 @@ impl<T> Typed<T> {
     /// The value.
     ///
     /// # Errors
-    /// Why the text has none.
+    /// The mistake, if the text is invalid.
     pub fn value(&self) -> Result<&T, &str> {
         self.value.as_ref().map_err(String::as_str)
     }
@@ -69,7 +69,7 @@ impl<T> Debug for Typed<T> {
     }
 }
 
-/// Defines the types of values: each with what it holds, the rule that reads its text, and how it is written.
+/// Defines the types of values. Each has an inner type, a rule that parses its text, and a format.
 macro_rules! values {
     ($($(#[doc = $doc:literal])+ $name:ident($inner:ty): $read:expr, $show:literal;)+) => {$(
         $(#[doc = $doc])+

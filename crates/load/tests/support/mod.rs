@@ -1,4 +1,4 @@
-//! A server of TLS that behaves well or badly, one thread for each connection.
+//! A TLS server with a choice of correct and faulty behaviours. It has one thread for each connection.
 
 use std::{
     io::{Read, Write},
@@ -25,7 +25,7 @@ pub(crate) enum Behaviour {
     Chunked,
     /// Answers with a body that ends with the connection, and ends it by close_notify.
     EndsBody,
-    /// As `EndsBody`, but without a close_notify.
+    /// Same as `EndsBody`, but without a close_notify.
     CutOffBody,
     /// Answers, and closes without a close_notify.
     CutOffAfterAnswer,
@@ -81,7 +81,7 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64.encode(der))
 }
 
-/// A certificate that signs itself and is for clients only.
+/// A self-signed certificate for clients only.
 pub(crate) fn certificate_for_clients() -> Identity {
     let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
@@ -103,7 +103,7 @@ fn serve(behaviour: Behaviour, mut stream: TcpStream, config: Option<Arc<ServerC
             let _ = stream.read(&mut [0; 4_096]);
         }
         Behaviour::Resets => {
-            // Closing with unread bytes resets.
+            // Closing a socket with unread bytes resets the connection.
             let _ = stream.read(&mut [0; 1]);
         }
         Behaviour::Silent => thread::sleep(Duration::from_secs(3_600)),
@@ -178,7 +178,7 @@ fn answer(behaviour: Behaviour, session: &mut Session, stream: &mut TcpStream) -
         Behaviour::CutOffBeforeAnswer => return false,
         Behaviour::Garbage => {
             let _ = stream.write_all(&[&[0x17, 3, 3, 0, 64][..], &[7; 64]].concat());
-            // The client ends the connection first.
+            // Waits until the client has closed the connection.
             let _ = stream.read(&mut [0; 1_000]);
             return false;
         }

@@ -1,4 +1,4 @@
-//! `proofload audit`: compares what was acknowledged with what is stored.
+//! `proofload audit`: compares the events that were acknowledged with those that are stored.
 
 mod text;
 
@@ -19,11 +19,11 @@ use crate::{
 const EXIT_STATUS: &str = "Exit status: 0 nothing is lost, duplicated or corrupt, 1 something is, 2 wrong use, \
                            or a file cannot be read, 3 receipts are missing: nothing may be concluded.";
 
-/// Compare what a data listener stored with the receipts of its clients.
+/// Compare the files of a data listener with the receipts of its clients.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_STATUS)]
 pub(crate) struct AuditArgs {
-    /// What the listener stored: files (plain, .gz, .zst), folders with all their files, or patterns such as
+    /// Files of the listener (plain, .gz, .zst), folders with all their files, or patterns such as
     /// 'out/**/*.log'
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
@@ -39,7 +39,7 @@ pub(crate) struct AuditArgs {
     json: Option<PathBuf>,
 }
 
-/// Runs the audit and shows the result.
+/// Runs the audit and prints the result.
 pub(crate) fn run(arguments: &AuditArgs) -> Result<Exit> {
     let level: Option<AckLevel> = arguments
         .level
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &AuditArgs) -> Result<Exit> {
     Ok(exit_status(&result))
 }
 
-/// Refuses folders that cannot be read. The audit itself checks their content.
+/// Refuses folders that cannot be opened. The audit itself checks their content.
 fn check_receipt_folders(receipts: &[PathBuf]) -> Result {
     let mistake = |folder: &PathBuf| {
         let error = fs::read_dir(folder).err()?;
@@ -71,8 +71,8 @@ fn check_receipt_folders(receipts: &[PathBuf]) -> Result {
     if mistakes.is_empty() { Ok(()) } else { Err(Refusal::new(mistakes)) }
 }
 
-/// Refuses patterns that match no file: a wrong pattern is more likely than the loss of everything. An empty folder is
-/// accepted: the listener stored nothing there.
+/// Refuses patterns that match no file, because a mistyped pattern is more likely than the loss of everything. Accepts
+/// an empty folder, because the listener may have stored nothing.
 fn refuse_unmatched(files: &[String]) -> Result {
     if files.iter().any(|name| Path::new(name).exists()) {
         return Ok(());
@@ -86,7 +86,7 @@ fn refuse_unmatched(files: &[String]) -> Result {
     Err(Refusal::new(files.iter().map(mistake).collect()))
 }
 
-/// A finding decides even if receipts are missing. The absence of findings decides only if no receipts are missing.
+/// The exit status. Findings are conclusive even if receipts are missing; an audit without findings needs all receipts.
 fn exit_status(result: &AuditResult) -> Exit {
     match (result.is_clean(), result.is_conclusive()) {
         (false, _) => Exit::GoalsNotMet,
@@ -123,7 +123,7 @@ mod tests {
         let empty = audit_line(&[&stored, "--receipts", &receipts]);
         let no_receipts = audit_line(&[&stored, "--receipts", "/does/not/exist"]);
         assert!(nowhere.unwrap_err().contains("/**/*.log' matches no file: "));
-        // The folder is searched; without receipts, nothing can be concluded.
+        // The folder is accepted, but an audit without receipts is inconclusive.
         assert_eq!(empty, Ok(Exit::Void));
         assert!(no_receipts.unwrap_err().contains("--receipts: cannot read /does/not/exist"));
     }

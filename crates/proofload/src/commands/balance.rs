@@ -72,7 +72,7 @@ struct ServerArgs {
     which: WhichArgs,
 }
 
-/// Runs the balancer, or the subcommand.
+/// Runs the balancer or a subcommand.
 pub(crate) fn run(arguments: &BalanceArgs) -> Result<Exit, Refusal> {
     if let Some(table) = &arguments.import.import {
         return import::run(table, &arguments.import);
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &BalanceArgs) -> Result<Exit, Refusal> {
     }
 }
 
-/// Reads a configuration file; also returns its text.
+/// Parses a configuration file. Also returns its text.
 fn read(path: &Path) -> Result<(balance::Config, String), Refusal> {
     let text = record::input::read_text(path).map_err(|why| Refusal::one(format_args!("--config: {why}")))?;
     let config = balance::Config::read(&path.display().to_string(), &text);

@@ -1,4 +1,4 @@
-//! `proofload clean`: removes what killed runs left behind.
+//! `proofload clean`: undoes what killed runs left behind.
 
 use undo::Folder;
 
@@ -7,7 +7,7 @@ use crate::{
     output::standard,
 };
 
-/// Cleans up after runs whose owner is dead, including balancers that were killed or kept, and prints what it removed.
+/// Cleans up after runs whose process has ended, including killed or kept balancers, and prints what it removed.
 pub(crate) fn run() -> Result<Exit> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     let folder = Folder::of_this_user().map_err(Refusal::one)?;
@@ -28,7 +28,7 @@ pub(crate) fn run() -> Result<Exit> {
     printed.map(|()| Exit::GoalsMet)
 }
 
-/// Cleans up before a command that changes this machine; prints nothing if nothing was left.
+/// Cleans up before a command that changes this machine. Prints nothing if there was nothing to clean.
 pub(crate) fn clean_before(folder: &Folder) -> Result {
     let cleaned = undo::clean(folder).map_err(Refusal::one)?;
     if cleaned.runs > 0 {

@@ -53,10 +53,10 @@ pub(crate) struct CompareArgs {
     json: Option<PathBuf>,
 }
 
-/// The exit statuses of a ranking by precedence: the first one that any comparison has applies.
+/// The exit statuses of a ranking by precedence: the first that applies to any comparison.
 const RANKING: [Exit; 3] = [Exit::GoalsNotMet, Exit::GoalsMet, Exit::Void];
 
-/// Compares the results and shows the comparison.
+/// Compares the results and prints the comparison.
 pub(crate) fn run(arguments: &CompareArgs) -> Result<Exit> {
     let options = arguments.options().map_err(Refusal::new)?;
     if arguments.b.is_none() && arguments.factor.is_none() {
@@ -121,7 +121,7 @@ fn read(path: &Path) -> Result<(StudyPlan, StudyResult, Option<Environment>)> {
     Ok((plan, result, environment))
 }
 
-/// Parses `FACTOR=LEVEL,LEVEL`; levels that the plan has keep their type.
+/// Parses `FACTOR=LEVEL,LEVEL`. A level that occurs in the plan has its type there.
 fn levels<'a>(text: &'a str, plan: &StudyPlan) -> Result<(&'a str, [Level; 2]), Refusal> {
     let refuse = || {
         Refusal::one(format_args!("--factor: '{text}' is not FACTOR=LEVEL,LEVEL, such as target=nginx,serve"))
@@ -130,7 +130,7 @@ fn levels<'a>(text: &'a str, plan: &StudyPlan) -> Result<(&'a str, [Level; 2]), 
     let known = plan.factors.iter().find(|known| known.name == factor);
     let level = |text: &str| {
         let found = known.and_then(|known| known.levels.iter().find(|level| level.to_string() == text));
-        // `compare_levels` refuses an unknown level and lists the known ones.
+        // Kept as text; `compare_levels` refuses an unknown level and lists the known ones.
         found.cloned().unwrap_or_else(|| Level::Text(text.to_owned()))
     };
     let (a, b) = levels.split_once(',').ok_or_else(refuse)?;

@@ -1,4 +1,4 @@
-//! `proofload copy`: secure copy with scp's habits that fills long fat pipes.
+//! `proofload copy`: copies files over SSH with scp's conventions, and fills paths of high bandwidth and delay.
 
 mod text;
 
@@ -128,18 +128,18 @@ pub(crate) struct CopyArgs {
     ipv6: bool,
 }
 
-/// Copies the files, and prints the result.
+/// Copies the files and prints the result.
 pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     let job = job(arguments)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let stop = crate::stop::on_signal()?;
-    // Each connection has several pipes, and each file in transfer is open.
+    // Each connection has several pipes, and each file in transfer is open, so many descriptors are needed.
     raise_descriptors();
     let shown = bar(arguments.quiet);
     let mut line_at = Duration::ZERO;
     let mut show = |progress: Progress| match &shown {
         Some(bar) => bar.set_message(text::progress(&progress)),
-        // Without a terminal, prints one line per interval.
+        // Without a terminal, one line is printed per interval.
         None if !arguments.quiet && progress.elapsed >= line_at + LINE_INTERVAL => {
             line_at = progress.elapsed;
             standard::print_to_stderr(text::progress(&progress));
@@ -164,11 +164,11 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     let status = exit_status(&report);
     match write_result(json, &report, arguments.quiet, || text::render(&report, job.dry_run)) {
         Ok(()) => Ok(status),
-        // Status 2 would mean that nothing was copied.
+        // The refusal's own status, 2, would mean that nothing was copied.
         Err(refusal) if !refusal.mistakes().is_empty() => {
             standard::print_refusal(&refusal);
             standard::print_to_stderr(
-                "only the result could not be written; all files were copied, except those named above",
+                "the result could not be written; all files were copied, except those named above",
             );
             Ok(if report.is_interrupted { Exit::Interrupted } else { Exit::GoalsNotMet })
         }
@@ -176,7 +176,7 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     }
 }
 
-/// Time between two lines of progress without a terminal.
+/// Time between two progress lines if standard error is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 fn exit_status(report: &Report) -> Exit {
@@ -208,7 +208,7 @@ fn job(arguments: &CopyArgs) -> Result<Job> {
         words.iter().filter_map(pattern).collect()
     };
     let include = patterns("--include", &arguments.include);
-    // As in rsync and .gitignore, a pattern with a slash at its end matches folders.
+    // As in rsync and .gitignore, a pattern that ends in a slash matches only folders.
     let (of_folders, of_all): (Vec<_>, Vec<_>) =
         arguments.exclude.iter().cloned().partition(|word| word.ends_with('/'));
     let of_folders: Vec<_> = of_folders.iter().map(|word| word.trim_end_matches('/').to_owned()).collect();
@@ -231,7 +231,7 @@ fn job(arguments: &CopyArgs) -> Result<Job> {
         (arguments.through, "-3: use scp -3, or run proofload copy on one of the two machines"),
     ];
     mistakes.extend(habits.into_iter().filter(|(is_used, _)| *is_used).map(|(_, answer)| answer.to_owned()));
-    // `ssh` reads the files of these options.
+    // Claims these files as inputs, because `ssh` reads them.
     let config = arguments.config.iter().map(|file| ("-F", file));
     for (option, file) in arguments.identity.iter().map(|file| ("-i", file)).chain(config) {
         let noted = files::reads(Path::new(file));
@@ -264,7 +264,7 @@ fn job(arguments: &CopyArgs) -> Result<Job> {
     })
 }
 
-/// The result of a copy; `None` if it was interrupted before the first file.
+/// Converts an interruption before the first file to `None`.
 fn unless_interrupted<T>(done: std::result::Result<T, CopyError>) -> Result<Option<T>> {
     match done {
         Err(CopyError::Interrupted) => Ok(None),
@@ -282,8 +282,8 @@ fn ssh_options(arguments: &CopyArgs) -> Vec<OsString> {
     add("-F", arguments.config.clone());
     add("-p", arguments.port.map(|port| port.to_string().into()));
     arguments.identity.iter().for_each(|file| add("-i", Some(file.clone())));
-    // A second channel must use the same route. ssh refuses a second -J, but of several ProxyJump options it uses the
-    // first.
+    // A second channel must take the same route. ssh refuses a second -J but accepts further ProxyJump options, of which
+    // the first counts.
     let jump = arguments.jump.as_ref().map(|jump| {
         let mut option = OsString::from("ProxyJump=");
         option.push(jump);
@@ -298,7 +298,8 @@ fn ssh_options(arguments: &CopyArgs) -> Vec<OsString> {
     options
 }
 
-/// The folder of the journals and of what is known about logins: `$XDG_STATE_HOME/proofload/copy`, or below the home folder.
+/// The folder of the journals and of data about logins: `$XDG_STATE_HOME/proofload/copy`, or its default below the home
+/// folder.
 fn state() -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let state = state.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".local/state")))?;

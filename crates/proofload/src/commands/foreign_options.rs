@@ -1,5 +1,5 @@
-//! Options of other load generators that have other names here. Some have no effect because they are the default here;
-//! for the others, the error message names the option to use.
+//! Options of other load generators that proofload spells differently. Those that ask for its default behaviour are
+//! accepted and have no effect; for the others, the error message names the option to use.
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
@@ -11,16 +11,16 @@ use super::peers::table::{
 
 const SCRIPT: &str = "Lua scripts are not supported; describe the request with -X, -H and --body, and the load with --rate, \
                       --stage and --think-time";
-const BODY: &str = "write --body '{}', or give curl's whole line with --curl";
-const VERSION: &str = "requests are of HTTP/1.1: leave it out";
+const BODY: &str = "write --body '{}', or give the whole curl command with --curl";
+const VERSION: &str = "only HTTP/1.1 is supported: leave it out";
 
-/// A refused option says what to write instead, with {} for the value.
+/// The options. A refusal names the option to use; `{}` stands for the value.
 const FOREIGN_OPTIONS: &[Row] = &[
-    // wrk and wrk2.
+    // Options of wrk and wrk2.
     row('s', "script", "VALUE", Refused(SCRIPT)),
     row('L', "latency", "", Default),
     row('U', "u_latency", "", Default),
-    // ab.
+    // Options of ab.
     row('k', "", "", Default),
     row('p', "", "VALUE", Refused("write --body @{}")),
     row('m', "", "VALUE", Refused("write -X {}")),
@@ -33,15 +33,15 @@ const FOREIGN_OPTIONS: &[Row] = &[
             "for a login, as ab's -A {}, write http://USER:PASSWORD@… as the URL; for a user agent, as curl's -A, write -H 'User-Agent: {}'",
         ),
     ),
-    row('i', "iterations", "VALUE", Refused("k6's iterations are --requests {}; ab's -i is -X HEAD")),
+    row('i', "iterations", "VALUE", Refused("k6's iterations: write --requests {}; ab's -i: write -X HEAD")),
     row('l', "", "", Default),
     row('r', "", "", Default),
-    // hey, oha, vegeta, h2load and k6.
+    // Options of hey, oha, vegeta, h2load and k6.
     row('z', "", "VALUE", Refused("write --duration {}")),
     row('D', "", "VALUE", Refused("write --body @{}")),
     row('a', "", "VALUE", Refused("write the login into the URL: http://USER:PASSWORD@…")),
-    long("rps", "VALUE", Refused("write --rate {}, of all connections together")),
-    long("qps", "VALUE", Refused("write --rate {}, of all connections together")),
+    long("rps", "VALUE", Refused("write --rate {}, the rate of all connections together")),
+    long("qps", "VALUE", Refused("write --rate {}, the rate of all connections together")),
     long("vus", "VALUE", Refused("write --users {}")),
     long("concurrency", "VALUE", Refused("write --connections {}")),
     long("clients", "VALUE", Refused("write --users {}")),
@@ -51,24 +51,24 @@ const FOREIGN_OPTIONS: &[Row] = &[
     long("no-tui", "", Default),
     long("h2", "", Refused(VERSION)),
     long("http2", "", Refused(VERSION)),
-    // curl.
+    // Options of curl.
     long("data", "VALUE", Refused(BODY)),
     long("data-raw", "VALUE", Refused(BODY)),
     long("data-binary", "VALUE", Refused(BODY)),
     long("request", "VALUE", Refused("write -X {}")),
     long("max-time", "VALUE", Refused("write --timeout {}")),
-    long("resolve", "VALUE", Refused("write --connect-to ADDRESS:PORT; names stay as the URL has them")),
+    long("resolve", "VALUE", Refused("write --connect-to ADDRESS:PORT; the URL keeps the host's name")),
     long("haproxy-protocol", "", Refused("write --proxy-protocol")),
     long("response-timeout", "VALUE", Refused("write --answer-timeout {}")),
     long("location", "", Refused("write --redirects 10")),
 ];
 
-/// The options of other programs that were given.
+/// The given options that belong to other programs.
 #[derive(Debug)]
 pub(super) struct ForeignOptions(Given);
 
 impl ForeignOptions {
-    /// Options that proofload does not accept, each with the option to use instead.
+    /// A message for each unsupported option, with the option to use instead.
     pub(super) fn mistakes(&self, no_keepalive: bool, url: &str) -> Vec<String> {
         let mut mistakes = Vec::new();
         for row in FOREIGN_OPTIONS {
@@ -80,7 +80,7 @@ impl ForeignOptions {
                 mistakes.push("-k keeps connections, --no-keepalive does not: leave out one".to_owned());
             } else if name == "-k" && url.starts_with("https:") {
                 mistakes.push(
-                    "-k: of ab it keeps connections, which is the default; of curl it is --insecure"
+                    "-k: as in ab, it keeps connections, which is the default; as in curl, write --insecure"
                         .to_owned(),
                 );
             }
@@ -89,7 +89,7 @@ impl ForeignOptions {
     }
 }
 
-/// A hint for users of hey and oha, whose `-q RATE` means --quiet here; added to the message about unknown words.
+/// A hint for users of hey and oha, in which `-q` is the rate; here it is --quiet. It is added to clap's error message.
 pub(crate) fn rate_hint(words: &[String]) -> Option<String> {
     let is_load = words.get(1).is_some_and(|command| command == "http" || command == "limit");
     let rate = words
@@ -97,14 +97,14 @@ pub(crate) fn rate_hint(words: &[String]) -> Option<String> {
         .find(|pair| pair[0] == "-q" && pair[1].parse::<f64>().is_ok())
         .filter(|_| is_load)?;
     Some(format!(
-        "-q is --quiet; the rate that hey and oha mean by -q {0} is --rate {0}, of all connections together",
+        "-q means --quiet; for hey's or oha's -q {0}, write --rate {0}, the rate of all connections",
         rate[1]
     ))
 }
 
 impl Args for ForeignOptions {
     fn augment_args(command: Command) -> Command {
-        // A word that looks like an option is not the value of one of these options.
+        // A word that looks like an option must not be consumed as the value of one of these options.
         let argument = |row: &'static Row| row.argument(false).allow_hyphen_values(false).hide(true);
         command.args(FOREIGN_OPTIONS.iter().map(argument))
     }

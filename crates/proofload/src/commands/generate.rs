@@ -1,4 +1,4 @@
-//! `proofload generate FOLDER`: man pages and completions, generated from the options.
+//! `proofload generate FOLDER`: writes man pages and shell completions, generated from the options.
 
 use std::{
     fs::{self, File},
@@ -18,7 +18,7 @@ pub(crate) struct GenerateArgs {
     folder: PathBuf,
 }
 
-/// Runs the command.
+/// Writes the man pages and completions.
 pub(crate) fn run(arguments: &GenerateArgs, cli: &Command) -> Result<Exit> {
     let write_failed =
         |error| Refusal::one(format!("cannot write to {}: {error}", arguments.folder.display()));
@@ -38,7 +38,7 @@ fn write(folder: &Path, cli: &Command) -> io::Result<()> {
     write_pages(&man, &cli, cli.get_name())
 }
 
-/// Writes a page for a command, named as for git, and one for each subcommand.
+/// Writes man pages for a command and its subcommands. As with git, hyphens join the names.
 fn write_pages(folder: &Path, command: &Command, name: &str) -> io::Result<()> {
     let page = command.clone().name(name.to_owned());
     clap_mangen::Man::new(page).render(&mut File::create(folder.join(format!("{name}.1")))?)?;
@@ -48,7 +48,7 @@ fn write_pages(folder: &Path, command: &Command, name: &str) -> io::Result<()> {
     })
 }
 
-/// The program without the commands that proofload itself starts.
+/// The program without its hidden commands, which only proofload itself starts.
 fn without_hidden(cli: &Command) -> Command {
     let shown = cli.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).cloned();
     let mut command = Command::new("proofload").version(env!("CARGO_PKG_VERSION")).subcommands(shown);

@@ -42,15 +42,14 @@ struct ProfileArgs {
     rtt: Option<String>,
 }
 
-/// A requested profile.
+/// The profile of kernel settings that the user requested.
 #[derive(Clone, Copy)]
 struct Asked {
     profile: &'static Profile,
-    /// The path, if the profile needs one.
+    /// The network path for which the profile sizes buffers, if it does.
     path: Option<LongPath>,
 }
 
-/// Runs the subcommand.
 pub(crate) fn run(arguments: &HostArgs) -> Result<Exit> {
     match &arguments.command {
         HostCommand::Check(arguments) => check::run(arguments),
@@ -61,11 +60,11 @@ pub(crate) fn run(arguments: &HostArgs) -> Result<Exit> {
 }
 
 impl ProfileArgs {
-    /// The requested profile; `None` if the user requested none, or made a mistake.
+    /// The requested profile; `None` if the user requested none or made a mistake, which is added to `m`.
     fn read(&self, m: &mut Mistakes) -> Option<Asked> {
         let rate = m.optional("--rate", self.rate.as_deref(), |text| {
             lab::link::text::parse_rate(text)?
-                .ok_or_else(|| "a path has a rate; give one such as 1gbit".to_owned())
+                .ok_or_else(|| "the path needs a rate; give one such as 1gbit".to_owned())
         });
         let rtt = m.optional("--rtt", self.rtt.as_deref(), parse_time);
         let given = rate.zip(rtt);
@@ -89,7 +88,7 @@ impl ProfileArgs {
         let given =
             given.map(|(rate_bits_per_s, rtt)| LongPath { rate_bits_per_s, rtt_ns: rtt.as_nanos() as u64 });
         let Some(path) = given.or(profile.path) else {
-            // A wrong rate or time already has its own mistake.
+            // An invalid rate or time has already been reported.
             if self.rate.is_none() {
                 m.add(format!("--profile {name} sizes buffers by a path; add --rate 1gbit --rtt 228ms"));
             }
@@ -102,10 +101,10 @@ impl ProfileArgs {
     }
 }
 
-/// The kernel keeps the sizes of buffers in 31 bits, and a buffer is twice the bandwidth-delay product.
+/// Largest bandwidth-delay product: the kernel keeps buffer sizes in 31 bits, and a buffer needs twice the product.
 const MAX_BDP_BYTES: u64 = (i32::MAX / 2) as u64;
 
-/// The folder of the journals of tunings.
+/// The folder of the journals that record changed kernel settings.
 fn tunings() -> Result<Folder> {
     Folder::of_this_user().and_then(|folder| folder.of_tunings()).map_err(Refusal::one)
 }

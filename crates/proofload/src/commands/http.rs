@@ -13,13 +13,13 @@ use crate::{
     output::{progress::Progress, standard, trial_text},
 };
 
-/// Runs the trial and shows the result.
+/// Runs the trial and prints the result.
 pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit> {
     standard::note(arguments.time_note());
     run_shown(arguments, true, trial_text::render)
 }
 
-/// Runs the trial and shows the result as text from `render`. With `looks`, checks this machine before the trial.
+/// Runs the trial and prints it as rendered by `render`. With `looks`, checks this machine before the trial.
 pub(crate) fn run_shown(
     arguments: &HttpArgs,
     looks: bool,
@@ -34,7 +34,7 @@ pub(crate) fn run_shown(
                 && (read.trial.on_noise, read.trial.void_attempts) == (on_noise, 0)
         });
     }
-    // The hint concerns the options as given, so it precedes the adaptation of the plan to the machine.
+    // The hint is about the given options, so it must precede changes to the plan.
     let hint = arguments.ab_hint(&plan, &host);
     for note in addresses::choose(&mut plan, &mut Vec::new()) {
         standard::print_to_stderr(format_args!("proofload: using {note}"));
@@ -73,20 +73,21 @@ pub(crate) fn run_shown(
     if let Some(nothing) = reasons.iter().find(|reason| reason.rule == VoidRule::NoAnswer) {
         return written.and(check_receipts(&trial)).and(Err(Refusal::one(&nothing.evidence)));
     }
-    // The result is shown even if a file cannot be written.
+    // The result is printed even if a file could not be written.
     let shown = if is_shown { standard::print_wrapped(&render(&trial)) } else { Ok(()) };
     written.and(shown).and(check_receipts(&trial))?;
     Ok(exit_status(&trial))
 }
 
-/// Refuses a trial whose receipts could not be written.
+/// Reports an error if receipts of the trial could not be written.
 fn check_receipts(trial: &Trial) -> Result {
     let lost = trial.warnings.iter().filter(|warning| warning.code == "receipts_lost");
     let lost: Vec<String> = lost.map(|warning| format!("--receipts: {}", warning.message)).collect();
     if lost.is_empty() { Ok(()) } else { Err(Refusal::new(lost)) }
 }
 
-/// Adapts the plan to this machine and prints the changes. Refuses a plan that does not fit, unless it is forced.
+/// Adapts the plan to this machine and prints the changes. A plan that still does not fit is an error, unless it is
+/// forced.
 fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs) -> Result {
     let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(option_mistake).collect();
     let mut notes = Vec::new();
@@ -106,7 +107,7 @@ fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs) -> Resul
     Ok(())
 }
 
-/// Runs as a worker process.
+/// Entry point of a worker process.
 pub(crate) fn work() -> Result<Exit> {
     raise_descriptors();
     fleet::run_worker().map(|()| Exit::GoalsMet).map_err(Refusal::one)

@@ -53,7 +53,7 @@ pub(crate) struct HttpArgs {
 }
 
 impl HttpArgs {
-    /// The workload as given on the command line.
+    /// The workload that the command line describes.
     pub(crate) fn workload(&self) -> HttpWorkload {
         HttpWorkload { fault: self.inject_fault.clone(), ..self.common.workload() }
     }
@@ -61,10 +61,10 @@ impl HttpArgs {
     /// Creates the plan.
     ///
     /// # Errors
-    /// Every mistake in the options.
+    /// All mistakes in the options.
     pub(crate) fn plan(&self, host: &MachineLimits) -> Result<HttpPlan, Vec<String>> {
         let mut mistakes = self.common.foreign_mistakes();
-        // If curl's line is unusable, planning would only report its values as missing.
+        // Without a valid command line of curl, planning would report the values it defines as missing.
         if self.common.lacks_curl() {
             return Err(mistakes);
         }
@@ -76,7 +76,7 @@ impl HttpArgs {
         Err(mistakes)
     }
 
-    /// The study file that is equivalent to the command line.
+    /// A study file that is equivalent to the command line.
     pub(super) fn saved(&self) -> Saved {
         Saved {
             title: format!("One trial of {}", self.common.url()),
@@ -92,17 +92,18 @@ impl HttpArgs {
         }
     }
 
-    /// A note that times without a unit are seconds, if the command has such a time.
+    /// A note that times without a unit are seconds, if the command line has such a time.
     pub(crate) fn time_note(&self) -> Option<String> {
         self.common.time_note()
     }
 
-    /// Notes for the user on the translation of a command line of curl.
+    /// Notes for the user on the translation of curl's command line.
     pub(crate) fn curl_notes(&self) -> Vec<String> {
         self.common.curl_notes()
     }
 
-    /// A hint for users of ab, whose `-t` means seconds.
+    /// A hint for users of ab, in which `-t` is the duration. Given if the threads that `-t` sets here outnumber the
+    /// processors.
     pub(crate) fn ab_hint(&self, plan: &HttpPlan, host: &MachineLimits) -> Option<String> {
         let HttpPlan { threads, .. } = plan;
         (*threads > host.cpus && self.workload().duration.is_none()).then(|| {

@@ -1,4 +1,4 @@
-//! The files that `proofload http` writes: JSON, a log of histograms, an HTML page and a result folder.
+//! The files that `proofload http` writes: JSON, an HdrHistogram log, an HTML page and a result folder.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ impl Outputs {
     /// Opens the requested outputs.
     ///
     /// # Errors
-    /// Every output that cannot be opened.
+    /// All outputs that cannot be opened.
     pub(super) fn open(arguments: &HttpArgs, plan: &HttpPlan) -> Result<Self> {
         let mut mistakes = Vec::new();
         let receipts = plan.events.as_ref().and_then(|events| events.receipts.as_ref());
@@ -39,7 +39,7 @@ impl Outputs {
             let claimed = files::claim("--receipts", &file);
             mistakes.extend(claimed.err().map(|why| format!("--receipts: {}: {why}", file.display())));
         }
-        // Created first, because the other files may be inside it.
+        // Created first, because the other files may be in it.
         let made = |path| {
             let begun = place(path)?.make().and_then(|folder| folder.begin());
             begun.map_err(|error| Refusal::one(format_args!("--out: {error}")))
@@ -61,10 +61,11 @@ impl Outputs {
         self.json.as_ref().is_some_and(Destination::is_stdout)
     }
 
-    /// Writes every output, even if one fails. The folder and the page show a study of this single trial.
+    /// Writes the outputs; continues after an error. The folder and the page show the trial as a study with a single
+    /// trial.
     ///
     /// # Errors
-    /// The first output that cannot be written.
+    /// The error of the first output that failed.
     pub(super) fn write(self, trial: &Trial, workload: &HttpWorkload) -> Result {
         let json = self.json.map_or(Ok(()), |json| json.write_json(trial));
         let hlog = self.hlog.map_or(Ok(()), |hlog| hlog.write(|output| hlog::write(output, trial)));
@@ -93,7 +94,7 @@ fn write_results(
         Some(journal) if written.is_ok() => write_reports(&results, journal.folder(), &options),
         _ => Ok(()),
     };
-    // The page may be on another disk than the folder.
+    // Written even if the folder failed, because the page may be on another disk.
     let page = |output: &mut dyn std::io::Write| report::write(&results, Format::Html, &options, output);
     written.and(reported).and(html.map_or(Ok(()), |html| html.write(page)))
 }

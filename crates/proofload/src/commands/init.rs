@@ -1,4 +1,4 @@
-//! `init` of `lab`, `balance` and `listen`: writes a commented file that works unchanged.
+//! `init` of `lab`, `balance` and `listen`: writes a file with comments that is usable without changes.
 
 use std::{
     fmt::Write as _,
@@ -23,12 +23,12 @@ pub(crate) struct InitArgs {
     file: Option<PathBuf>,
 }
 
-/// Writes a lab file.
+/// Writes a commented lab file.
 pub(super) fn lab(arguments: &InitArgs) -> Result<Exit> {
     write(arguments, "lab.toml", "proofload lab up", include_str!("init/lab.toml"))
 }
 
-/// Writes a balancer's file with the device of the default route.
+/// Writes a balancer configuration for the device of the default route.
 pub(super) fn balance(arguments: &InitArgs) -> Result<Exit> {
     let routes = std::fs::read_to_string("/proc/self/net/route").unwrap_or_default();
     let device = default_device(&routes).unwrap_or("eth0");
@@ -36,7 +36,7 @@ pub(super) fn balance(arguments: &InitArgs) -> Result<Exit> {
     write(arguments, "balance.toml", "proofload balance --config", &text)
 }
 
-/// Writes a settings file with every setting of the table, commented out.
+/// Writes a settings file that contains every setting of the table as a comment.
 pub(super) fn listen<T: 'static>(
     arguments: &InitArgs,
     table: impl Iterator<Item = &'static OptionSpec<T>>,
@@ -55,7 +55,7 @@ fn write(arguments: &InitArgs, default: &str, command: &str, text: &str) -> Resu
     created.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
         Refusal::one(match error.kind() {
             ErrorKind::AlreadyExists => {
-                format!("{shown} exists, and init replaces no file: name another one")
+                format!("{shown} already exists, and init never overwrites a file: name another one")
             }
             _ => format!("cannot write {shown}: {error}"),
         })
@@ -64,16 +64,16 @@ fn write(arguments: &InitArgs, default: &str, command: &str, text: &str) -> Resu
     Ok(Exit::GoalsMet)
 }
 
-/// The device of the default route in the text of `/proc/net/route`.
+/// Finds the device of the default route in the content of `/proc/net/route`.
 fn default_device(routes: &str) -> Option<&str> {
     let mut fields = routes.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     fields.find(|fields| fields.get(1) == Some(&"00000000")).map(|fields| fields[0])
 }
 
-/// Each setting with its help, and its default or an example as the value, in groups.
+/// Lists the settings in groups, each with its help and with its default or an example as the value.
 pub(super) fn commented<T: 'static>(table: impl Iterator<Item = &'static OptionSpec<T>>) -> String {
-    let mut text = "# Settings of `proofload listen`: take the # away before those that are to differ from their defaults.\n"
-        .to_owned();
+    let mut text =
+        "# Settings of `proofload listen`: remove the # from each one that you change.\n".to_owned();
     let mut heading = "";
     for setting in table {
         if setting.heading != heading {

@@ -1,4 +1,4 @@
-//! `proofload lab`: hosts, links and processes from a lab file.
+//! `proofload lab`: runs hosts, links and processes described in a lab file.
 
 mod detach;
 mod up;
@@ -29,7 +29,7 @@ use crate::{
     output::{destination::Destination, standard},
 };
 
-/// Maximum time that a lab may take to go down.
+/// Time after which a lab that is still going down counts as stuck.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Run hosts, links and processes on this machine, from a lab file.
@@ -85,7 +85,6 @@ struct DownArgs {
     all: bool,
 }
 
-/// Runs the subcommand.
 pub(crate) fn run(arguments: &LabArgs) -> Result<Exit> {
     match &arguments.command {
         LabCommand::Up(arguments) => up::up(arguments),
@@ -96,13 +95,13 @@ pub(crate) fn run(arguments: &LabArgs) -> Result<Exit> {
     }
 }
 
-/// Runs as the process that holds a host's namespaces.
+/// Entry point of the process that keeps a host's namespaces alive.
 pub(crate) fn hold() -> Result<Exit> {
     lab::run_holder().map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }
 
-/// Enters a host and executes a program there.
+/// Enters a host's namespaces and replaces this process by a program; returns only if that fails.
 pub(crate) fn exec(request: &str) -> Result<Exit> {
     Err(Refusal::one(lab::exec(request)))
 }
@@ -129,15 +128,15 @@ fn shell(arguments: &ShellArgs) -> Result<Exit> {
         None => Command::new(shell),
     };
     command.env("PROOFLOAD_HOST", name);
-    // Ctrl-C is for the command; this process waits for its status. A handler is used, because the command would
-    // inherit an ignored signal.
+    // Ctrl-C should end only the command, whose status this process awaits. Handlers are used, because the command would
+    // inherit ignored signals.
     for signal in [SIGINT, SIGQUIT] {
         flag::register(signal, Arc::default())
             .map_err(|e| Refusal::one(format_args!("cannot handle signal {signal}: {e}")))?;
     }
     let status = lab::run_in_host(*holder, command)
         .map_err(|error| Refusal::one(format_args!("cannot run in {name}: {error}")))?;
-    // Exits with the command's status, as ssh and env do, or with 128 plus the signal, as shells do.
+    // Exits with the command's status, as ssh and env do; after a signal, with 128 plus its number, as shells do.
     std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()));
 }
 
@@ -157,7 +156,7 @@ fn graph(arguments: &GraphArgs) -> Result<Exit> {
     Ok(Exit::GoalsMet)
 }
 
-/// The folder that lists the labs of this user.
+/// The folder that lists the running labs of this user.
 fn undo_folder() -> Result<Folder> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     Folder::of_this_user().map_err(Refusal::one)
@@ -185,7 +184,7 @@ fn down(arguments: &DownArgs) -> Result<Exit> {
     while chosen.iter().any(|lab| lab.owner.is_alive()) {
         if Instant::now() > deadline {
             return Err(Refusal::one(format_args!(
-                "a lab is still up after {} s; its process is {}",
+                "a lab is still up after {} s; kill its process, {}, then run `proofload clean`",
                 DOWN_TIMEOUT.as_secs(),
                 chosen[0].owner.pid
             )));
@@ -195,7 +194,7 @@ fn down(arguments: &DownArgs) -> Result<Exit> {
     Ok(Exit::GoalsMet)
 }
 
-/// Finds a lab by its title or identity; without a name, the only one.
+/// Finds a lab by its title or run ID. Without a name, finds the only lab.
 fn find_lab<'a>(labs: &'a [RunningLab], name: Option<&str>) -> Result<&'a RunningLab> {
     let matches = |lab: &&RunningLab| name.is_none_or(|name| lab.title == name || lab.run == name);
     let found: Vec<&RunningLab> = labs.iter().filter(matches).collect();
@@ -206,7 +205,7 @@ fn find_lab<'a>(labs: &'a [RunningLab], name: Option<&str>) -> Result<&'a Runnin
         (several, _) => {
             let list: Vec<String> =
                 several.iter().map(|lab| format!("{} ({})", lab.run, lab.title)).collect();
-            Err(Refusal::one(format_args!("several labs are up; say which: {}", list.join(", "))))
+            Err(Refusal::one(format_args!("several labs are up; name one of them: {}", list.join(", "))))
         }
     }
 }

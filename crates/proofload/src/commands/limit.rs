@@ -1,4 +1,4 @@
-//! `proofload limit`: searches the largest load that meets the goals.
+//! `proofload limit`: searches for the largest load that meets the goals.
 
 use load::MachineLimits;
 use study::{Begin, Search, Study};
@@ -10,7 +10,7 @@ use crate::{
     output::standard,
 };
 
-/// Runs the search and shows the result.
+/// Runs the search and prints the result.
 pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit> {
     let host = MachineLimits::read().map_err(Refusal::one)?;
     let study = arguments.study(&host).map_err(Refusal::new)?;
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit> {
     })
 }
 
-/// Whether both studies search in the same way, ignoring the initial look, which a study file lacks.
+/// Whether two studies search in the same way. Ignores the initial look, which study files cannot express.
 fn is_same(one: &Study, other: &Study) -> bool {
     let search =
         |study: &Study| study.search.clone().map(|search| Search { begin: Begin::Smallest, ..search });

@@ -30,7 +30,7 @@ use super::{
 const GOALS: &str = "Goals";
 const OUTPUT: &str = "Output";
 
-/// Loops of each user with the preset `jmeter`, as in the published test that it reproduces.
+/// Loops of each user with the preset `jmeter`. The published test that the preset reproduces has the same number.
 const JMETER_LOOPS: Count = Count(100);
 
 const EXIT_STATUS: &str = "Exit status: 0 a load that meets all goals was found, 1 a goal is not met even at \
@@ -72,7 +72,7 @@ pub(crate) struct LimitArgs {
     search: Given<SearchOptions>,
     #[command(flatten)]
     trial: Given<TrialOptions>,
-    /// Begin at the smallest load, without a look at what 1, 4 and 16 users carry for a quarter of a second each; `limit rate` looks unless --min is given
+    /// Begin at the smallest load, without first measuring 1, 4 and 16 users for a quarter of a second each; `limit rate` measures them unless --min is given
     #[arg(long, help_heading = SEARCH)]
     no_look: bool,
     /// Start no further trial after this time; the bounds found so far are the result
@@ -103,7 +103,7 @@ pub(crate) struct LimitArgs {
     pub quiet: bool,
 }
 
-/// The keys of a study's `[search]`, as options.
+/// The option table of a study's `[search]` keys.
 #[derive(Debug)]
 struct SearchOptions;
 
@@ -116,7 +116,7 @@ impl Table for SearchOptions {
     }
 }
 
-/// The keys of a study's `[trial]` that a search without factors has, as options.
+/// The keys of a study's `[trial]` that apply to a search without factors, as options.
 #[derive(Debug)]
 struct TrialOptions;
 
@@ -194,7 +194,7 @@ impl LimitArgs {
             settings: vec![record::Setting { searched: true, ..record::Setting::default() }],
             goals: self.goals(preset, &mut m),
             trial: TrialShape {
-                // The option counts all attempts; a study counts only the repeated ones.
+                // The option includes the first attempt; `void_attempts` counts only repeats.
                 void_attempts: m
                     .optional("--void-attempts", Some(&self.void_attempts), count)
                     .map_or(4, |attempts| attempts.saturating_sub(1)),
@@ -213,12 +213,12 @@ impl LimitArgs {
         if mistakes.is_empty() { Ok(study) } else { Err(mistakes) }
     }
 
-    /// A note that times without a unit are seconds, if the command has such a time.
+    /// A note that times without a unit are seconds, if the command line has such a time.
     pub(crate) fn time_note(&self) -> Option<String> {
         self.common.time_note()
     }
 
-    /// Notes for the user on the translation of a command line of curl.
+    /// Notes for the user on the translation of curl's command line.
     pub(crate) fn curl_notes(&self) -> Vec<String> {
         self.common.curl_notes()
     }
@@ -300,7 +300,8 @@ impl LimitArgs {
     }
 }
 
-/// Plans the smallest and the largest load, so that a plan that does not fit this machine is refused before the search.
+/// Plans the smallest and the largest load, so that a search that would exceed this machine's limits is refused at
+/// its start.
 fn check_ends(study: &Study, host: &MachineLimits) -> Vec<String> {
     let Some(search) = &study.search else { return Vec::new() };
     let mut mistakes = Vec::new();

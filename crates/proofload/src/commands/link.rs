@@ -1,4 +1,4 @@
-//! `proofload link`: an emulated link between two existing hosts.
+//! `proofload link`: emulates a link between two existing hosts.
 
 use std::{
     io::{self, BufRead},
@@ -20,13 +20,13 @@ use crate::{
     output::{destination::Destination, standard},
 };
 
-/// How often the stop flag is checked.
+/// Time between two checks of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Prints a line at once, to standard output or, if the JSON goes there, to standard error.
+/// Prints a line immediately, to standard output or, if the JSON goes there, to standard error.
 type Print<'a> = &'a dyn Fn(&str) -> Result;
 
-/// The JSON report of a link.
+/// The report that `--json` writes.
 #[derive(Serialize)]
 struct Report<'a> {
     spec: &'a LinkSpec,
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit> {
     Ok(if is_certified { Exit::GoalsMet } else { Exit::Void })
 }
 
-/// Runs as the process of a link.
+/// Entry point of the process that emulates a link.
 pub(crate) fn work() -> Result<Exit> {
     worker::work().map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
@@ -100,7 +100,7 @@ fn run_netem(job: &Job, print: Print<'_>, is_stopped: &dyn Fn() -> bool) -> Resu
     printed
 }
 
-/// Executes the commands on standard input until the duration is over or a signal comes.
+/// Executes commands from standard input until the duration is over or a signal arrives.
 fn run_commands(link: &mut Link, job: &Job, print: Print<'_>, is_stopped: &dyn Fn() -> bool) -> Result {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {

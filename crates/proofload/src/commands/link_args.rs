@@ -71,7 +71,7 @@ pub(crate) struct LinkArgs {
     pub json: Option<PathBuf>,
 }
 
-/// The keys of a link's shape.
+/// The option table of the keys of a link's shape.
 #[derive(Debug)]
 struct ShapeKeys;
 
@@ -84,24 +84,24 @@ impl Table for ShapeKeys {
     }
 }
 
-/// A link to run.
+/// A link to run, from the parsed options.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Job {
-    /// The link.
+    /// The driver and the shapes of both directions.
     pub spec: LinkSpec,
-    /// The ends of the link.
+    /// Where the two ends of the link are.
     pub ends: [End; 2],
-    /// How to certify the link; `None` if it is not certified.
+    /// How to certify the link; `None` skips the certification.
     pub certify: Option<CertifyOptions>,
-    /// How long the link runs; `None` is without end.
+    /// How long the link runs; `None` is until a signal.
     pub duration: Option<std::time::Duration>,
 }
 
 impl LinkArgs {
-    /// Reads the options.
+    /// Parses the options.
     ///
     /// # Errors
-    /// Every mistake in the options.
+    /// All mistakes in the options.
     pub(crate) fn job(&self) -> Result<Job, Vec<String>> {
         let mut m = Mistakes::default();
         let mut text = ShapeText::default();
@@ -173,7 +173,7 @@ fn namespace(host: &str) -> Namespace {
     }
 }
 
-/// The parsed shape. Mistakes are recorded under `prefix` or their options; the result is then `default`.
+/// Returns the parsed shape. If it is invalid, adds its mistakes under `prefix` or their options and returns `default`.
 fn shape(m: &mut Mistakes, prefix: &str, read: Result<Shape, Vec<Mistake>>, default: Shape) -> Shape {
     read.unwrap_or_else(|mistakes| {
         for Mistake { key, message } in mistakes {
@@ -197,16 +197,16 @@ fn parse_shape_text(text: &str) -> Result<ShapeText, String> {
     Ok(shape)
 }
 
-/// A command on standard input.
+/// A command that the user types on standard input while the link runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LinkCommand {
-    /// Change the shape of these directions.
+    /// Changes the shape of these directions.
     Set(Vec<Direction>, Box<ShapeText>),
-    /// Take the link down.
+    /// Takes the link down.
     Down,
-    /// Bring the link up again.
+    /// Brings the link up again.
     Up,
-    /// Show the counters.
+    /// Prints the counters.
     Counters,
 }
 

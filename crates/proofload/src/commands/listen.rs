@@ -1,4 +1,4 @@
-//! `proofload listen`: runs the HTTP data listener as a service, with its settings, signals and log.
+//! `proofload listen`: runs the HTTP event listener as a service, with its settings, signals and log.
 
 mod args;
 mod body_rules;
@@ -40,10 +40,10 @@ use crate::{
     },
 };
 
-/// How often the statistics are checked for changes.
+/// Time between two checks of the statistics for changes.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// An event that the service waits for.
+/// An event that the main thread waits for.
 enum Event {
     Signal(i32),
     Ended(Box<Report>),
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit> {
     if let Some(ListenCommand::Init(arguments)) = &arguments.command {
         return init::listen(arguments, settings::all());
     }
-    // Must come first, because it changes the environment, which is safe only while no other thread runs.
+    // Must come first: it changes the environment, which is safe only while no other thread runs.
     let inherited = service::inherited_sockets()?;
     if arguments.schema {
         standard::print_raw(&format!("{:#}\n", schema::schema()))?;
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit> {
     logs::start(plan.log, plan.log_level);
     let ended = listen(plan, notes, inherited, report, arguments.quiet);
     match (logs::flush(), ended) {
-        // Standard error blocks, so printing the refusal would block too.
+        // The log was not flushed, so standard error blocks, and printing the refusal would block too.
         (false, Err(_)) => Ok(Exit::WrongUse),
         (_, ended) => ended,
     }
@@ -109,8 +109,8 @@ fn listen(
     let addresses = address_list(&server);
     info!("listening on {addresses}; storing in {storage}");
     let (final_report, stops) = serve(server, sender, &events, &format!("listening on {addresses}"))?;
-    // From here on, a signal ends the process, because its outputs may block. If a signal has come already, the outputs
-    // do not wait.
+    // Without a receiver of events, the next signal ends the process, because writing the outputs may block. The flag
+    // makes outputs give up at once if a signal has already arrived.
     drop(events);
     files::stop().store(stops > 0, std::sync::atomic::Ordering::Relaxed);
     if let Some(why) = &final_report.close_error {
@@ -127,7 +127,7 @@ fn listen(
 }
 
 /// Reads all settings: options override the settings file, which overrides the imported configuration. Also returns
-/// notes on the import.
+/// notes on the import for the user.
 pub(crate) fn plan(arguments: &ListenArgs) -> Result<(ConfigBuilder, Vec<String>)> {
     let mut mistakes = Vec::new();
     let mut notes = Vec::new();
@@ -163,7 +163,7 @@ pub(crate) fn plan(arguments: &ListenArgs) -> Result<(ConfigBuilder, Vec<String>
     }
 }
 
-/// The refusal for a listener that cannot start.
+/// The refusal if the listener cannot start.
 fn start_refusal(error: listen::Error) -> Refusal {
     match error {
         listen::Error::Config(mistakes) => Refusal::new(mistakes),
@@ -188,7 +188,7 @@ fn file_text(option: &str, path: &Path) -> Result<String, Vec<String>> {
 fn forward_signals(sender: Sender<Event>) -> Result {
     let failed = |error| Refusal::one(format_args!("cannot handle signals: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
-    // The thread ends with the process.
+    // No handle is kept: the thread runs until the process ends.
     thread::spawn(move || {
         for signal in signals.forever() {
             if sender.send(Event::Signal(signal)).is_err() {
@@ -199,7 +199,7 @@ fn forward_signals(sender: Sender<Event>) -> Result {
     Ok(())
 }
 
-/// Serves and handles signals until the server ends. Returns the report and the number of stop signals.
+/// Runs the server and handles signals until the server ends. Returns the report and the number of stop signals.
 fn serve(
     server: Server,
     sender: Sender<Event>,
@@ -209,7 +209,7 @@ fn serve(
     let handle = server.handle();
     let running = thread::spawn(move || {
         let report = server.run();
-        // Sending fails only if this process is ending.
+        // Sending fails only if the process is already ending.
         let _ = sender.send(Event::Ended(Box::new(report)));
     });
     let mut service = Service::new(status);
@@ -238,7 +238,7 @@ fn serve(
                 watch.update(statistics, Instant::now()).iter().for_each(watch::Change::log);
                 service.alive();
                 if running.is_finished() {
-                    // The report may have arrived after the timeout.
+                    // The report may have arrived after `recv_timeout` returned.
                     let report = pending_report(events);
                     let report = report
                         .ok_or_else(|| Refusal::one("the listener has crashed; its messages are above"))?;
@@ -252,7 +252,7 @@ fn serve(
     }
 }
 
-/// The report, if it is among the pending events.
+/// The report, if it is in the event queue.
 fn pending_report(events: &Receiver<Event>) -> Option<Box<Report>> {
     events.try_iter().find_map(|event| match event {
         Event::Ended(report) => Some(report),
@@ -272,12 +272,12 @@ fn reload(handle: &Handle, service: &mut Service) {
 fn stop(handle: &Handle, service: &mut Service, times: u32) {
     match times {
         1 => {
-            info!("stopping: waiting for requests in flight; a second signal does not wait for them");
+            info!("stopping: waiting for requests in flight; a second signal ends this wait");
             service.stopping();
             handle.stop();
         }
         2 => {
-            warn!("stopping at once; another signal does not wait for the disk");
+            warn!("not waiting for requests any longer; a third signal ends the wait for the disk");
             handle.stop_now();
         }
         _ => {
@@ -288,7 +288,7 @@ fn stop(handle: &Handle, service: &mut Service, times: u32) {
     }
 }
 
-/// A note on events that were acknowledged as accepted and may not be stored; empty if there are none.
+/// A note on events that were acknowledged as accepted but may not be stored; empty if there are none.
 fn unstored_note(statistics: &Statistics) -> String {
     match statistics.accepted_events_pending {
         0 => String::new(),
@@ -305,8 +305,8 @@ fn log_recovery(server: &Server) {
     }
     for path in &recovery.elsewhere {
         warn!(
-            "the journal names {}, which is not below the folder of --path: the file stays as it is until a start with its \
-             own --path",
+            "the journal names {}, which is outside the folder of --path: the file is left as it is; to recover it, start the \
+             listener with the --path that wrote it",
             path.display()
         );
     }

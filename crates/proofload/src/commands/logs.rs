@@ -1,4 +1,4 @@
-//! The log on standard error. A separate thread writes it, because writing may block (an unread pipe) or fail (a full
+//! The log on standard error. A separate thread writes it, because a write may block (an unread pipe) or fail (a full
 //! disk). Lines that cannot be written are dropped and counted.
 
 use std::{
@@ -12,17 +12,15 @@ use std::{
 
 use tracing::{error, level_filters::LevelFilter};
 
-/// Maximum number of lines in the queue; further lines are dropped.
+/// Capacity of the queue in lines; further lines are dropped.
 const MAX_LINES: usize = 1024;
-/// How long [`flush`] waits.
+/// Maximum wait of [`flush`].
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
-    /// Lines of text.
     Text,
-    /// Lines of JSON.
     Json,
 }
 
@@ -51,21 +49,21 @@ pub(crate) fn start(format: LogFormat, level: LevelFilter) {
         .with_max_level(level)
         .with_target(false)
         .with_writer(|| &QUEUE)
-        // Internal errors would be written to standard error, which fails, and would panic.
+        // Otherwise tracing would report a failed write to standard error, fail again and panic.
         .log_internal_errors(false);
-    // systemd's journal adds its own times; readers of JSON need them in the line.
+    // Text omits the time, because systemd's journal adds it; JSON lines need it.
     let started = match format {
         LogFormat::Text => subscriber.without_time().try_init(),
         LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
     };
-    // Fails if a subscriber is installed already, such as by another test in this process.
+    // Fails if a subscriber already exists, such as that of another test in this process.
     if started.is_ok() {
         panic::set_hook(Box::new(|panicked| error!("{panicked}")));
         thread::spawn(|| QUEUE.write_to(io::stderr()));
     }
 }
 
-/// Waits up to [`FLUSH_TIMEOUT`] until all lines are written; returns whether they are.
+/// Waits up to [`FLUSH_TIMEOUT`] for all lines to be written. Returns whether they are.
 pub(crate) fn flush() -> bool {
     let is_pending = |state: &mut State| !state.lines.is_empty() || state.is_writing;
     let waited = QUEUE.changed.wait_timeout_while(QUEUE.lock(), FLUSH_TIMEOUT, is_pending);
@@ -77,7 +75,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the lines of the queue, forever.
+    /// Writes the lines of the queue; never returns.
     fn write_to(&self, mut output: impl Write) {
         let mut reported = 0;
         loop {
@@ -92,12 +90,12 @@ impl Queue {
             state.is_writing = false;
             state.dropped += u64::from(written.is_err());
             let dropped = state.dropped;
-            // The report is a line of the queue too, so it waits until there is room.
+            // The count of dropped lines is logged through the queue too, so it waits for room there.
             let has_room = state.lines.len() < MAX_LINES / 2;
             self.changed.notify_all();
             drop(state);
             if written.is_ok() && has_room && dropped > reported {
-                error!("{} lines before this could not be written here and were dropped", dropped - reported);
+                error!("{} earlier log lines could not be written and were dropped", dropped - reported);
                 reported = dropped;
             }
         }
@@ -105,7 +103,7 @@ impl Queue {
 }
 
 impl Write for &Queue {
-    /// Adds a whole line to the queue.
+    /// Adds a complete line to the queue.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut state = self.lock();
         if state.lines.len() < MAX_LINES {

@@ -1,4 +1,4 @@
-//! Collects the mistakes in the options of a command, so that all are reported at once.
+//! Collects the mistakes in a command's options, so that all are reported together.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use std::fmt::Display;
 pub(super) struct Mistakes(Vec<String>);
 
 impl Mistakes {
-    /// Parses an option that may be missing. A mistake is recorded under the option's name and returns `None`.
+    /// Parses an option if it is given. If its value is invalid, adds the mistake under `name` and returns `None`.
     pub(super) fn optional<T, E: Display>(
         &mut self,
         option: &str,
@@ -23,12 +23,11 @@ impl Mistakes {
         }
     }
 
-    /// Adds a mistake.
     pub(super) fn add(&mut self, mistake: impl Into<String>) {
         self.0.push(mistake.into());
     }
 
-    /// `value` if there are no mistakes.
+    /// Returns `value`, or the mistakes if there are any.
     pub(super) fn into_result<T>(self, value: T) -> Result<T, Vec<String>> {
         if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }

@@ -1,4 +1,4 @@
-//! The option for the reaction to noise on this machine, shared by the commands that run trials.
+//! The option that sets the reaction to noise on this machine, shared by the commands that run trials.
 
 use clap::Args;
 use record::OnNoise;

@@ -3,28 +3,28 @@
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use settings::options::{Kind, OptionSpec};
 
-/// The table of a command's options.
+/// The option table of a command.
 pub(crate) trait Table: 'static {
-    /// The type that the options are stored in.
+    /// The configuration that stores the values.
     type Config: 'static;
-    /// Whether the command also has positional arguments: an optional value then needs a `=` before it.
+    /// Whether the command also has positional arguments. If so, an optional value needs a `=` before it.
     const HAS_POSITIONALS: bool;
 
-    /// The options, in the order of the help.
+    /// The options in the order of the help.
     fn settings() -> impl Iterator<Item = &'static OptionSpec<Self::Config>>;
 }
 
-/// The options of a table that were given, with their values as text.
+/// The options given by the user, with their values as text.
 #[derive(Debug)]
 pub(crate) struct Given<T: Table>(pub Vec<(&'static OptionSpec<T::Config>, Vec<String>)>);
 
 impl<T: Table> Given<T> {
-    /// Whether the option of this key was given.
+    /// Whether the user gave the option with this key.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(setting, _)| setting.key == key)
     }
 
-    /// Stores the values in `config`. Returns all mistakes.
+    /// Stores the values in `config`. Returns all mistakes in them.
     pub(crate) fn apply(&self, config: &mut T::Config) -> Vec<String> {
         let mut mistakes = Vec::new();
         for (setting, values) in &self.0 {

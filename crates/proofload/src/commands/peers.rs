@@ -1,5 +1,5 @@
-//! Command lines of other load generators: a table for each program defines the translation of its options. `proofload
-//! wrk`, `wrk2` and `ab` accept these lines and run the equivalent `proofload http`.
+//! Command lines of other load generators. A table for each program translates its options. `proofload wrk`, `wrk2` and
+//! `ab` accept these lines and run the equivalent `proofload http`.
 
 mod ab;
 pub(crate) mod curl;
@@ -19,14 +19,14 @@ pub(crate) use ab::Ab;
 use table::{Given, OWN, Row, Translated, same_line};
 pub(crate) use wrk::{Wrk, Wrk2};
 
-/// A program whose command line proofload understands.
+/// A load generator whose command line proofload understands.
 pub(crate) trait Peer: fmt::Debug + 'static {
     /// Description of the command, for the help.
     const ABOUT: &'static str;
-    /// Its options, in the order of the help.
+    /// The program's options, in the order of the help.
     const ROWS: &'static [Row];
 
-    /// Translates its command line: the URL, the other options, and the layout of its output.
+    /// Translates a command line to the URL, the other options, and the layout of the output.
     fn translate(url: &str, given: &Given) -> (String, Translated, peer_text::Layout);
 }
 
@@ -76,7 +76,7 @@ struct HttpLine {
     http: HttpArgs,
 }
 
-/// Runs the trial and shows its result in the layout of the other program.
+/// Runs the trial and prints its result in the other program's layout.
 pub(crate) fn run<P: Peer>(arguments: &PeerArgs<P>) -> Result<Exit> {
     let (words, translated, layout) = arguments.http_words().map_err(Refusal::new)?;
     let read = HttpLine::try_parse_from(&words).map_err(Refusal::one)?;
@@ -85,10 +85,10 @@ pub(crate) fn run<P: Peer>(arguments: &PeerArgs<P>) -> Result<Exit> {
 }
 
 impl<P: Peer> PeerArgs<P> {
-    /// The line as words after `proofload http`.
+    /// The command line as arguments of `proofload http`.
     ///
     /// # Errors
-    /// Every option that is refused.
+    /// All refused options.
     fn http_words(&self) -> Result<(Vec<String>, Translated, peer_text::Layout), Vec<String>> {
         let (url, translated, layout) = P::translate(&self.url, &self.given);
         if !translated.mistakes.is_empty() {
@@ -97,10 +97,10 @@ impl<P: Peer> PeerArgs<P> {
         Ok((translated.words(&url), translated, layout))
     }
 
-    /// The line as options of `proofload http`.
+    /// The command line as parsed options of `proofload http`.
     ///
     /// # Errors
-    /// Every option that is refused.
+    /// All refused options.
     #[cfg(test)]
     pub(crate) fn http(&self) -> Result<HttpArgs, Vec<String>> {
         let (words, ..) = self.http_words()?;

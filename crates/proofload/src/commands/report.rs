@@ -43,12 +43,12 @@ pub(crate) struct ReportArgs {
     github_annotations: bool,
 }
 
-/// Shows the result, or writes it in the requested formats.
+/// Prints the result, or writes it in the requested formats.
 pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit> {
     let folder = ResultFolder::open(&arguments.result).map_err(Refusal::one)?;
     let mut results = Results::read(&folder).map_err(Refusal::one)?;
     if results.result.is_none() {
-        // The run was killed or is still running.
+        // There is no result yet if the run was killed or is still running.
         results.so_far = study::outcome::outcomes(&results.plan, &results.trials).map_err(Refusal::one)?;
     }
     let mut options = terminal_options();
@@ -62,12 +62,12 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit> {
         ("--github", &arguments.github, Format::Github),
     ];
     let opened = outputs.into_iter().filter_map(|(option, path, format)| {
-        // GitHub's summary may contain the text of earlier steps.
+        // GitHub's summary file may contain the output of earlier steps.
         let is_appended = format == Format::Github;
         let open = if is_appended { Destination::open_appended } else { Destination::open };
         Some((open(option, path.as_deref()?), format))
     });
-    // All outputs are opened before the first is written.
+    // Opens all outputs before the first write, so that a mistake leaves none half done.
     let opened = opened.map(|(opened, format)| Ok((opened.map_err(Refusal::one)?, format)));
     let opened: Vec<_> = opened.collect::<Result<_>>()?;
     let is_exported = arguments.github_annotations || !opened.is_empty();

@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
     noise: NoiseArgs,
 }
 
-/// Reads the study file, then runs the study or shows its plan.
+/// Reads a study file, then runs the study or prints its plan.
 pub(crate) fn run(arguments: &RunArgs) -> Result<Exit> {
     let mut study = arguments.read(&MachineLimits::read().map_err(Refusal::one)?)?;
     let setup = study.setup(0, None).ok();
@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Exit> {
 }
 
 impl RunArgs {
-    /// Reads the study for this machine, with the overrides of --set.
+    /// Reads the study for this machine and applies the overrides of --set.
     pub(crate) fn read(&self, host: &MachineLimits) -> Result<Study> {
         let file = self.study.display().to_string();
         let text = input::read_text(&self.study).map_err(Refusal::one)?;

@@ -1,4 +1,4 @@
-//! `--save`: writes the study that is equivalent to a command line, and runs nothing.
+//! `--save`: writes the study that is equivalent to a command line, without running it.
 
 use std::{
     fmt::{Display, Write as _},
@@ -27,52 +27,51 @@ use crate::{
     output::{destination::Destination, standard},
 };
 
-/// A key of a study with its value as written there, if it is given.
+/// A key of a study and its value as TOML; `None` if the option is not given.
 pub(super) type SavedKey = Option<SavedValue>;
 
-/// The value of a key.
+/// A key and its value as TOML.
 pub(super) struct SavedValue {
     key: &'static str,
     value: String,
-    /// The comment before it; empty without one.
+    /// The comment above the key; empty for none.
     help: &'static str,
 }
 
-/// The content of a command line, table by table.
+/// The study that is equivalent to a command line, table by table.
 pub(super) struct Saved {
-    /// The title, which is masked when written.
+    /// The title. Secrets in it are masked when it is written.
     pub title: String,
-    /// Keys outside all tables, such as a budget.
+    /// Keys before the first table, such as a budget.
     pub head: Vec<SavedKey>,
-    /// The workload. Its relative paths refer to the current folder.
+    /// The workload. Its relative paths start at the current folder.
     pub workload: HttpWorkload,
-    /// The other tables, each with its heading.
+    /// The other tables with their headings.
     pub tables: Vec<(&'static str, Vec<SavedKey>)>,
 }
 
-/// A key whose value is written as on the command line.
+/// A key whose value is copied from the command line.
 pub(super) fn text(key: &'static str, value: Option<impl ToString>) -> SavedKey {
     value.map(|value| SavedValue { key, value: bare_or_quoted(&value.to_string()), help: "" })
 }
 
-/// A key whose value is a list.
 pub(super) fn list(key: &'static str, values: &[impl ToString]) -> SavedKey {
     let quoted: Vec<String> = values.iter().map(|value| quoted(&value.to_string())).collect();
     (!quoted.is_empty()).then(|| SavedValue { key, value: format!("[{}]", quoted.join(", ")), help: "" })
 }
 
-/// A key whose value is this number.
+/// A key with a number, given as TOML text.
 pub(super) fn number_of(key: &'static str, value: String) -> SavedKey {
     Some(SavedValue { key, value, help: "" })
 }
 
-/// A given option that is a key of a study, with its help.
+/// The key of a given option, with the option's help as the comment.
 pub(super) fn row<T>((spec, values): &(&'static OptionSpec<T>, Vec<String>)) -> SavedKey {
     let value = toml_value(spec.kind, values.iter().cloned());
     Some(SavedValue { key: spec.key, value, help: spec.help })
 }
 
-/// A secret that the study omits: the variable that replaces it, and a description of the value to set.
+/// A secret that the study omits.
 struct Hidden {
     variable: String,
     what: String,
@@ -83,11 +82,11 @@ fn refused(why: impl Display) -> Refusal {
 }
 
 impl Saved {
-    /// Writes the study to `path`. `same` checks that a study, once read back, equals the command line in everything
-    /// except its requests.
+    /// Writes the study to `path`. `same` checks that the study, once it is read back, equals the command line in
+    /// everything except its requests.
     ///
     /// # Errors
-    /// When a study cannot express the command line, with every reason.
+    /// All reasons why a study cannot express the command line.
     pub(super) fn write(
         mut self,
         path: &Path,
@@ -98,19 +97,19 @@ impl Saved {
             return Err(refused("a study has no --force: leave it out"));
         }
         if let Some(body) = self.workload.raw_body.take() {
-            let why = "the body of curl's line is no text: write it to a file, and give URL, header fields and --body @FILE without curl";
+            let why = "the body in curl's command is not text: write it to a file, and give the URL, -H and --body @FILE instead of --curl";
             let text = String::from_utf8(body).map_err(|_| refused(why))?;
             self.workload.body = Some(written_literally(&text, &[]));
         }
         let folder = absolute(path).ok().and_then(|path| Some(path.parent()?.to_owned()));
         let own = std::env::current_dir().unwrap_or_default();
-        // The target of a link may be in another folder.
+        // A symbolic link may lead to another folder, so paths are resolved then too.
         let is_here = path == Path::new("-") || (folder.as_deref() == Some(&*own) && !path.is_symlink());
         let here = in_folder(&self.workload, &own);
         if !is_here {
             self.workload = here.clone();
         }
-        // Read back with its secrets, because their variables need not be set yet.
+        // Reads the text back while it still contains the secrets, because the variables may not be set yet.
         let name = folder.unwrap_or(own).join("STUDY.toml").display().to_string();
         let text = self.text();
         let read = study::file::read(&name, &text, &[], host).map_err(|mistakes| {
@@ -119,12 +118,12 @@ impl Saved {
                 line.split_once(" = ").map_or("the study", |(key, _)| key)
             };
             let told = |mistake: &Mistake| {
-                format!("--save: a study cannot say this: {}: {}", key(mistake.line), mistake.message)
+                format!("--save: a study file cannot hold this: {}: {}", key(mistake.line), mistake.message)
             };
             Refusal::new(mistakes.iter().map(told).collect())
         })?;
         if !is_same(&read, here, host) || !same(&read) {
-            return Err(refused("a study cannot say this: its requests or its load would be others"));
+            return Err(refused("a study file cannot hold this: its requests or its load would differ"));
         }
         let hidden = self.hide();
         self.check_secrets()?;
@@ -140,7 +139,7 @@ impl Saved {
         Ok(Exit::GoalsMet)
     }
 
-    /// The study's text.
+    /// The study as TOML.
     fn text(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "title = {}\nseed = {}", quoted(&mask(&self.title)), self.workload.seed);
@@ -164,7 +163,7 @@ impl Saved {
         text
     }
 
-    /// All texts of the workload, each with its key.
+    /// All texts of the workload with their keys.
     fn texts(&self) -> Vec<(&'static str, String)> {
         let of = |option: &'static HttpOption| {
             (option.written)(&self.workload).into_iter().map(|text| (option.spec.key, text))
@@ -173,8 +172,8 @@ impl Saved {
         std::iter::once(("url", self.workload.url.clone())).chain(options).collect()
     }
 
-    /// Replaces secrets by variables: the whole value of a header field, and parts of a URL whose only encoding is the
-    /// one that a variable's value gets there.
+    /// Replaces secrets by variables: whole values of header fields, and those parts of a URL that a variable's value
+    /// would reproduce exactly after encoding.
     fn hide(&mut self) -> Vec<Hidden> {
         let used = self.texts().into_iter().map(|(_, text)| text).collect();
         let mut variables = Variables { used, hidden: Vec::new() };
@@ -182,7 +181,7 @@ impl Saved {
         variables.hide_in_url("URL", url);
         proxy.iter_mut().for_each(|proxy| variables.hide_in_url("proxy", proxy));
         if let Some(body) = body.as_mut().filter(|body| !body.starts_with('@')) {
-            // Only values that a variable can hold and that are sent as written.
+            // A variable can replace only values that it can hold and that are sent as written.
             variables.hide_parameters("body", body, |secret| {
                 !secret.contains(['{', '\0']) && secret.trim() == secret
             });
@@ -205,11 +204,11 @@ impl Saved {
         variables.hidden
     }
 
-    /// Refuses texts that still contain a secret, by the rules that mask all other output. Left are secrets that stand
-    /// beside templates, are encoded differently or are repeated.
+    /// Refuses texts that still contain a secret, by the rules that mask all other output. Such secrets are next to a
+    /// template, have another encoding or occur twice.
     fn check_secrets(&self) -> Result {
         let told = self.texts().into_iter().filter(|(key, text)| {
-            // Templates may be shown, like references.
+            // Treats templates like references to variables, which are not secret.
             let (shown, _) = fixed(text, "${T}");
             match (*key, shown.split_once(':')) {
                 ("url" | "proxy", _) => mask_url(&shown) != shown,
@@ -217,21 +216,21 @@ impl Saved {
                 _ => mask(&shown) != shown,
             }
         });
-        let why = "a secret would stand in the study: keep it in a variable, and write ${NAME} in its place";
+        let why = "the study file would contain a secret: put it into a variable, and write ${NAME} instead";
         let told: Vec<String> = told.map(|(key, _)| format!("--save: {key}: {why}")).collect();
         if told.is_empty() { Ok(()) } else { Err(Refusal::new(told)) }
     }
 }
 
-/// The variables that replace secrets in a study.
+/// The variables that replace the secrets of a study.
 struct Variables {
-    /// All texts of the workload, which may already name variables.
+    /// All texts of the workload, in which variable names may already occur.
     used: String,
     hidden: Vec<Hidden>,
 }
 
 impl Variables {
-    /// A reference to a variable that is not used yet.
+    /// Creates a variable with an unused name and returns a reference to it.
     fn put(&mut self, name: &str, what: String) -> String {
         let fit = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
         let name: String = name.chars().map(fit).collect();
@@ -248,7 +247,7 @@ impl Variables {
         reference
     }
 
-    /// Hides user, password and secret parameters of the URL of this option.
+    /// Hides the user, the password and secret parameters in an option's URL.
     fn hide_in_url(&mut self, option: &str, url: &mut String) {
         let at = authority(url);
         let info = url[at..].split_once(['/', '?', '#']).map_or(&url[at..], |(authority, _)| authority);
@@ -267,7 +266,7 @@ impl Variables {
         self.hide_parameters(&format!("{option}, decoded"), url, has_one_encoding);
     }
 
-    /// A cookie with its value replaced by a variable, unless the value contains templates or variables.
+    /// Replaces a cookie's value by a variable, unless the value contains templates or variables.
     fn hide_cookie(&mut self, cookie: &str) -> String {
         match cookie.split_once('=').filter(|(_, value)| !value.is_empty() && fixed(value, "").1) {
             Some((name, _)) => {
@@ -277,7 +276,7 @@ impl Variables {
         }
     }
 
-    /// Hides the secret parameters `name=value` of a text that a variable can replace.
+    /// Hides secret parameters `name=value` in a text if `fits` accepts their values.
     fn hide_parameters(&mut self, option: &str, text: &mut String, fits: impl Fn(&str) -> bool) {
         for (what, secret) in secrets_in_url(text) {
             let Some(name) = what.strip_prefix("the query parameter ").filter(|_| fits(&secret)) else {
@@ -297,14 +296,14 @@ impl Variables {
     }
 }
 
-/// Whether a part of a URL is written exactly as a variable with its value would be sent there.
+/// Whether the encoding of a part of a URL is the one that a variable's value would get there.
 fn has_one_encoding(part: &str) -> bool {
     let decoded = percent_decode_str(part).decode_utf8();
     decoded.is_ok_and(|decoded| !decoded.is_empty() && percent_encoded(&decoded) == part)
 }
 
-/// The literal text that is sent, with `template` in place of each template, and whether the text is completely
-/// literal: no template, and no variable.
+/// The text that is sent, with `template` in place of each template. Also returns whether the text has neither templates
+/// nor variables.
 fn fixed(text: &str, template: &str) -> (String, bool) {
     let (mut fixed, mut is_all) = (String::new(), true);
     for (_, piece) in request_text::pieces(text).unwrap_or_default() {
@@ -323,14 +322,14 @@ fn fixed(text: &str, template: &str) -> (String, bool) {
     (fixed, is_all)
 }
 
-/// Whether the study's trials at its smallest load equal those of this workload.
+/// Whether the study's trials at its smallest load equal those of the workload.
 fn is_same(study: &Study, mut workload: HttpWorkload, host: &MachineLimits) -> bool {
     let load = study.search.as_ref().map(|search| search.min);
     let Ok(setup) = study.setup(0, load) else { return false };
     let Some(read) = setup.workload.http() else { return false };
     workload.seed = read.seed;
     if let Some(search) = &study.search {
-        // The search sets these values.
+        // The search determines these values, so they are not compared.
         workload.duration.clone_from(&read.duration);
         match search.unit {
             LoadUnit::Users => workload.users.clone_from(&read.users),
@@ -339,7 +338,7 @@ fn is_same(study: &Study, mut workload: HttpWorkload, host: &MachineLimits) -> b
         }
     }
     let (Ok(own), Ok(mut of_read)) = (workload.plan(host), read.plan(host)) else { return false };
-    // A URL may be written in two equivalent ways; the run ID of events is random.
+    // Ignores the URL's spelling and the random run ID of events.
     of_read.url.clone_from(&own.url);
     if let (Some(own), Some(of_read)) = (&own.events, &mut of_read.events) {
         of_read.run = own.run;
@@ -347,7 +346,7 @@ fn is_same(study: &Study, mut workload: HttpWorkload, host: &MachineLimits) -> b
     own == of_read
 }
 
-/// The workload with the paths that a study resolves from its own folder.
+/// Resolves those paths of the workload that a study would resolve from the study's folder.
 fn in_folder(workload: &HttpWorkload, folder: &Path) -> HttpWorkload {
     let mut resolved = workload.clone();
     for option in OPTIONS {
@@ -355,7 +354,7 @@ fn in_folder(workload: &HttpWorkload, folder: &Path) -> HttpWorkload {
             (option.written)(workload).iter().map(|value| option.in_folder(value, folder)).collect();
         if !values.is_empty() {
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            // Storing cannot fail: a text without a meaning is a mistake of the plan.
+            // Cannot fail, because options are stored as text; the plan reports invalid values.
             let _ = (option.spec.apply)(&mut resolved, &values);
         }
     }
@@ -376,19 +375,19 @@ fn value(option: &HttpOption, values: &[String]) -> String {
     toml_value(option.spec.kind, values.iter().map(|value| in_study(value, option.is_text)))
 }
 
-/// A value of this kind that differs from the default, made of its texts: several for a list.
+/// A TOML value of this kind from texts, of which a list may have several.
 pub(super) fn toml_value(kind: Kind, texts: impl Iterator<Item = String>) -> String {
     match kind {
         Kind::Flag => "true".to_owned(),
         Kind::On => "false".to_owned(),
         Kind::List => format!("[{}]", texts.map(|text| quoted(&text)).collect::<Vec<_>>().join(", ")),
-        // A bare number is no time in most tables.
+        // Quoted, because a bare number is no valid time in most tables.
         Kind::Time => quoted(&texts.collect::<String>()),
         _ => bare_or_quoted(&texts.collect::<String>()),
     }
 }
 
-/// The text as written in a study: braces around a name must not become a placeholder there.
+/// The text as written in a study. Escapes braces around a name, which would be a placeholder there.
 fn in_study(text: &str, is_text: bool) -> String {
     let placeholders = |text: &str| {
         let written = |piece| match piece {
@@ -402,7 +401,7 @@ fn in_study(text: &str, is_text: bool) -> String {
     if !is_text {
         return placeholders(text);
     }
-    // A file name contains no templates, and a study does not resolve these escapes in it.
+    // A study does not resolve these escapes in file names, and file names contain no templates.
     if text.starts_with('@') {
         return text.to_owned();
     }
@@ -416,14 +415,14 @@ fn in_study(text: &str, is_text: bool) -> String {
         .map_or_else(|_| text.to_owned(), |pieces| pieces.into_iter().map(written).collect())
 }
 
-/// A whole number unchanged, and any other text in quotes.
+/// A whole number as it is; any other text as a TOML string.
 fn bare_or_quoted(text: &str) -> String {
     let is_number = !text.is_empty() && text.len() < 16 && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_plain = is_number && (text == "0" || !text.starts_with('0'));
     if is_plain { text.to_owned() } else { quoted(text) }
 }
 
-/// A text in quotes. JSON strings are valid TOML strings, which have escapes for characters that no terminal shows.
+/// A TOML string. Uses JSON's syntax, which TOML shares, and escapes characters that terminals do not show.
 fn quoted(text: &str) -> String {
     let is_shown = |c: char| printable(&c.to_string()) == c.to_string();
     let escaped = |c: char| if is_shown(c) { c.to_string() } else { format!("\\U{:08X}", u32::from(c)) };

@@ -1,4 +1,4 @@
-//! `proofload serve`: the programmable target, in one process or several.
+//! `proofload serve`: the programmable target server, in one process or several.
 
 use std::{
     net::SocketAddr,
@@ -23,9 +23,9 @@ use crate::{
     },
 };
 
-/// Maximum time for worker processes to listen, and to send their reports.
+/// Maximum wait for a worker process to start listening, and at the end for its report.
 const WORKER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the stop flag is checked.
+/// Time between two checks of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Serialize, Deserialize)]
@@ -36,7 +36,7 @@ enum Answer {
     Failed(String),
 }
 
-/// Serves until stopped, then shows the report.
+/// Serves until stopped, then prints the report.
 pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit> {
     let (config, processes) = arguments.config().map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
@@ -51,12 +51,12 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit> {
     };
     write_result(json, &report, arguments.quiet, || render(&report))?;
     match &report.record_failure {
-        Some(why) => Err(Refusal::one(format_args!("--record: requests are missing in the file: {why}"))),
+        Some(why) => Err(Refusal::one(format_args!("--record: requests are missing from the file: {why}"))),
         None => Ok(Exit::GoalsMet),
     }
 }
 
-/// Runs as a worker process.
+/// Entry point of a worker process.
 pub(crate) fn work() -> Result<Exit> {
     raise_descriptors();
     let stop = files::stop();
@@ -75,7 +75,7 @@ pub(crate) fn work() -> Result<Exit> {
     Ok(Exit::GoalsMet)
 }
 
-/// The message of an error, with the option that it concerns.
+/// The message of an error, prefixed by the option that caused it.
 fn error_text(error: &serve::Error) -> String {
     match error {
         serve::Error::Start(serve::StartError::Processors { .. }) => format!("--cpus: {error}"),
@@ -85,18 +85,18 @@ fn error_text(error: &serve::Error) -> String {
     }
 }
 
-/// Several processes share the addresses; the kernel spreads connections over them (SO_REUSEPORT).
+/// Runs several processes on the same addresses. The kernel distributes connections among them (SO_REUSEPORT).
 fn serve_in_processes(config: &Config, count: usize, stop: &AtomicBool) -> Result<Report> {
     Server::check_free(&config.listen).map_err(|error| Refusal::one(error_text(&error)))?;
     let start = |e| Refusal::one(format_args!("cannot start a worker process: {e}; see `ulimit -u`"));
     let arguments = ["serve-worker".to_owned()];
     let each = std::iter::repeat_n(&arguments[..], count);
     let mut workers: Processes<Answer> = Processes::start(each).map_err(start)?;
-    // The first worker may get port 0; the others then use its port.
+    // With port 0, the kernel chooses the first worker's port; the others must use the same.
     let addresses = start_serving(&mut workers, 0, config)?;
     let rest = Config { listen: addresses.clone(), ..config.clone() };
     for index in 1..count {
-        // Each worker needs different random numbers.
+        // A different seed, so that workers draw different random numbers.
         let config = Config { seed: rest.seed.wrapping_add(index as u64), ..rest.clone() };
         start_serving(&mut workers, index, &config)?;
     }
@@ -140,7 +140,7 @@ fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report> 
     reports.whole.ok_or_else(|| Refusal::one("no worker process sent a report"))
 }
 
-/// The reports of the worker processes.
+/// The reports received so far from worker processes.
 struct WorkerReports {
     /// Whether each worker has reported.
     reported: Vec<bool>,
@@ -148,7 +148,7 @@ struct WorkerReports {
 }
 
 impl WorkerReports {
-    /// No reports yet from `count` workers.
+    /// Starts with no reports from `count` workers.
     fn new(count: usize) -> Self {
         Self { reported: vec![false; count], whole: None }
     }
@@ -158,7 +158,7 @@ impl WorkerReports {
         self.reported.iter().filter(|reported| !**reported).count()
     }
 
-    /// Takes a message of a worker. Refuses if the worker failed or ended without a report.
+    /// Processes a worker's message. An error if the worker failed or ended without a report.
     fn take(&mut self, index: usize, heard: Output<Answer>) -> Result {
         match heard {
             Output::Message(Answer::Report(part)) => {

@@ -42,7 +42,7 @@ pub(crate) struct ServeArgs {
     pub quiet: bool,
 }
 
-/// The options read so far; some are combined only at the end.
+/// The configuration under construction; some options are combined only after all are read.
 #[derive(Debug)]
 struct ConfigBuilder {
     config: Config,
@@ -57,7 +57,7 @@ struct ConfigBuilder {
     tls: TlsBuilder,
 }
 
-/// The options of TLS read so far.
+/// The TLS options read so far.
 #[derive(Debug, Default)]
 struct TlsBuilder {
     wanted: bool,
@@ -67,7 +67,7 @@ struct TlsBuilder {
 }
 
 impl ConfigBuilder {
-    /// The defaults.
+    /// The defaults of all options.
     fn new() -> Self {
         let config = Config { listen: vec![([127, 0, 0, 1], 8080).into()], ..Config::default() };
         Self {
@@ -216,10 +216,10 @@ static OPTIONS: &[OptionSpec<ConfigBuilder>] = settings::option_table! {
 };
 
 impl ServeArgs {
-    /// The validated configuration and the number of processes. Each process needs another seed.
+    /// Returns the validated configuration and the number of processes. The caller gives each process a different seed.
     ///
     /// # Errors
-    /// Every mistake, those in single options first.
+    /// All mistakes: first those in single options, then those in combinations.
     pub(crate) fn config(&self) -> Result<(Config, u32), Vec<String>> {
         let mut builder = ConfigBuilder::new();
         let mut mistakes = self.given.apply(&mut builder);
@@ -275,7 +275,7 @@ impl ServeArgs {
         }
         config.record = builder.record.map(|file| Record { file, body_bytes: builder.record_body_bytes });
         config.tls = builder.tls.build();
-        // An option with a mistake keeps its valid default here, so no mistake is reported twice.
+        // An invalid option keeps its default here, so validation does not report it a second time.
         mistakes.extend(config.validate().err().into_iter().flatten().map(error_text));
         if mistakes.is_empty() { Ok((config, processes)) } else { Err(mistakes) }
     }
@@ -289,7 +289,7 @@ impl TlsBuilder {
     }
 }
 
-/// Parses every text; fails with all mistakes.
+/// Parses each text. Returns the mistakes of all texts if any is invalid.
 fn each<'a, T>(
     texts: impl Iterator<Item = &'a str>,
     read: fn(&str) -> Result<T, String>,

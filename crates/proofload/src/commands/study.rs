@@ -1,4 +1,4 @@
-//! Runs a study for `limit` and `run`, shows its result and derives the exit status.
+//! Runs a study for `limit` and `run`, prints its result and determines the exit status.
 
 use std::{
     io::IsTerminal,
@@ -21,38 +21,37 @@ use crate::{
     output::{destination::Destination, progress::Progress, standard},
 };
 
-/// A study to run, and the outputs of its result.
+/// A study to run, and the options for its outputs.
 pub(super) struct StudyRun<'a> {
-    /// The study.
     pub study: Study,
-    /// The beginning of the default folder's name.
+    /// Start of the default result folder's name.
     pub name: &'a str,
-    /// The result folder, if given.
+    /// The result folder of `--out`.
     pub out: Option<PathBuf>,
-    /// Resume an interrupted run.
+    /// Whether to resume an interrupted run.
     pub resume: bool,
-    /// Raise the limits that bounded it.
+    /// Whether to raise the limits that bounded an earlier result (`--prove`).
     pub prove: bool,
-    /// Output of the result as JSON.
+    /// Destination of the result as JSON.
     pub json: Option<&'a Path>,
-    /// Print no progress.
+    /// Whether to print no progress.
     pub quiet: bool,
 }
 
-/// The command line, without --resume.
+/// This process's command line without --resume.
 fn command_line() -> Vec<String> {
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     words.filter(|word| word != "--resume").collect()
 }
 
-/// The reports in every result folder.
+/// The report formats in every result folder.
 const FOLDER_FORMATS: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMetrics];
 
-/// Runs the study, writes its result and shows it.
+/// Runs the study, writes its result and prints it.
 pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
-    // Claims the file before the folder claims its records. A mistake is reported when the file is opened.
+    // Claimed before the folder claims its records. Errors are ignored here, because opening the file reports them.
     let _ = run.json.map(|json| files::claim("--json", json));
-    // Determines the place before entering a user namespace, in which other users are indistinguishable.
+    // Must precede the user namespace, in which all other users have the same ID.
     let place = place(&run.out.clone().unwrap_or_else(|| default_folder(run.name)))?;
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
     let min_load = run.study.search.as_ref().map(|search| search.min);
@@ -65,14 +64,15 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
     });
     if has_lab {
         lab::ensure_own_proc().map_err(Refusal::one)?;
-        // Before any thread starts, and after the folder is determined, because user IDs differ inside the namespace.
+        // Must precede the first thread, and follow the choice of the folder, because user IDs differ inside the
+        // namespace.
         lab.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
     }
     if has_lab || has_programs {
         clean::clean_before(&lab.folder)?;
     }
     raise_descriptors();
-    // A file inside the result folder is tried once the folder exists.
+    // A file inside the result folder can be opened only after the folder exists.
     let at = |path: &Path| absolute(path).unwrap_or_default();
     let is_within = run.out.as_deref().zip(run.json).is_some_and(|(out, json)| at(json).starts_with(at(out)));
     let open = |within: bool| Destination::open_optional("--json", run.json.filter(|_| within == is_within));
@@ -92,7 +92,7 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
         false => None,
     };
     let result = earlier.as_ref().and_then(|earlier| earlier.result.as_ref());
-    // A finished study already has its reports.
+    // The reports of a finished study exist already.
     let is_finished = !run.prove && result.is_some_and(|result| result.ending == Ending::Finished);
     study::probe_targets(&run.study, &options).map_err(Refusal::one)?;
     match earlier {
@@ -121,11 +121,11 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
         if result.ending != Ending::Finished {
             let path = folder.path().display();
             standard::print_to_stderr(format_args!(
-                "proofload: the proof is not finished; --resume --prove --out {path} goes on; its trials are in {path}/proof"
+                "proofload: the proof is not finished; continue it with --resume --prove --out {path}; its trials are in {path}/proof"
             ));
         }
     }
-    // Reported even with --quiet and with JSON on standard output.
+    // Printed even with --quiet and with JSON on standard output.
     for warning in result.warnings.iter().filter(|warning| warning.code == study::FAILED) {
         standard::print_to_stderr(format_args!("proofload: the study failed: {}", warning.message));
     }
@@ -134,7 +134,7 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
     Ok(exit_status(&result))
 }
 
-/// A place for a result. `--out` claims its records and reports.
+/// The place for a result. Claims the records and reports in it for `--out`.
 pub(super) fn place(path: &Path) -> Result<Place> {
     let reports = FOLDER_FORMATS.into_iter().filter_map(Format::file_name);
     for name in RECORDS.into_iter().chain(reports) {
@@ -162,7 +162,7 @@ fn show(results: &Results, folder: &ResultFolder, is_finished: bool, json: Optio
     let on_stdout = json.as_ref().is_some_and(Destination::is_stdout);
     let written = json
         .map_or(Ok(()), |json| json.write(|output| report::write(results, Format::Json, &options, output)));
-    // The result is shown even if a file cannot be written.
+    // The result is printed even if a file could not be written.
     let shown = match on_stdout {
         true => Ok(()),
         false => standard::print_coloured(&report::render(results, Format::Terminal, &options)),
@@ -178,7 +178,7 @@ pub(super) fn write_reports(results: &Results, folder: &ResultFolder, options: &
     })
 }
 
-/// The options of a report on this terminal.
+/// Report options that match this terminal.
 pub(super) fn terminal_options() -> report::Options {
     let on_terminal = std::io::stdout().is_terminal();
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -186,7 +186,6 @@ pub(super) fn terminal_options() -> report::Options {
     report::Options { colour: on_terminal && !plain, width_columns, page: None }
 }
 
-/// The exit status of a result.
 fn exit_status(result: &StudyResult) -> Exit {
     match result.ending {
         Ending::Interrupted => return Exit::Interrupted,
@@ -227,12 +226,11 @@ fn is_unanswered(outcome: &SettingOutcome) -> bool {
     outcome.goals_met.is_none() && outcome.warnings.iter().any(|warning| warning.code == "nothing_completed")
 }
 
-/// Whether a setting has no measurements.
 fn is_empty(outcome: &SettingOutcome) -> bool {
     outcome.searches.is_empty() && outcome.goals_met.is_none() && outcome.summaries.is_empty()
 }
 
-/// `results/NAME-2026-01-31-120000` with the time in UTC.
+/// The default result folder, `results/NAME-2026-01-31-120000`; the time is in UTC.
 fn default_folder(name: &str) -> PathBuf {
     PathBuf::from(format!("results/{name}-{}", Timestamp::now().strftime("%Y-%m-%d-%H%M%S")))
 }

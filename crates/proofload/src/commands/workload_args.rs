@@ -45,17 +45,17 @@ pub(crate) struct WorkloadArgs<const SEARCH: bool> {
 }
 
 impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
-    /// The URL as given, or that of curl's line.
+    /// The URL argument, or the URL in curl's command line.
     pub(crate) fn url(&self) -> String {
         self.workload().url
     }
 
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Mistakes in options of other tools and in curl's line.
+    /// Mistakes in options of other tools and in curl's command line.
     pub(crate) fn foreign_mistakes(&self) -> Vec<String> {
         let mut mistakes =
             self.foreign.mistakes(self.given.has("keepalive"), self.url.as_deref().unwrap_or_default());
@@ -72,21 +72,21 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         mistakes
     }
 
-    /// Whether a line of curl is given but refused, so that there is no workload.
+    /// Whether curl's command line is given but invalid, so that there is no workload.
     pub(crate) fn lacks_curl(&self) -> bool {
         matches!(self.curl_line(), Some(Err(_)))
     }
 
-    /// Notes for the user on curl's line, and the equivalent line without curl for `command`.
+    /// Notes for the user on curl's command line, then the equivalent `proofload http` command.
     pub(crate) fn curl_notes(&self) -> Vec<String> {
         let Some(Ok(line)) = self.curl_line() else { return Vec::new() };
-        // The plan was made before, so the secrets of the line are known.
+        // Planning has already registered the secrets in the line, so they can be masked in it.
         self.curl.iter().for_each(|line| shell::learn(line));
         let mut notes = line.notes().to_vec();
         let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         notes.push(line.same(&own_words(words)).map_or_else(
             || {
-                "the same cannot be said without curl's line: its body is of a file, long, or no text"
+                "no command without --curl is shown: the body comes from a file, is long, or is not text"
                     .to_owned()
             },
             |same| format!("The same: {same}"),
@@ -94,15 +94,15 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         notes
     }
 
-    /// A note that times without a unit are seconds, if the command has such a time.
+    /// A note that times without a unit are seconds, if the command line has such a time.
     pub(crate) fn time_note(&self) -> Option<String> {
         let mut own = HttpWorkload::default();
-        // Storing cannot fail: a text without a meaning is a mistake of the plan.
+        // Cannot fail, because options are stored as text; the plan reports invalid values.
         self.given.apply(&mut own);
         own.times_without_unit()
     }
 
-    /// The workload as given.
+    /// The workload of the options and of curl's command line. Its URL and load are not yet validated.
     pub(crate) fn workload(&self) -> HttpWorkload {
         let Self { url, seed, force, .. } = self;
         let url = url.clone().unwrap_or_default();
@@ -111,7 +111,7 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
             line.apply(&mut workload);
         }
         let mut of_curl = std::mem::take(&mut workload.headers);
-        // Storing cannot fail: a text without a meaning is a mistake of the plan.
+        // Cannot fail, because options are stored as text; the plan reports invalid values.
         self.given.apply(&mut workload);
         if let Some(Ok(line)) = self.curl_line() {
             let names = workload
@@ -125,7 +125,7 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         workload
     }
 
-    /// The line of curl, if given. It is read only once, because it may come from standard input.
+    /// The parsed command line of curl, if given. Parsed only once, because it may come from standard input.
     fn curl_line(&self) -> Option<&Result<CurlLine, Vec<String>>> {
         let read = || match (&self.curl, &self.curl_words[..]) {
             (Some(line), _) => Some(CurlLine::read(line)),
@@ -136,7 +136,7 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
     }
 }
 
-/// The words of this process after the program's name, except those of curl.
+/// Arguments of this process, without the program's name and without curl's command line.
 fn own_words(words: impl Iterator<Item = String>) -> Vec<String> {
     let (mut own, mut is_of_curl) = (Vec::new(), false);
     for word in words.skip(1).take_while(|word| word != "--") {
@@ -148,7 +148,7 @@ fn own_words(words: impl Iterator<Item = String>) -> Vec<String> {
     own
 }
 
-/// The options of a workload; with `SEARCH`, without those that a search sets itself.
+/// The options of a workload. `SEARCH` leaves out those that a search determines itself.
 #[derive(Debug)]
 struct Workload<const SEARCH: bool>;
 
@@ -162,7 +162,7 @@ impl<const SEARCH: bool> Table for Workload<SEARCH> {
     }
 }
 
-/// The message for a mistake in a field, with the name of its option.
+/// Converts a mistake in a field to a message that names the field's option.
 pub(crate) fn option_mistake(mistake: FieldMistake) -> String {
     let option = OPTIONS.iter().find(|option| option.spec.key == mistake.field);
     let name = match (mistake.field, option) {

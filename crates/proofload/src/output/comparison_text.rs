@@ -7,14 +7,13 @@ use report::show_quantity;
 use search::statistics::{Scale, Verdict};
 use study::compare::{Comparison, Gate, Overall, Row};
 
-/// Renders comparisons with the same A as text, one after the other.
+/// Renders comparisons that have the same A, one after the other.
 pub(crate) fn render_ranking(ranked: &[Comparison]) -> String {
     let texts =
         ranked.iter().enumerate().map(|(at, comparison)| format!("{}.\n{}", at + 1, render(comparison)));
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// Renders a comparison as text.
 pub(crate) fn render(comparison: &Comparison) -> String {
     let mut out = format!("A  {}\nB  {}\n\n", printable(&comparison.a), printable(&comparison.b));
     let mut table = Table::new();

@@ -19,40 +19,40 @@ use crate::{
     output::standard,
 };
 
-/// A file or standard output. It is tried before the measurement, so that a wrong path is reported at once.
+/// A file or standard output. It is opened before the measurement, so that an unusable path is reported at once.
 pub(crate) struct Destination {
     option: String,
-    /// The path that the user named.
+    /// The path as the user wrote it, for messages.
     path: PathBuf,
     method: WriteMethod,
 }
 
-/// How it is written.
+/// How the output is written.
 enum WriteMethod {
-    /// Standard output, given as `-`, or by a name of the file that it is redirected to.
+    /// Standard output: `-`, or a path that names the same file.
     Stdout,
-    /// A file that is written under another name in its folder and then renamed.
+    /// A new file with a temporary name in the same folder, which then replaces the old file.
     Beside(Box<Beside>),
-    /// A file that cannot be replaced and is written in place: a pipe, a device, a file in a folder of another user, a
-    /// mounted file.
+    /// A file that cannot be replaced, so it is overwritten in place: a pipe, a device, a file in another user's
+    /// folder, or a mount point.
     AsItIs {
-        /// The present file.
+        /// The existing file.
         file: File,
-        /// Whether the text is appended to the present content.
+        /// Whether the output is appended to the existing content.
         is_appended: bool,
     },
 }
 
-/// A regular file, existing or not.
+/// A regular file, which may not exist yet.
 struct Beside {
     folder: Folder,
     name: OsString,
-    /// The metadata of the present file.
+    /// The metadata of the existing file; `None` if there is none.
     old: Option<Metadata>,
 }
 
 impl Destination {
-    /// Claims `path` and tries it for writing; `-` is standard output. The present content stays until
+    /// Claims `path` and checks that it can be written; `-` is standard output. The existing content stays until
     /// [`write`](Self::write).
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Destination {
         Self::tried(option, path, false)
     }
 
-    /// Like [`open`](Self::open), but appends to the present content.
+    /// Like [`open`](Self::open), but appends to the existing content.
     ///
     /// # Errors
     /// As for [`Destination::open`].
@@ -76,7 +76,7 @@ impl Destination {
         Ok(Self { option: option.to_owned(), path: path.to_owned(), method })
     }
 
-    /// Opens the path of an option that may be missing.
+    /// Like [`open`](Self::open) for an option that the user may omit.
     ///
     /// # Errors
     /// As for [`Destination::open`].
@@ -84,7 +84,7 @@ impl Destination {
         path.map(|path| Self::open(option, path)).transpose().map_err(Refusal::one)
     }
 
-    /// Whether the destination is standard output, so that nothing else may be written there.
+    /// Whether the destination is standard output. If so, the command must write nothing else there.
     pub(crate) fn is_stdout(&self) -> bool {
         matches!(self.method, WriteMethod::Stdout)
     }
@@ -94,7 +94,7 @@ impl Destination {
     /// # Errors
     /// If writing fails; the message names the file.
     pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
-        // Does not overwrite a file that was read since then.
+        // The command may have opened this file as an input since `open`; it must not be overwritten then.
         let is_stdout = self.is_stdout();
         let claimed = files::claim(&self.option, &self.path);
         let written = claimed.and_then(|()| match self.method {
@@ -112,7 +112,8 @@ impl Destination {
                 let truncate = || if is_replaced { file.set_len(0) } else { Ok(()) };
                 let written =
                     truncate().and_then(|()| write_and_flush(BufWriter::new(Watched::of(&file)), write));
-                // A partial file looks like a complete one, so it is emptied. Only the first error is reported.
+                // Readers could take a partial file for a complete one, so it is emptied. Only the first error is
+                // reported.
                 written.inspect_err(|_| drop(truncate()))
             }
         });
@@ -149,9 +150,9 @@ impl WriteMethod {
             Some(about) if !about.is_file() => return as_it_is(),
             _ => {}
         }
-        // A file that this user may not write to must not be replaced either.
+        // Renaming would replace even a file that this user may not write, so writing is tested first.
         old.as_ref().map_or(Ok(()), |_| files::open_with(File::options().write(true), path).map(drop))?;
-        // Follows a link that no other user can have made to the file that the user means.
+        // Resolves symbolic links, except in a folder where another user could have created the link.
         let (mut real, mut links) = (path.to_owned(), 0);
         let folder = loop {
             let folder = Folder::open(above(&real), Trust::Anybody)?;
@@ -165,7 +166,7 @@ impl WriteMethod {
                 Err(_) => break folder,
             }
         };
-        let name = real.file_name().ok_or_else(|| io::Error::other("it is no name of a file"))?.to_owned();
+        let name = real.file_name().ok_or_else(|| io::Error::other("it does not name a file"))?.to_owned();
         let mounts = [Path::new("."), Path::new(&name)].map(|name| mount(&folder, name));
         if is_appended || mounts[1].is_some_and(|file| Some(file) != mounts[0]) {
             return as_it_is();
@@ -179,7 +180,7 @@ impl WriteMethod {
 }
 
 impl Beside {
-    /// Checks that the folder can be written to.
+    /// Checks that new files can be created in the folder.
     fn try_folder(&self) -> io::Result<()> {
         let name = new_name();
         drop(self.folder.create(&name, 0o600)?);
@@ -190,7 +191,8 @@ impl Beside {
         let name = new_name();
         let file = self.folder.create(&name, 0o666)?;
         let kept = self.old.as_ref().map_or(Ok(()), |old| {
-            // Root gives the new file to the owner of the old one; any other user already owns the new file.
+            // Root gives the new file to the old owner. Other users cannot, but they are already the new file's
+            // owner.
             let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
             file.set_permissions(old.permissions())
         });
@@ -200,7 +202,7 @@ impl Beside {
     }
 }
 
-/// A temporary name for a file until it is complete.
+/// A name for the temporary file until its content is complete.
 fn new_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     format!(".proofload-{}-{}.new", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
@@ -210,7 +212,7 @@ fn above(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The mount that a name in a folder is on.
+/// The ID of the mount that contains a name in a folder.
 fn mount(folder: &Folder, name: &Path) -> Option<u64> {
     let about = statx(folder, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID).ok()?;
     Some(about.stx_mnt_id)
@@ -291,12 +293,12 @@ mod tests {
             fs::write(path, "mine").unwrap();
         }
         let output = open(&json);
-        // The link led to another file when it was claimed.
+        // After the claim, `json` becomes a link to a file that the command reads.
         files::open(&other).unwrap();
         fs::remove_file(&json).unwrap();
         fs::hard_link(&other, &json).unwrap();
         let refused = format!("{:?}", output.write(|output| output.write_all(b"x")).unwrap_err());
-        assert!(refused.contains("it is read, as "), "{refused}");
+        assert!(refused.contains("it is also read, as "), "{refused}");
         assert_eq!(fs::read(&json).unwrap(), b"mine");
     }
 
@@ -336,7 +338,7 @@ mod tests {
             let refused = Destination::open("--json", &shared.join(name)).err().unwrap();
             assert!(refused.contains("is a link in a folder"), "{refused}");
         }
-        // Planted after the file was tried.
+        // Another user creates the link after the file was tried.
         let planted = open(&shared.join("later"));
         symlink(&victim, shared.join("later")).unwrap();
         planted.write(|output| output.write_all(b"x")).unwrap();

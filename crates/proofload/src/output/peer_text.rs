@@ -1,5 +1,5 @@
-//! A trial in the layout of another load generator, with proofload's figures, and facts that the other program would
-//! not report.
+//! Prints a trial in the layout of another load generator, with proofload's figures, and adds facts that the other
+//! program would not report.
 
 mod ab;
 mod misled;
@@ -9,27 +9,23 @@ use std::fmt::Write;
 
 use record::{HttpTrial, LoadModel, Trial};
 
-/// A layout.
+/// The program whose layout the output has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// The layout of wrk.
     Wrk {
-        /// Whether it shows the latency distribution.
+        /// Whether the output has the latency distribution (`-L`).
         is_distribution: bool,
     },
-    /// The layout of wrk2.
     Wrk2 {
-        /// Whether it shows the latency distribution.
+        /// Whether the output has the latency distribution (`-L`).
         is_distribution: bool,
-        /// Whether it also shows the latency from the actual send.
+        /// Whether the output also has the latency from the actual send (`-U`).
         is_uncorrected: bool,
     },
-    /// The layout of ab.
     Ab,
 }
 
 impl Layout {
-    /// The name of the program.
     fn program(self) -> &'static str {
         match self {
             Self::Wrk { .. } => "wrk",
@@ -39,8 +35,8 @@ impl Layout {
     }
 }
 
-/// Renders a trial in a layout, followed by the facts that the program would not report, the notes of the translation,
-/// and the equivalent proofload command.
+/// Renders a trial in a layout. Appends the facts that the other program would not report, the notes on the
+/// translation, and the equivalent proofload command.
 pub(crate) fn render(trial: &Trial, layout: &Layout, notes: &[String], line: &str) -> String {
     let Some(http) = trial.http() else { return String::new() };
     let mut text = String::new();
@@ -61,7 +57,7 @@ pub(crate) fn render(trial: &Trial, layout: &Layout, notes: &[String], line: &st
     text
 }
 
-/// Number of connections, users or slots of the plan.
+/// The number of connections that the plan's load uses.
 fn connections(http: &HttpTrial) -> u64 {
     match &http.plan.load {
         LoadModel::Closed { users, .. } => *users,
@@ -69,7 +65,7 @@ fn connections(http: &HttpTrial) -> u64 {
     }
 }
 
-/// Mean and standard deviation.
+/// Mean and standard deviation of the values.
 fn deviation(values: &[f64]) -> (f64, f64) {
     let n = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / n;

@@ -1,5 +1,5 @@
-//! Live progress on standard error: a line for each trial of a study and, on a terminal, one that is updated every second.
-//! Its figures are those that the workers report anyway, so it costs the measuring threads nothing.
+//! Live progress on standard error: one line for each trial of a study. On a terminal, another line is updated every
+//! second. The workers report these figures in any case, so progress costs the measuring threads nothing.
 
 use std::{
     io::IsTerminal,
@@ -21,13 +21,13 @@ use super::standard;
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
-    /// Whether seconds of a trial are printed where there is no terminal.
+    /// Whether each second of a trial is printed when standard error is not a terminal.
     prints_seconds: bool,
     goals: Vec<Goal>,
     unit: Option<LoadUnit>,
-    /// Number of ended trials.
+    /// Number of completed trials.
     done: usize,
-    /// Number of trials that the study will run; `None` if a search decides.
+    /// Number of trials that the study will run; `None` if a search determines it.
     planned: Option<usize>,
     /// Number of repeats of a void trial.
     void_attempts: u32,
@@ -37,16 +37,16 @@ pub(crate) struct Progress {
     seconds: Seconds,
 }
 
-/// What the seconds of the current trial have shown.
+/// Totals over the past seconds of the current trial.
 #[derive(Default)]
 struct Seconds {
-    /// The trial's length.
+    /// Planned duration of the trial in seconds; `None` if unlimited.
     length_s: Option<f64>,
     failed: u64,
     last_end_ns: u64,
 }
 
-/// A line of the terminal that is updated in place; `None` if standard error is not a terminal or `quiet` is set.
+/// A terminal line that is updated in place; `None` if standard error is not a terminal or `quiet` is set.
 pub(crate) fn bar(quiet: bool) -> Option<ProgressBar> {
     (std::io::stderr().is_terminal() && !quiet).then(|| {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -58,11 +58,11 @@ pub(crate) fn bar(quiet: bool) -> Option<ProgressBar> {
     })
 }
 
-/// Interval in seconds between two lines without a terminal.
+/// Seconds between two progress lines if standard error is not a terminal.
 const LINE_INTERVAL_S: u64 = 5;
 
 impl Progress {
-    /// Starts the progress of a study; prints nothing if `quiet`.
+    /// The progress of a study; prints nothing if `quiet`.
     pub(crate) fn of_study(study: &Study, quiet: bool) -> Self {
         Self {
             goals: study.goals.clone(),
@@ -72,7 +72,7 @@ impl Progress {
         }
     }
 
-    /// Starts the progress of a single trial; prints nothing if `quiet`.
+    /// The progress of a single trial; prints nothing if `quiet`.
     pub(crate) fn of_trial(plan: &HttpPlan, quiet: bool) -> Self {
         let seconds = Seconds { length_s: length_s(plan), ..Seconds::default() };
         let progress = Self { prints_seconds: true, seconds, ..Self::new(quiet) };
@@ -96,7 +96,7 @@ impl Progress {
         }
     }
 
-    /// Shows an event.
+    /// Updates the display after an event of the study.
     pub(crate) fn show(&mut self, event: &Event<'_>) {
         match event {
             Event::Planned { plan, done, retried } => {
@@ -158,7 +158,7 @@ impl Progress {
     fn show_second(&mut self, tick: &Tick) {
         let Seconds { length_s, failed, last_end_ns } = &mut self.seconds;
         *failed += tick.failed;
-        // At a slow worker, the last, partial second may end before the previous one.
+        // A slow worker may report its last, partial second later than other workers and with an earlier end.
         let second_s = tick.end_ns.saturating_sub(*last_end_ns) as f64 / 1e9;
         let start_s = *last_end_ns / 1_000_000_000;
         *last_end_ns = (*last_end_ns).max(tick.end_ns);
@@ -230,7 +230,7 @@ impl Progress {
         format!("         {}  (about {remaining_s:.0} s to go)", bounds.join("; "))
     }
 
-    /// Prints a line that stays.
+    /// Prints a line above the status line, which stays at the bottom.
     fn print_line(&self, text: &str) {
         match &self.bar {
             _ if self.quiet => {}
@@ -239,7 +239,7 @@ impl Progress {
         }
     }
 
-    /// Replaces the status line of the terminal, if there is one.
+    /// Replaces the text of the status line; without a terminal, does nothing.
     fn set_status(&self, text: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(standard::printable_lines(text).into_owned());
@@ -247,17 +247,17 @@ impl Progress {
     }
 }
 
-/// How long requests of a trial begin, in seconds, if its duration is fixed.
+/// For how many seconds the trial starts requests; `None` without a fixed duration.
 fn length_s(plan: &HttpPlan) -> Option<f64> {
     plan.duration_ns.map(|ns| ns as f64 / 1e9)
 }
 
-/// The event, without the advice after it, which the report gives once.
+/// The evidence up to its first `; `. The rest is advice, which the report gives once.
 fn brief(evidence: &str) -> String {
     evidence.split("; ").next().unwrap_or(evidence).to_owned()
 }
 
-/// How far a trial missed a goal, such as ` (0.2 % of requests failed, unanswered or never sent)`.
+/// By how much a trial missed a goal, such as ` (0.2 % of requests failed, unanswered or never sent)`.
 fn loss_text(goal: &Goal, loss: f64, trial: &Trial) -> String {
     let counted = match goal.quantity {
         GoalQuantity::Errors if trial.command().is_some() => "programs failed",
@@ -267,7 +267,7 @@ fn loss_text(goal: &Goal, loss: f64, trial: &Trial) -> String {
         GoalQuantity::Lost => "events lost",
         GoalQuantity::Duplicated => "events duplicated",
         GoalQuantity::Corrupt => "events corrupt",
-        // A trial meets or misses such a goal completely, so there is no amount.
+        // Such a goal is met or missed as a whole, so there is no share to show.
         GoalQuantity::Declared { .. } => return String::new(),
     };
     let percent = format!("{:.3}", loss * 100.0);

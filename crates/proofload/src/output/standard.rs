@@ -13,8 +13,8 @@ pub(crate) use record::printable::printable_lines;
 use super::wrap::wrapped;
 use crate::exit::{Exit, Refusal, Result};
 
-/// Writes text to standard output unchanged, for programs and people. The caller escapes foreign text as the format
-/// requires; this function makes the remaining control characters visible.
+/// Writes text to standard output without wrapping it. The caller escapes untrusted text as the output format requires;
+/// this function makes the remaining control characters visible.
 ///
 /// # Errors
 /// See [`write_failed`].
@@ -22,7 +22,7 @@ pub(crate) fn print_raw(text: &str) -> Result {
     write(&printable_lines(text))
 }
 
-/// Writes text for people to standard output, wrapped at the width of the terminal if it is one.
+/// Writes text for people to standard output. If that is a terminal, wraps the text at its width.
 ///
 /// # Errors
 /// See [`write_failed`].
@@ -30,7 +30,7 @@ pub(crate) fn print_wrapped(text: &str) -> Result {
     print_coloured(&printable_lines(text))
 }
 
-/// Like [`print_wrapped`], for text with colour sequences whose foreign text is already escaped.
+/// Like [`print_wrapped`], for text that contains colour sequences. The caller has already escaped untrusted text.
 ///
 /// # Errors
 /// See [`write_failed`].
@@ -54,18 +54,19 @@ pub(crate) fn columns(terminal: impl IsTerminal + AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
-/// Writes a line to standard error, as [`for_stderr`] prepares it. Errors are ignored: the terminal may be closed.
+/// Writes a line to standard error after [`for_stderr`] has prepared it. Ignores errors: the terminal may be closed.
 pub(crate) fn print_to_stderr(line: impl Display) {
     let line = for_stderr(&line.to_string()) + "\n";
     let _ = Watched::of(io::stderr().lock()).write_all(line.as_bytes());
 }
 
-/// Writes notes to standard error, each on its own line.
+/// Writes each note to standard error on a separate line.
 pub(crate) fn note(notes: impl IntoIterator<Item = String>) {
     notes.into_iter().for_each(|note| print_to_stderr(format_args!("proofload: {note}")));
 }
 
-/// Returns a function that writes the program's lines to standard error immediately; none if `is_quiet` is set.
+/// Returns a function that writes the program's messages to standard error at once, or discards them if `is_quiet` is
+/// set.
 pub(crate) fn telling(is_quiet: bool) -> impl FnMut(&str) {
     move |words| note((!is_quiet).then(|| words.to_owned()))
 }
@@ -76,7 +77,8 @@ pub(crate) fn for_stderr(line: &str) -> String {
     columns(io::stderr()).map(|columns| wrapped(&line, columns)).unwrap_or(line)
 }
 
-/// Escapes lines that GitHub's runner would execute as workflow commands: only `--github-annotations` prints commands.
+/// Escapes lines that GitHub's runner would execute as workflow commands. Only `--github-annotations` may print
+/// commands.
 fn without_workflow_commands(text: &str) -> Cow<'_, str> {
     if !text.contains("::") && !text.contains("##[") {
         return Cow::Borrowed(text);

@@ -12,7 +12,6 @@ use record::{
 
 use super::marked;
 
-/// Renders a trial of requests as text.
 pub(crate) fn render(trial: &Trial) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -111,7 +110,7 @@ fn plan_line(http: &HttpTrial) -> String {
 
 fn write_validity(out: &mut String, trial: &Trial) -> std::fmt::Result {
     match &trial.validity {
-        // One line tells how far to trust the figures.
+        // This line says how far the reader can trust the figures.
         Validity::Valid => match trust(trial) {
             Some(warning) => writeln!(out, "\nValid: {}.", warning.message),
             None => writeln!(out, "\nValid: no sign that the generator was the limit."),
@@ -123,7 +122,7 @@ fn write_validity(out: &mut String, trial: &Trial) -> std::fmt::Result {
     }
 }
 
-/// The warning that tells how far to trust the figures of a valid trial.
+/// The warning that limits the trust in the figures of a valid trial; `None` if there is none.
 fn trust(trial: &Trial) -> Option<&Warning> {
     let of = |code: &&str| trial.warnings.iter().find(|warning| warning.code == *code);
     ["cpu_exhausted", "generator_away"].iter().filter(|_| !trial.validity.is_void()).find_map(of)
@@ -131,7 +130,7 @@ fn trust(trial: &Trial) -> Option<&Warning> {
 
 fn write_verdict(out: &mut String, trial: &Trial) -> std::fmt::Result {
     let Some(verdict) = trial.verdict.as_ref().filter(|_| !trial.validity.is_void()) else { return Ok(()) };
-    let words = verdict.in_words().unwrap_or_else(|| "what bounded it is not determined".to_owned());
+    let words = verdict.in_words().unwrap_or_else(|| "the bottleneck is not determined".to_owned());
     let (first, rest) = words.split_at(1);
     writeln!(out, "{}{rest}.", first.to_uppercase())?;
     for next in verdict.bottlenecks.iter().skip(1) {
@@ -231,7 +230,7 @@ fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
         rows.extend(histogram_row("  of generator", &http.own_lateness));
     }
     writeln!(out)?;
-    // Intervals need more room than values.
+    // A column may have intervals, which are wider than single values.
     let longest =
         |column: usize| rows.iter().map(|(_, times)| times[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].1.len()).map(|column| (longest(column) + 1).max(9)).collect();
@@ -248,7 +247,7 @@ fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
     Ok(())
 }
 
-/// A name, and the times in the columns of the table.
+/// A row of the table: its name and the times in its columns.
 type Row = (String, Vec<String>);
 
 fn censored_row(name: &str, times: &CensoredTimes) -> Option<Row> {
@@ -263,7 +262,7 @@ fn histogram_row(name: &str, times: &Histogram) -> Option<Row> {
     (!times.is_empty()).then(|| (name.to_owned(), all.map(show_time_ns).collect()))
 }
 
-/// The steps of a session, and how its iterations ended.
+/// Writes the steps of a session, and how its iterations ended.
 fn write_steps(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
     let (Some(plan), Some(script)) = (&http.plan.script, &http.script) else { return Ok(()) };
     if !plan.is_session() {

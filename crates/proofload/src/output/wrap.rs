@@ -1,4 +1,4 @@
-//! Wraps long lines at spaces, since a terminal would break them inside words.
+//! Wraps long lines at spaces, because a terminal would break them inside words.
 
 /// Wraps the lines of a text at spaces to fit `columns`. Indents continuation lines to the start of the line's text,
 /// after a label or a list marker.
@@ -39,7 +39,7 @@ fn text_column(line: &str) -> usize {
     }
 }
 
-/// The number of columns that a text takes; colour sequences take none.
+/// Number of terminal columns of a text. Colour sequences occupy none.
 fn width(text: &str) -> usize {
     let mut parts = text.split('\u{1b}');
     let plain = parts.next().map_or(0, |part| part.chars().count());

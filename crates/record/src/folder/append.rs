@@ -1,4 +1,4 @@
-//! Appending lines to the files of a folder.
+//! Appends lines to the files of a folder.
 
 use std::{
     fs::File,
@@ -21,10 +21,10 @@ impl ResultFolder {
         self.append(LINKS, record)
     }
 
-    /// Appends what the kernels of a trial's hosts counted. Removes an incomplete last line of a killed run first.
+    /// Appends the kernel counters of a trial's hosts. Removes an incomplete last line of a killed run first.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When they cannot be written.
     pub fn append_counters(&self, counters: &TrialCounters) -> Result {
         self.append(COUNTERS, counters)
     }
@@ -39,7 +39,7 @@ impl ResultFolder {
         file.write_all(line.as_bytes()).map_err(failed)
     }
 
-    /// Opens a file that lines are appended to; it is made if it is missing.
+    /// Opens a file for appending lines, and creates it if it is missing.
     pub(super) fn appended(&self, name: &str) -> io::Result<File> {
         match self.held.create(name, MODE) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-/// What is done with a result folder, or why it cannot be used.
+/// The result of an operation on a result folder.
 pub(crate) type Result<T = (), E = FolderError> = std::result::Result<T, E>;
 
 /// Why a result folder cannot be used.
@@ -45,8 +45,8 @@ pub enum FolderError {
         /// One of its entries.
         name: std::ffi::OsString,
     },
-    /// Another user could have made, or could change, what is in a folder.
-    #[error("{path} {why}; give another folder with --out, in one that no other user can write to")]
+    /// Another user could have made the folder, or could change its content.
+    #[error("{path} {why}; give another folder with --out, inside a folder that no other user can write to")]
     Shared {
         /// The folder.
         path: PathBuf,

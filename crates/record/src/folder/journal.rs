@@ -15,7 +15,7 @@ pub struct TrialJournal {
     folder: ResultFolder,
     file: File,
     path: PathBuf,
-    /// The checksum of the trials' plan; none before the first trial is appended.
+    /// The checksum of the trials' plan; `None` until the first trial is appended.
     plan: Option<String>,
 }
 
@@ -30,17 +30,17 @@ impl ResultFolder {
         let file = self.appended(TRIALS).map_err(failed)?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => {
-                failed(io::Error::other("another run writes to it; wait for its end or stop it"))
+                failed(io::Error::other("another run is writing to it; wait for its end, or stop it"))
             }
             TryLockError::Error(cause) => failed(cause),
         })?;
         Ok(TrialJournal { folder: self.clone(), file, path, plan: None })
     }
 
-    /// Opens the journal of a new result. Of several commands with the same empty folder, one begins.
+    /// Opens the journal of a new result. If several commands use the same empty folder, only one of them succeeds.
     ///
     /// # Errors
-    /// As for [`journal`](Self::journal), and when the folder has come to hold anything.
+    /// As for [`journal`](Self::journal), and when the folder is no longer empty.
     pub fn begin(&self) -> Result<TrialJournal> {
         let journal = self.journal()?;
         self.check_empty()?;
@@ -69,7 +69,7 @@ impl TrialJournal {
         let entry = serde_json::to_string(entry).expect("all maps in trials have text keys");
         let line = seal::seal(&entry, &[("plan", &plan)]) + "\n";
         self.plan = Some(plan);
-        // A single write, so that a killed run leaves at most one incomplete line, the last.
+        // Uses a single write, so that a killed run leaves at most one incomplete line, the last one.
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         written.map_err(|cause| self.failed(cause))
     }

@@ -1,4 +1,4 @@
-//! Where a result goes, and how its folder comes to be.
+//! Checks the path of a result, and creates or opens its folder.
 
 use std::{
     fs::DirBuilder,
@@ -11,27 +11,27 @@ use files::Folder;
 
 use super::{ENVIRONMENT, FolderError, PLAN, Result, ResultFolder, STUDY, TRIALS};
 
-/// A path for a result folder, at which no other user can put a folder of his own in its place.
+/// A path for a result folder. No other user can replace the folder at this path with his own.
 #[derive(Debug, Clone)]
 pub struct Place(PathBuf);
 
 impl Place {
-    /// Judges the way to it, as far as it is there; what is missing is made by this user alone. Call this before entering a user
-    /// namespace, in which other users cannot be told apart.
+    /// Checks the existing part of the path; this user creates the missing part. Call this before entering a user
+    /// namespace, in which the folders of other users cannot be told apart.
     ///
     /// # Errors
-    /// When others could rename what is made there, or a folder above it.
+    /// When other users could rename the result folder or a folder above it.
     pub fn of(path: &Path) -> Result<Self> {
         files::keeps_names(path).map_err(|(folder, cause)| shared(&folder, &cause))?;
-        // A link that the user named is followed once.
+        // Resolves a symbolic link of the user only once, so that it cannot change later.
         let path = if path.is_symlink() { path.canonicalize() } else { Ok(path.to_owned()) };
         path.map(Self).map_err(|cause| shared(Path::new("the link"), &cause))
     }
 
-    /// Makes the folder, or takes an empty one of this user.
+    /// Creates the folder, or uses an existing empty one of this user.
     ///
     /// # Errors
-    /// When it cannot be made, is another user's, or already holds anything.
+    /// When the folder cannot be created, belongs to another user, or is not empty.
     pub fn make(&self) -> Result<ResultFolder> {
         match self.make_new(&self.0) {
             Err(FolderError::File { cause, .. }) if cause.kind() == ErrorKind::AlreadyExists => {
@@ -43,10 +43,10 @@ impl Place {
         }
     }
 
-    /// Makes a new folder of this name, or with a number at its end if the name is taken.
+    /// Creates a new folder of this name, with a number at its end if the name is taken.
     ///
     /// # Errors
-    /// When none can be made.
+    /// When no folder can be created.
     pub fn make_free(&self) -> Result<ResultFolder> {
         let numbered = (2..).map(|number| PathBuf::from(format!("{}-{number}", self.0.display())));
         for path in std::iter::once(self.0.clone()).chain(numbered) {
@@ -58,10 +58,10 @@ impl Place {
         unreachable!("some number is free")
     }
 
-    /// Opens the folder of a run that is continued.
+    /// Opens the folder of a run that continues.
     ///
     /// # Errors
-    /// When it holds no plan, or is another user's.
+    /// When the folder holds no plan, or belongs to another user.
     pub fn resume(&self) -> Result<ResultFolder> {
         ResultFolder::held(&self.0)?;
         self.taken()
@@ -87,10 +87,11 @@ fn shared(path: &Path, cause: &std::io::Error) -> FolderError {
 }
 
 impl ResultFolder {
-    /// A result within this one, and whether it has been begun. One whose run was killed before it had written its plan is new.
+    /// Opens or creates a result folder inside this one. Also returns whether its run had begun. A run that was killed
+    /// before it wrote its plan counts as new.
     ///
     /// # Errors
-    /// When it cannot be made, or holds anything else.
+    /// When the folder cannot be created, or holds other files.
     pub fn within(&self, name: &str) -> Result<(Self, bool)> {
         let place = Place(self.file(name));
         let folder = match place.make_new(&place.0) {
@@ -122,7 +123,7 @@ impl ResultFolder {
             path: path.clone(),
             cause,
         })?;
-        // Its writer has locked it.
+        // The journal is empty and locked by this run.
         let other = names.into_iter().find(|name| name != TRIALS);
         other.map_or(Ok(()), |name| Err(FolderError::NotEmpty { path, name }))
     }

@@ -5,21 +5,21 @@ const PREFIX: &str = "{\"crc32c\":\"";
 const SUFFIX: &str = "\",";
 const DIGITS: usize = 8;
 
-/// Seals a JSON object: puts string members at its front, and the checksum before them.
+/// Seals a JSON object: inserts the string members at its front, and the checksum before them.
 pub(super) fn seal(object: &str, members: &[(&str, &str)]) -> String {
     let members: String = members.iter().map(|(name, value)| format!("\"{name}\":\"{value}\",")).collect();
     let rest = members + object.strip_prefix('{').expect("records are objects");
     format!("{PREFIX}{}{SUFFIX}{rest}", to_hex(crc32c::crc32c(rest.as_bytes())))
 }
 
-/// The checksum of a sealed record; none if the record is damaged.
+/// The checksum of a sealed record; `None` if the record is damaged.
 pub(super) fn checksum(text: &[u8]) -> Option<String> {
     let (recorded, rest) = text.strip_prefix(PREFIX.as_bytes())?.split_at_checked(DIGITS)?;
     let computed = to_hex(crc32c::crc32c(rest.strip_prefix(SUFFIX.as_bytes())?));
     (computed.as_bytes() == recorded).then_some(computed)
 }
 
-/// A checksum as hexadecimal digits.
+/// A checksum as hexadecimal digits of fixed length.
 pub(super) fn to_hex(checksum: u32) -> String {
     format!("{checksum:0DIGITS$x}")
 }

@@ -136,7 +136,7 @@ fn a_folder_stays_the_one_that_was_made_and_no_link_in_it_is_followed() {
         ("ours".into(), "y".into())
     );
     assert_eq!(fs::read(&outside).unwrap(), b"secret");
-    // Another folder in its place gets nothing.
+    // After a rename, nothing is written to the folder that took the old path.
     let moved = temporary.0.with_file_name("moved");
     fs::rename(&temporary.0, &moved).unwrap();
     fs::create_dir(&temporary.0).unwrap();
@@ -158,7 +158,7 @@ fn a_folder_is_made_only_where_nobody_else_can_replace_it() {
         assert!(is_sound || refused.contains("could rename") && refused.contains("--out"), "{refused}");
     }
     mode(&place, 0o755);
-    // An empty folder of this user, as umask 002 makes it, and one through a link.
+    // An empty folder of this user with the permissions of umask 002, opened through a link.
     let own = place.join("own");
     fs::create_dir(&own).unwrap();
     mode(&own, 0o775);
@@ -166,7 +166,7 @@ fn a_folder_is_made_only_where_nobody_else_can_replace_it() {
     let folder = create(&place.join("link")).unwrap();
     assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o755);
     folder.write_plan(&plan("one")).unwrap();
-    // A run that umask 002 opened to a group goes on.
+    // A run continues in a folder that umask 002 made writable for a group.
     mode(&own, 0o775);
     assert!(Place::of(&own).and_then(|place| place.resume()).is_ok());
     assert!(Place::of(&place.join("none")).and_then(|place| place.resume()).is_err());
@@ -223,7 +223,7 @@ fn two_runs_cannot_write_to_one_folder() {
     let (_temporary, folder) = Temporary::with_trials(0);
     let _first = folder.journal().unwrap();
     let refused = folder.journal().unwrap_err().to_string();
-    assert!(refused.contains("another run writes to it"), "{refused}");
+    assert!(refused.contains("another run is writing to it"), "{refused}");
 }
 
 #[test]
@@ -232,8 +232,8 @@ fn of_those_who_are_given_one_empty_folder_one_begins() {
     let [first, second, third] = [(); 3].map(|()| create(&temporary.0).unwrap());
     let journal = first.begin().unwrap();
     let refused = second.begin().unwrap_err().to_string();
-    assert!(refused.contains("another run writes to it"), "{refused}");
-    // Nothing has been written: it may be begun again.
+    assert!(refused.contains("another run is writing to it"), "{refused}");
+    // The first run wrote nothing, so another one may begin in the same folder.
     drop(journal);
     let mut journal = create(&temporary.0).and_then(|folder| folder.begin()).unwrap();
     first.write_plan(&plan("one")).unwrap();
@@ -304,12 +304,12 @@ fn records_that_do_not_belong_together_are_refused() {
         (
             "a result of more trials",
             |_, folder| folder.write_result(&result(3, Ending::Interrupted)).unwrap(),
-            "it covers 3 trials, and trials.jsonl holds 2",
+            "it covers 3 trials, but trials.jsonl holds 2",
         ),
         (
             "a finished study that went on",
             |_, folder| folder.write_result(&result(1, Ending::Finished)).unwrap(),
-            "the study finished with 1 trials, and trials.jsonl holds 2",
+            "the study finished with 1 trials, but trials.jsonl holds 2",
         ),
         (
             "a result of other trials",

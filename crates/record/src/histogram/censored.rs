@@ -1,4 +1,4 @@
-//! Times of which some are only known as lower limits (right-censored).
+//! Times of which some are known only as lower limits (right-censored).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Histogram;
 use crate::{percentile::PERCENTILES, span::Span};
 
-/// Smallest share of the generator in a time that is recorded, in nanoseconds.
+/// Smallest share of the generator in a time that is recorded separately, in nanoseconds.
 const MIN_RECORDED_SHARE_NS: u64 = 50_000;
 
 /// Times of which some are only known as lower limits: those of timeouts, and of requests in flight or waiting at the end
@@ -30,20 +30,20 @@ pub struct CensoredTimes {
 }
 
 impl CensoredTimes {
-    /// Counts a complete time, of which up to `own_ns` may be the generator's.
+    /// Counts a complete time. Up to `own_ns` of it may be the generator's share.
     #[inline]
     pub fn record_ns(&mut self, ns: u64, own_ns: u64) {
         self.observed.record_ns(ns);
         self.lengthened_ns(ns, own_ns);
     }
 
-    /// Counts a censored time that was observed for `ns`, of which up to `own_ns` may be the generator's.
+    /// Counts a censored time that was observed for `ns`. Up to `own_ns` of it may be the generator's share.
     pub fn record_censored_ns(&mut self, ns: u64, own_ns: u64) {
         self.censored.record_ns(ns);
         self.lengthened_ns(ns, own_ns);
     }
 
-    /// Records the generator's possible share of a time that is counted elsewhere.
+    /// Records the generator's possible share of a time. The time itself must be counted separately.
     #[inline]
     pub fn lengthened_ns(&mut self, ns: u64, own_ns: u64) {
         if own_ns >= MIN_RECORDED_SHARE_NS {
@@ -52,7 +52,7 @@ impl CensoredTimes {
         }
     }
 
-    /// Adds every count of another.
+    /// Adds all counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.observed.merge(&other.observed);
         self.censored.merge(&other.censored);
@@ -68,15 +68,15 @@ impl CensoredTimes {
         self.lengthened_less_own.pack();
     }
 
-    /// All times, with censored ones as long as they were observed. Quantiles of the result are lower limits of the true
-    /// ones, and exact below the smallest censored time.
+    /// All times; censored times count as long as they were observed. Quantiles of the result are lower limits of the
+    /// true ones, and exact below the smallest censored time.
     pub fn lower_bound(&self) -> Histogram {
         let mut all = self.observed.clone();
         all.merge(&self.censored);
         all
     }
 
-    /// The percentile at `quantile` (0 to 1), in nanoseconds.
+    /// The percentile at `quantile` (0 to 1), in nanoseconds, as an interval.
     pub fn percentile(&self, quantile: f64) -> Span {
         let ns = if self.censored.is_empty() {
             self.observed.quantile_ns(quantile)
@@ -88,7 +88,7 @@ impl CensoredTimes {
         Span::of_time_ns(ns as f64, less_own_ns as f64, at_least)
     }
 
-    /// The mean, in nanoseconds.
+    /// The mean, in nanoseconds, as an interval.
     pub fn mean(&self) -> Span {
         let all = self.lower_bound();
         let sum_ns = |times: &Histogram| times.mean_ns() * times.count() as f64;
@@ -97,7 +97,7 @@ impl CensoredTimes {
         Span::of_time_ns(all.mean_ns(), less_own_ns.max(0.0), !self.censored.is_empty())
     }
 
-    /// The reported percentiles that are intervals, by name.
+    /// The reported percentiles that are known only as intervals, by name.
     pub fn own_percentiles(&self) -> Vec<(&'static str, Span)> {
         if self.lengthened.is_empty() {
             return Vec::new();
@@ -108,7 +108,7 @@ impl CensoredTimes {
         named.filter(|(_, percentile)| percentile.is_wide()).collect()
     }
 
-    /// The number of complete times up to `ns`: as measured, and less the largest possible share of the generator.
+    /// The number of complete times up to `ns`: as measured, and without the largest possible share of the generator.
     pub fn count_up_to_ns(&self, ns: u64) -> (u64, u64) {
         let measured = self.observed.count_up_to_ns(ns);
         let shortened =
@@ -116,7 +116,7 @@ impl CensoredTimes {
         (measured, measured + shortened)
     }
 
-    /// The quantile less the largest possible share of the generator; none if no time was lengthened.
+    /// The quantile without the largest possible share of the generator; `None` if no time was lengthened.
     fn quantile_less_own_ns(&self, quantile: f64) -> Option<u64> {
         if self.lengthened.is_empty() {
             return None;
@@ -170,7 +170,7 @@ mod tests {
     fn a_percentile_of_the_generator_is_recognised() {
         let mut times = CensoredTimes::default();
         (0..950).for_each(|_| times.record_ns(1_000_000, 0));
-        // The generator was away for half a second.
+        // The generator was absent for half a second.
         (0..50).for_each(|_| times.record_ns(500_000_000, 499_000_000));
         assert!(!times.percentile(0.9).is_wide());
         let p99 = times.percentile(0.99);

@@ -14,13 +14,13 @@ const V2_COMPRESSED_COOKIE: u32 = 0x1c84_9314;
 /// ratio.
 const V2_HEAD_BYTES: usize = 36;
 
-/// Number of low bits of a time that the lowest bins ignore.
+/// Number of low bits of a time that the width of the lowest bins drops.
 const UNIT_BITS: u32 = LOWEST_NS.ilog2();
-/// Logarithm of the number of bins between two doublings of their width: half of the power of two that suffices for
-/// [`DIGITS`].
+/// Logarithm of the number of bins between two doublings of their width. That number is half of the power of two needed
+/// for [`DIGITS`].
 const HALF_BITS: u32 = (2 * 10_u64.pow(DIGITS as u32)).next_power_of_two().ilog2() - 1;
 
-/// Largest size of the decompressed format: all bins with the largest count take less.
+/// Largest size of the decompressed format, in bytes. All bins with the largest count need less.
 const MAX_INFLATED_BYTES: usize = 1 << 20;
 
 thread_local! {
@@ -30,14 +30,14 @@ thread_local! {
 }
 
 /// The non-empty bins, mostly in one or two bytes each; the library's array of all bins takes 0.2 MB. All results equal
-/// the library's, to the last bit.
+/// those of the library to the last bit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Packed {
-    /// The bins in ascending order, as numbers of variable length. A bin is twice its distance from the preceding bin; if
-    /// its count is not 1, that number is increased by 1 and the count follows.
+    /// The bins in ascending order, as numbers of variable length. The number of a bin is twice its distance from the
+    /// preceding bin. If the bin's count is not 1, the number is increased by 1 and the count follows.
     bins: Box<[u8]>,
     total: u64,
-    /// The largest time: the upper end of the last bin, but 0 if all times are 0, as in the library.
+    /// The largest time: the upper end of the last bin, or 0 if all times are 0, as in the library.
     max_ns: u64,
 }
 
@@ -103,7 +103,7 @@ impl Packed {
         }
     }
 
-    /// Adds every count of another.
+    /// Adds all counts of `other`.
     pub(super) fn merge(&mut self, other: &Self) {
         let mut both: Vec<(Bin, u64)> = self.iter().chain(other.iter()).collect();
         // The stable sort merges the two ascending halves in one pass.
@@ -119,7 +119,7 @@ impl Packed {
         *self = Self::from_bins(both.into_iter(), total, self.max_ns.max(other.max_ns));
     }
 
-    /// Subtracts the counts of another; none if the other has counts that this one has not.
+    /// Subtracts the counts of `other`; `None` if `other` has counts that this histogram lacks.
     pub(super) fn without(&self, other: &Self) -> Option<Self> {
         let mut left: BTreeMap<Bin, u64> = self.iter().collect();
         for (bin, count) in other.iter() {
@@ -146,8 +146,8 @@ impl Packed {
         self.max_ns
     }
 
-    /// A quantile, as in the library: the upper end of the first bin up to which the share is reached; for quantile 0 the
-    /// lower end of the first bin; 0 if empty.
+    /// A quantile, as in the library: the upper end of the first bin at which the cumulative share reaches the
+    /// quantile. For quantile 0 the lower end of the first bin; 0 if empty.
     pub(super) fn quantile_ns(&self, quantile: f64) -> u64 {
         let quantile = if quantile > 1.0 { 1.0 } else { quantile };
         let rank = ((quantile * self.total as f64).ceil() as u64).max(1);
@@ -161,9 +161,9 @@ impl Packed {
         0
     }
 
-    /// Arithmetic mean in nanoseconds, with each time as the middle of its bin; 0 if empty.
+    /// Arithmetic mean in nanoseconds, computed from the middles of the bins; 0 if empty.
     pub(super) fn mean_ns(&self) -> f64 {
-        // The library's order of operations, for the same rounding.
+        // The same order of operations as in the library gives the same rounding.
         self.iter()
             .fold(0.0, |mean, (bin, count)| mean + bin.middle_ns() as f64 * count as f64 / self.total as f64)
     }
@@ -181,7 +181,7 @@ impl Packed {
         (squares / self.total as f64).sqrt()
     }
 
-    /// The number of counted times in the bin of `ns` and below.
+    /// The number of counted times in the bin of `ns` and in lower bins.
     pub(super) fn count_up_to_ns(&self, ns: u64) -> u64 {
         let last = Bin::of(ns);
         let within = self.iter().take_while(|&(bin, _)| bin <= last);
@@ -242,8 +242,8 @@ fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     Some(number | next_byte()? << 56)
 }
 
-/// The index of a bin in the HdrHistogram's array of counts. The first 2,048 bins are 64 ns wide; each further 1,024 are
-/// twice as wide as the preceding ones.
+/// The index of a bin in HdrHistogram's array of counts. The first 2,048 bins are 64 ns wide; each further group of
+/// 1,024 bins is twice as wide as the preceding group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Bin(u16);
 

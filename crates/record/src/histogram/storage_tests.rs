@@ -17,7 +17,7 @@ fn packed(mut histogram: Histogram) -> Histogram {
     histogram
 }
 
-/// Checks that every method gives the same result for both, and that both are equal.
+/// Checks that every method gives the same result for both histograms, and that they are equal.
 fn assert_alike(live: &Histogram, packed: &Histogram, probes_ns: &[u64]) {
     assert!(matches!((&live.0, &packed.0), (Storage::Full(_), Storage::Packed(_))));
     assert_eq!(live, packed);
@@ -47,7 +47,7 @@ fn assert_alike(live: &Histogram, packed: &Histogram, probes_ns: &[u64]) {
     assert_eq!(read.to_base64(), live.to_base64());
 }
 
-/// Times of all magnitudes, including 0 and more than 1 h: all powers of two are equally likely.
+/// Times of all magnitudes, including 0 and more than 1 h. All powers of two are equally likely.
 pub(super) fn times() -> impl Strategy<Value = Vec<u64>> {
     let time = (0_u32..=46, any::<u64>()).prop_map(|(bits, any)| any & ((1 << bits) - 1));
     prop::collection::vec(time, 0..200)

@@ -1,4 +1,4 @@
-//! How connections are made, and how long they are used.
+//! How connections are opened, and how long they are used.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
@@ -68,7 +68,8 @@ pub struct NamePlan {
 }
 
 impl NamePlan {
-    /// Such as `127.0.0.1:80 for localhost:80, which also has [::1]:80 (connection refused)`; if none accepts, why not.
+    /// The name and its addresses for people: `127.0.0.1:80 for localhost:80, which also has [::1]:80 (connection
+    /// refused)`. If no address accepts, the reasons.
     pub fn in_words(&self) -> String {
         let list = |addresses: Vec<String>| addresses.join(", ");
         let used = list(self.used.iter().map(SocketAddr::to_string).collect());
@@ -87,14 +88,14 @@ impl NamePlan {
 }
 
 impl ConnectionPlan {
-    /// Whether nothing is set.
+    /// Whether no option of the connections is set.
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl HttpPlan {
-    /// The longest time that an answer is waited for, in nanoseconds.
+    /// The longest wait for an answer, in nanoseconds.
     pub fn longest_answer_ns(&self) -> u64 {
         self.timeout_ns.min(self.connection.answer_timeout_ns.unwrap_or(u64::MAX))
     }

@@ -1,4 +1,4 @@
-//! When a trial is aborted, so that a service does not suffer longer than it must.
+//! When a trial is aborted, to spare a service that already fails.
 
 use std::{fmt, str::FromStr};
 
@@ -19,7 +19,7 @@ pub struct AbortRule {
 impl FromStr for AbortRule {
     type Err = UnitError;
 
-    /// Reads `errors > 10% for 5s`.
+    /// Parses a rule such as `errors > 10% for 5s`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let refuse = || UnitError::new(text, "a rule such as 'errors > 10% for 5s'");
         let rest = text.trim().strip_prefix("errors").ok_or_else(refuse)?;

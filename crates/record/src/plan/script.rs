@@ -1,4 +1,4 @@
-//! Requests made of templates, in the order of a session or drawn by weight.
+//! Requests made of templates, in the order of a session or selected at random by weight.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,12 +39,12 @@ pub struct LogPlan {
 }
 
 impl ScriptPlan {
-    /// Whether the rows of a feeder may be used up before the load ends.
+    /// Whether the rows of a feeder may run out before the load ends.
     pub fn may_run_out(&self) -> bool {
         self.feeders.iter().any(|feeder| feeder.order == RowOrder::Once)
     }
 
-    /// Whether iterations can have more than one kind of request, or several requests.
+    /// Whether iterations can have several requests, or more than one kind of request.
     pub fn is_session(&self) -> bool {
         !matches!(
             &self.steps[..],
@@ -52,7 +52,7 @@ impl ScriptPlan {
         )
     }
 
-    /// Whether a step has a pause of its own.
+    /// Whether any step has its own pause.
     pub fn pauses(&self) -> bool {
         let mut pauses = false;
         self.for_each_request(&mut |step, _| {
@@ -61,14 +61,14 @@ impl ScriptPlan {
         pauses
     }
 
-    /// Whether a step takes a value from its answer.
+    /// Whether any step takes a value from its answer.
     pub fn takes_values(&self) -> bool {
         let mut takes = false;
         self.for_each_request(&mut |_, request| takes |= !request.take.is_empty());
         takes
     }
 
-    /// The script with every step once, without pauses and log: to try whether a target answers.
+    /// The script with one run of every step, without pauses and log, to test whether a target answers.
     pub fn once(mut self) -> Self {
         fn shorten(steps: &mut [StepPlan]) {
             for step in steps {
@@ -84,7 +84,7 @@ impl ScriptPlan {
         self
     }
 
-    /// Calls `visit` with every step that sends a request, those of groups included, in the order of the plan.
+    /// Calls `visit` with every step that sends a request, including the steps of groups, in the order of the plan.
     pub fn for_each_request<'a>(&'a self, visit: &mut dyn FnMut(&'a StepPlan, &'a RequestPlan)) {
         for_each_request(&self.steps, visit);
     }
@@ -149,11 +149,11 @@ pub struct StepPlan {
     pub does: StepAction,
 }
 
-/// Most runs of a step that repeats while a condition holds, where nothing else is said.
+/// Default for the largest number of runs of a step that repeats while a condition holds.
 const DEFAULT_AT_MOST: u32 = 1_000;
 
 impl StepPlan {
-    /// A step that runs once in each iteration, with the load's think time after it.
+    /// A step that runs once in each iteration, followed by the load's think time.
     pub fn once(name: impl Into<String>, does: StepAction) -> Self {
         Self {
             name: name.into(),
@@ -201,7 +201,7 @@ pub struct TextRequest {
 }
 
 impl TextRequest {
-    /// The request whose texts were written by a user, without variables.
+    /// The template of a request that a user wrote, without variables.
     ///
     /// # Errors
     /// When a `{{` has no end.
@@ -216,7 +216,7 @@ impl TextRequest {
         })
     }
 
-    /// The request as it is sent, if it has no template.
+    /// The request as sent, if no part of it is a template.
     pub fn plain(&self) -> Request {
         let headers = self.headers.iter().map(|(name, value)| (name.clone(), value.shown()));
         Request {
@@ -227,7 +227,7 @@ impl TextRequest {
         }
     }
 
-    /// Whether something in it is filled in for each request.
+    /// Whether a part of the request is filled in each time.
     pub fn is_template(&self) -> bool {
         let values = self.headers.iter().map(|(_, value)| value);
         [&self.target, &self.body].into_iter().chain(values).any(Text::is_template)
@@ -253,7 +253,7 @@ pub struct RequestPlan {
 }
 
 impl RequestPlan {
-    /// A request of templates that succeeds with these statuses, whatever else the answer has.
+    /// A request made of templates. An answer with one of these statuses is a success, whatever its content.
     pub fn new(request: TextRequest, expect: StatusSet) -> Self {
         Self { request, expect, checks: Vec::new(), take: Vec::new(), goes_on_after_failure: false }
     }

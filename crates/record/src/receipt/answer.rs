@@ -2,9 +2,9 @@
 
 use super::AckLevel;
 
-/// A receipt in the header `Proofload-Receipt`: `segment="x.log"; offset=123; bytes=146; level=written`. A receiver that
-/// does not disclose the location sends the level only. A request whose events are stored in several files has one
-/// receipt per file, separated by commas.
+/// A receipt in the header `Proofload-Receipt`: `segment="x.log"; offset=123; bytes=146; level=written`. A receiver
+/// that does not disclose the location sends only the level. If a request's events are stored in several files, its
+/// answer has one receipt per file, separated by commas.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerReceipt {
     /// The file that holds the events.
@@ -23,8 +23,8 @@ impl AnswerReceipt {
     /// The header of a refusal whose events may be stored nevertheless.
     pub const MAYBE_STORED_HEADER: &str = "Proofload-Stored";
 
-    /// Parses the value of the header. Unknown and malformed parameters are ignored: a receipt that cannot be read
-    /// promises nothing.
+    /// Parses the value of the header. Ignores unknown and malformed parameters, because an unreadable receipt promises
+    /// nothing.
     pub fn parse_all(value: &[u8]) -> Vec<Self> {
         let mut receipts = Vec::new();
         let mut receipt = Self::default();
@@ -47,8 +47,8 @@ impl AnswerReceipt {
         receipts
     }
 
-    /// The weakest level of all receipts in a header value. Allocates no memory. The measuring loop calls it for each answer, and is
-    /// optimised more than this crate.
+    /// The weakest level of all receipts in a header value. Allocates no memory, because the measuring loop calls it
+    /// for each answer. The loop's crate is optimised more than this one.
     #[inline]
     pub fn weakest_level(value: &[u8]) -> Option<AckLevel> {
         let mut weakest: Option<AckLevel> = None;

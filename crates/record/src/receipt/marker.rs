@@ -9,18 +9,18 @@ use std::{fmt, str::FromStr};
 use crc32c::{crc32c, crc32c_append};
 use serde::{Deserialize, Serialize, de};
 
-/// The member that holds the number.
+/// The name of the member that holds the marker.
 pub const EVENT_KEY: &str = "proofload";
 
 /// Length of a marker in bytes: run, client, number, fingerprint, and the dashes between them.
 const MARKER_BYTES: usize = 33;
 /// Length of the variable part of a marker in bytes: everything after the run and its dash.
 const VARIABLE_BYTES: usize = 24;
-/// Length of the part of the variable bytes that the fingerprint covers.
+/// Length in bytes of the beginning of the variable part that the fingerprint covers.
 const COVERED_BYTES: usize = 16;
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// The random identifier of a run, which tells apart the events of several runs in one file.
+/// The random identifier of a run, which distinguishes the events of several runs in one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(pub u32);
 
@@ -36,7 +36,7 @@ impl FromStr for RunId {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         hex(text.as_bytes(), 8)
             .map(Self)
-            .ok_or_else(|| format!("'{text}' is not a run of eight hexadecimal digits"))
+            .ok_or_else(|| format!("'{text}' is not the identity of a run: eight hexadecimal digits"))
     }
 }
 
@@ -144,11 +144,11 @@ impl Numbering {
         let value: serde_json::Value =
             serde_json::from_str(template).map_err(|error| TemplateError::NotJson(error.to_string()))?;
         let members = value.as_object().ok_or(TemplateError::NotObject)?;
-        // Not only as a name: a receiver that rewrites the event may not keep names and strings apart.
+        // Refuses the name in values too: a receiver that rewrites the event may not keep names and strings apart.
         if template.contains(EVENT_KEY) || value.to_string().contains(EVENT_KEY) {
             return Err(TemplateError::ContainsKey);
         }
-        // JSON strings have no raw line breaks, so all line breaks here are whitespace.
+        // JSON strings contain no raw line breaks, so all line breaks here are whitespace.
         let line = template.replace(['\n', '\r'], "");
         let open = line.trim().strip_suffix('}').ok_or(TemplateError::NotObject)?.trim_end();
         let comma = if members.is_empty() { "" } else { "," };
@@ -161,7 +161,7 @@ impl Numbering {
         self.run
     }
 
-    /// The bytes of an event up to and including the dash after the run, which all events of the run share.
+    /// The bytes of an event up to and including the dash after the run. They are the same for all events of the run.
     pub fn front(&self) -> &[u8] {
         &self.front
     }
@@ -171,7 +171,7 @@ impl Numbering {
         self.front.len() + VARIABLE_BYTES + 2
     }
 
-    /// Appends event 0 of client 0, to be numbered in place.
+    /// Appends event 0 of client 0, which [`Self::number`] then numbers in place.
     pub fn append(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.front);
         let at = out.len();
@@ -180,7 +180,7 @@ impl Numbering {
         out.extend_from_slice(b"\"}");
     }
 
-    /// Numbers an event in place. `variable`: its bytes after [`Self::front`].
+    /// Numbers an event in place. `variable` holds the event's bytes after [`Self::front`].
     #[inline]
     pub fn number(&self, variable: &mut [u8], client: u32, number: u32) {
         let fingerprint = self.write_covered(variable, client, number);

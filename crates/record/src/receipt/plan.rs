@@ -33,10 +33,10 @@ pub struct EventPlan {
 }
 
 impl EventPlan {
-    /// The numbering of the events.
+    /// The object that numbers the events of this plan.
     ///
     /// # Panics
-    /// When the template is invalid, which is checked before a plan is made.
+    /// When the template is invalid. It must be checked before the plan is made.
     pub fn numbering(&self) -> Numbering {
         Numbering::new(&self.template, self.run).expect("the template was checked when the plan was made")
     }

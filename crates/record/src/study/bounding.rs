@@ -1,22 +1,22 @@
-//! What bounded a setting of a study, by the verdicts of its trials.
+//! What bounded a setting of a study, determined from the verdicts of its trials.
 
 use super::{StudyPlan, TrialEntry};
 use crate::verdict::Verdict;
 
-/// What bounded most trials of a setting that count: those that decide their goals, if there are any; of a search, those of them that missed
-/// a goal, if there were any.
+/// What bounded most of a setting's trials that count. If some trials decided their goals, only these count; of a
+/// search, only those that missed a goal, if there are any.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounding<'a> {
-    /// The last of these trials: towards its end, a search is nearest to the limit.
+    /// The last of these trials. A search is nearest to the limit at its end.
     pub entry: &'a TrialEntry,
-    /// Its verdict.
+    /// The trial's verdict.
     pub verdict: &'a Verdict,
-    /// The number of trials with the same first cause, and of all trials that count.
+    /// The number of trials with the same first cause, and the number of all trials that count.
     pub trials: (usize, usize),
 }
 
 impl<'a> Bounding<'a> {
-    /// What bounded a setting; none if it was not observed.
+    /// What bounded a setting; `None` if no trial has a verdict.
     pub fn of(
         plan: &StudyPlan,
         setting: usize,
@@ -24,7 +24,7 @@ impl<'a> Bounding<'a> {
     ) -> Option<Self> {
         let entries = trials.into_iter().filter(|entry| entry.setting == setting);
         let (valid, void): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.is_decided());
-        // If nothing is decided, what made the trials void or undecided is the limit.
+        // If no trial is decided, the limit is the cause that made them void or undecided.
         let valid = if valid.is_empty() { void } else { valid };
         let is_missed =
             |entry: &&&TrialEntry| (0..plan.goals.len()).any(|goal| entry.decides(goal, plan) == Some(false));

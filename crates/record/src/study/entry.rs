@@ -1,4 +1,4 @@
-//! The trials of a study, as its journal has them.
+//! The entries of a study's journal of trials.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ pub struct TrialEntry {
 }
 
 impl TrialEntry {
-    /// The entry of a trial without goals that no search asked for, at the start of a study of one setting.
+    /// The entry of a trial without goals and without a search, at the start of a study of one setting.
     pub fn alone(index: u64, trial: Trial) -> Self {
         Self {
             schema: ENTRY_SCHEMA.to_owned(),
@@ -84,13 +84,13 @@ impl TrialEntry {
         }
     }
 
-    /// Whether the trial meets the goal with this index in the plan: the trial is valid and lost no more than allowed.
+    /// Whether the trial is valid and meets the goal with this index in the plan.
     pub fn meets(&self, goal: usize, plan: &StudyPlan) -> bool {
         self.decides(goal, plan) == Some(true)
     }
 
-    /// Whether the trial meets or misses the goal with this index in the plan; none if it is void, leaves the goal undecided or
-    /// was not judged by it.
+    /// Whether the trial meets the goal with this index in the plan. `None` if the trial is void, leaves the goal
+    /// undecided, or was not judged by this goal.
     pub fn decides(&self, goal: usize, plan: &StudyPlan) -> Option<bool> {
         let (loss, goal_plan) = self.loss_ratios.get(goal).zip(plan.goals.get(goal))?;
         let is_decided = !self.trial.validity.is_void() && !self.undecided.contains(&goal);
@@ -102,14 +102,15 @@ impl TrialEntry {
         !self.trial.validity.is_void() && self.undecided.is_empty()
     }
 
-    /// Why the trial is void, or leaves goals undecided.
+    /// The reasons for which the trial is void or leaves goals undecided.
     pub fn why_undecided(&self) -> impl Iterator<Item = &str> {
         let reasons = self.trial.validity.reasons().iter().map(|reason| reason.evidence.as_str());
         reasons.chain(self.trial.told(UNDECIDED))
     }
 
-    /// Whether the trial has to be repeated, up to `void_attempts` times: it is void or, beside a search, undecided. A repeat at
-    /// the workload's own load has its figures, decided or not.
+    /// Whether the trial must be repeated, up to `void_attempts` times. A void repeat must be; a confirmation must be
+    /// if it is void or undecided. An undecided repeat at the workload's own load still has its figures, and a search
+    /// repeats its trials itself.
     pub fn needs_retry(&self, void_attempts: u32) -> bool {
         let is_repeated = match self.purpose {
             Purpose::Repeat => self.trial.validity.is_void(),

@@ -202,7 +202,7 @@ pub struct AuditTotals {
 }
 
 impl AuditTotals {
-    /// The sums of `audits`; none if there are no audits.
+    /// The sums of `audits`; `None` if there are no audits.
     pub fn of<'a>(audits: impl IntoIterator<Item = &'a AuditResult>) -> Option<Self> {
         let mut totals = Self::default();
         for audit in audits {
@@ -303,7 +303,7 @@ pub struct QuantitySummary {
 }
 
 impl QuantitySummary {
-    /// The values at one end of what they may be: the measured ones where it is not known better.
+    /// The lower or (with `most`) the upper end of each value. Without recorded ends, the measured values.
     pub fn at_end(&self, most: bool) -> Vec<f64> {
         if self.ends.is_empty() {
             self.values.clone()
@@ -312,7 +312,7 @@ impl QuantitySummary {
         }
     }
 
-    /// The mean, as an interval where the values are intervals; none in results of earlier versions.
+    /// The mean, as an interval if the values are intervals; `None` in results of earlier versions.
     pub fn mean_span(&self) -> Option<Span> {
         let mean = self.mean?;
         let of = |most| self.at_end(most).iter().sum::<f64>() / self.values.len() as f64;
@@ -320,7 +320,7 @@ impl QuantitySummary {
         Some(if self.ends.is_empty() { exact } else { Span { least: of(false), most: of(true), ..exact } })
     }
 
-    /// The median, as an interval where the values are intervals.
+    /// The median, as an interval if the values are intervals.
     pub fn span(&self) -> Span {
         let spans = self.at_end(false).into_iter().zip(self.at_end(true));
         let spans = spans.map(|(least, most)| Span { least, most, ..Span::exact(least) });

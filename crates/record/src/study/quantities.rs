@@ -40,7 +40,7 @@ impl Quantity {
             name: Cow::Owned(declared.name.clone()),
             words: Cow::Owned(declared.words.clone()),
             more_is_better: declared.more_is_better,
-            // Comparisons use the difference wherever a value is 0.
+            // Comparisons use the difference if a value is 0.
             may_be_zero: false,
             column,
             reading: Reading::Declared,

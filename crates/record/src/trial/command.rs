@@ -127,7 +127,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The last words of the names of an interface's two flows.
+    /// The last word in the names of an interface's two flows.
     pub const INTERFACE_DIRECTIONS: [&str; 2] = ["sent", "received"];
 
     /// Names of the flows of an interface, in the order of [`Self::INTERFACE_DIRECTIONS`].
@@ -135,14 +135,14 @@ impl Flow {
         Self::INTERFACE_DIRECTIONS.map(|direction| format!("{host} {interface} {direction}"))
     }
 
-    /// Names of the flows of an emulated link: from its first host to its second, and back.
+    /// Names of the flows of an emulated link: from its first to its second host, and back.
     pub fn names_of_link(link: &str) -> [String; 2] {
         ["a to b", "b to a"].map(|direction| format!("link {link} {direction}"))
     }
 }
 
 impl CommandTrial {
-    /// Marks all copies as failed, for a reason found after they ended.
+    /// Marks all copies as failed for a reason that was found after they ended.
     pub fn fail(&mut self, why: &str) {
         for run in self.runs.iter_mut().filter(|run| run.succeeded) {
             run.succeeded = false;
@@ -156,7 +156,7 @@ impl CommandTrial {
         if self.runs.is_empty() { 1.0 } else { failed as f64 / self.runs.len() as f64 }
     }
 
-    /// Describes the first failed copy; none if all succeeded.
+    /// Describes the first failed copy; `None` if all copies succeeded.
     pub fn failure(&self) -> Option<String> {
         let failed = self.runs.iter().find(|run| !run.succeeded)?;
         let program = self.plan.command.first().map_or("the program", String::as_str);

@@ -94,29 +94,31 @@ pub struct HttpTrial {
     pub script: Option<ScriptResult>,
 }
 
-/// Largest share of the time for which a worker thread may be busy.
+/// Largest share of the time for which a worker thread may be busy (0 to 1).
 const MAX_BUSY_SHARE: f64 = 0.95;
-/// Shorter trials, in seconds, say nothing about processor use: the first wake-up dominates.
+/// The processor use of shorter trials, in seconds, is not judged, because the first wake-up dominates it.
 const MIN_JUDGED_S: f64 = 0.2;
-/// Smallest number of whole seconds that shows a trend.
+/// Smallest number of intervals of a second that can show a trend.
 const MIN_SECONDS_FOR_TREND: usize = 4;
-/// Smallest number of tenths of a second that shows a trend.
+/// Smallest number of intervals of a tenth of a second that can show a trend.
 const MIN_TENTHS_FOR_TREND: usize = 8;
 
 impl HttpTrial {
-    /// Requests in flight when the trial was interrupted, which are not the service's loss.
+    /// Requests that an interrupt of the trial cut off. The service did not lose them.
     pub(crate) fn cut_off(&self, was_interrupted: bool) -> u64 {
         if was_interrupted { self.counts.in_flight } else { 0 }
     }
 
-    /// The share of the planned requests that failed, was never sent or stayed unanswered; see [`Trial::error_ratio`](super::Trial).
+    /// The share of the planned requests that failed, was never sent or stayed unanswered; see
+    /// [`Trial::error_ratio`](super::Trial).
     pub(crate) fn error_ratio(&self, was_interrupted: bool) -> (f64, f64) {
         let (counts, cut_off) = (&self.counts, self.cut_off(was_interrupted));
         let scheduled = counts.scheduled.saturating_sub(cut_off);
         if scheduled == 0 {
             return (1.0, 1.0);
         }
-        // The end may cut off a user's last request, unless it hangs. An arrival without an answer after the drain time is lost.
+        // In a closed load, the end of the trial may cut off a user's last request, so only a hanging one is lost. In
+        // an open load, a request without an answer after the drain time is lost.
         let unanswered = if self.plan.load.is_open() { counts.in_flight } else { counts.hung };
         let lost = counts.failed + counts.never_sent + unanswered.saturating_sub(cut_off);
         let ratio =
@@ -124,7 +126,7 @@ impl HttpTrial {
         (ratio(lost.saturating_sub(counts.lost_delayed + counts.never_sent_own())), ratio(lost))
     }
 
-    /// The share of the connections to be opened before the start that the target refused or closed unused.
+    /// The share of the initial connections that the target refused or closed unused (0 to 1).
     fn initial_connections_refused(&self) -> f64 {
         match &self.plan.load {
             LoadModel::Open { connections, .. } if connections.initial > 0 => {
@@ -134,25 +136,25 @@ impl HttpTrial {
         }
     }
 
-    /// Completed requests per second, as an interval: a generator without absences might have had more answers, and one whose
-    /// processor was not used up any number.
+    /// Completed requests per second, as an interval. Without its absences, the generator might have received more
+    /// answers; if the generator was fully used, the rate has no upper limit.
     pub fn throughput(&self) -> Span {
         Span::of_rate(self.throughput_per_s, self.throughput_at_most_per_s, self.is_exhausted())
     }
 
-    /// Whether the generator had no more to give.
+    /// Whether the generator was fully used.
     pub fn is_exhausted(&self) -> bool {
         self.cpu.is_used_up() && self.measured_s >= MIN_JUDGED_S
     }
 
-    /// The end and the median response time, both in seconds, of each interval in which requests were due and completed.
-    /// None if there are too few intervals to show a trend.
+    /// The end and the median response time, both in seconds, of each interval in which requests were due and
+    /// completed. `None` if too few intervals exist to show a trend.
     pub fn medians_over_time(&self) -> Option<Vec<(f64, f64)>> {
         let sending_s = self.plan.sending_ns()? as f64 / 1e9;
         let interval_ns = self.plan.interval_ns();
         let interval_s = interval_ns as f64 / 1e9;
-        // After the last planned send the backlog only drains. Uses the index, because the recorded end of an interval
-        // may be late by a few milliseconds.
+        // After the last planned send the backlog only drains. The test uses the index, because the recorded end of an
+        // interval may be late by a few milliseconds.
         let is_due = |index: usize| (index + 1) as f64 * interval_s <= sending_s + 0.01;
         let intervals = self.series.iter().enumerate();
         let medians: Vec<(f64, f64)> = intervals
@@ -199,7 +201,7 @@ impl HttpTrial {
         }
     }
 
-    /// Frees the memory of the histograms' empty bins, see [`Histogram::pack`]. For trials that are kept.
+    /// Frees the memory of the histograms' empty bins, for trials that stay in memory; see [`Histogram::pack`].
     pub fn pack(&mut self) {
         self.response_time.pack();
         self.service_time.pack();
@@ -287,12 +289,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Unsent requests that the target did not delay: those that did not wait for a busy connection.
+    /// Unsent requests that did not wait for a busy connection: the target did not delay them.
     pub fn never_sent_own(&self) -> u64 {
         self.never_sent - self.never_sent_busy
     }
 
-    /// Adds another worker's counts. Peaks are added: the workers ran at the same time.
+    /// Adds another worker's counts. Peaks are added too, because the workers ran at the same time.
     pub fn merge(&mut self, other: &Self) {
         self.scheduled += other.scheduled;
         self.sent += other.sent;
@@ -368,7 +370,7 @@ pub struct CpuUse {
 }
 
 impl CpuUse {
-    /// Whether a worker thread had no time left: above this bound, requests queue in the generator.
+    /// Whether a worker thread had no time left. Above this limit, requests queue in the generator.
     pub fn is_used_up(&self) -> bool {
         self.busiest_thread_ratio.max(self.busiest_loop_ratio) > MAX_BUSY_SHARE
     }

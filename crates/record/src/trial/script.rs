@@ -1,4 +1,4 @@
-//! What the iterations and steps of a script came to.
+//! The results of a script's iterations and steps.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -15,7 +15,7 @@ use crate::{
 /// Maximum number of settings and trials listed with a warning.
 const MAX_LOCATIONS: usize = 4;
 
-/// Markdown for the file in `GITHUB_STEP_SUMMARY`.
+/// Markdown for the file that `GITHUB_STEP_SUMMARY` names.
 pub(crate) fn render(results: &Results) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -161,7 +161,7 @@ fn markdown(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
-            // The escape prevents links, and mentions, which would notify people.
+            // The escape prevents links, and also mentions, because these would notify people.
             '@' => escaped.push_str("&#64;"),
             ':' => escaped.push_str("&#58;"),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '$' => {
@@ -171,7 +171,7 @@ fn markdown(text: &str) -> String {
             c => escaped.push(c),
         }
     }
-    // GitHub makes links of such names, too.
+    // GitHub also turns names that start with `www.` into links.
     escaped.replace("www.", "www&#46;")
 }
 

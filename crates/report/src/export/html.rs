@@ -39,7 +39,7 @@ const STYLE: &str = include_str!("html/style.css");
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
-/// The HTML page.
+/// Renders the HTML page. Lowers the limits until the page has at most [`MAX_BYTES`].
 pub(crate) fn render(results: &Results) -> String {
     let readings = readings(results);
     let answers = answer::answers_with(results, &readings);
@@ -53,7 +53,7 @@ pub(crate) fn render(results: &Results) -> String {
     }
 }
 
-/// The data of all sections.
+/// The data from which the sections are rendered.
 struct Page<'a> {
     results: &'a Results,
     readings: Vec<Reading>,
@@ -101,7 +101,7 @@ impl Page<'_> {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="generator" content={ "proofload " (self.text(&self.results.plan.proofload_version)) };
                     title { (title) }
-                    // Without an icon, the browser would request one from the page's host.
+                    // Without this empty icon, the browser would request one from the page's host.
                     link rel="icon" href="data:,";
                     style { (PreEscaped(STYLE)) }
                 }
@@ -147,12 +147,12 @@ impl Page<'_> {
         facts.join(" ")
     }
 
-    /// Foreign text, shortened to the limit of the page.
+    /// Text from outside, such as a name, shortened to the page's limit.
     fn text(&self, text: &str) -> String {
         text::clipped(text, self.limits.text_chars)
     }
 
-    /// A setting's name, shortened to the limit of the page.
+    /// A setting's name, shortened to the page's limit.
     fn setting(&self, number: usize) -> String {
         self.text(&self.results.setting_name(number))
     }
@@ -162,8 +162,8 @@ impl Page<'_> {
         self.results.plan.settings.len() > 1
     }
 
-    /// Lower and upper bound of a search, with `≥` or `<` if the other one is missing. Omits an upper bound that is the
-    /// generator's limit.
+    /// Lower and upper bound of a search, marked with `≥` or `<` if the other one is missing. Omits an upper bound that
+    /// limits only the generator.
     fn bounds_shown(&self, outcome: &GoalOutcome) -> [(Option<f64>, String); 2] {
         let generator_bound = matches!(outcome.kind, BoundKind::GeneratorBound { .. });
         let lower = outcome.lower.as_ref().map(|bound| bound.load);

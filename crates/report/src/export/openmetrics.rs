@@ -40,7 +40,7 @@ struct Sample {
 }
 
 impl Family {
-    /// A family without unit.
+    /// A metric family without a unit.
     fn of(
         (kind, name): (&'static str, &'static str),
         help: &'static str,
@@ -49,7 +49,7 @@ impl Family {
         Self { name, kind, unit: "", help, samples: samples.into_iter().collect() }
     }
 
-    /// A gauge without unit and samples.
+    /// A gauge that has neither a unit nor samples yet.
     fn gauge(name: &'static str, help: &'static str) -> Self {
         Self::of(("gauge", name), help, [])
     }
@@ -87,7 +87,7 @@ fn write_family(out: &mut String, family: &Family) -> std::fmt::Result {
         writeln!(out, "# UNIT {name} {unit}")?;
     }
     writeln!(out, "# HELP {name} {}", escaped(help))?;
-    // Two goals with the same name would be one series, which may occur only once.
+    // Two goals with the same name would give the same series twice, which the format forbids.
     let mut written = BTreeSet::new();
     for Sample { suffix, labels, value } in samples {
         let labels: Vec<String> =
@@ -212,7 +212,7 @@ fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
     families
 }
 
-/// A figure in the metric's unit: one sample, or one for either end of an interval.
+/// Samples of a figure, divided by `divisor` to get the metric's unit: one sample, or one for each end of an interval.
 fn ends(figure: Span, divisor: f64, labels: &[(&'static str, String)]) -> Vec<Sample> {
     let with = |end: Option<&str>, value: f64| {
         let mut labels = labels.to_vec();

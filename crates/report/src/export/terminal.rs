@@ -85,7 +85,7 @@ fn longest_words(header: &[&str], rows: &[Vec<String>]) -> Vec<u16> {
 fn keep_words_whole(table: &mut Table, longest: &[u16], width: u16) {
     let words: u16 = longest.iter().sum();
     let columns = longest.len() as u16;
-    // A column of the table takes its words, the padding on both sides and a separator.
+    // A column takes its longest word, the padding on both sides and one separator.
     let Some(left) = [1, 0].into_iter().find(|left| words + columns * (left + 2) < width) else { return };
     for (column, longest) in table.column_iter_mut().zip(longest) {
         column.set_padding((left, 1));
@@ -185,7 +185,7 @@ fn write_confirmed(out: &mut Page, results: &Results, confirmed: &Confirmed) -> 
     write!(out.text, "{}", summary::brackets_line(confirmed.confidence()))
 }
 
-/// A table whose first column has the names of settings; without that column if there is only one setting.
+/// A table whose first column has the names of settings; omits that column if there is only one setting.
 fn write_settings(out: &mut Page, has_names: bool, table: Option<SettingTable>) -> std::fmt::Result {
     let Some((header, mut rows)) = table else { return Ok(()) };
     rows.iter_mut().for_each(|row| row[0] = text::clipped(&row[0], MAX_NAME_CHARS));

@@ -2,11 +2,11 @@
 
 use super::Scale;
 
-/// An axis.
+/// An axis of a chart.
 pub(crate) struct Axis {
     /// The label, with the unit if the ticks have none.
     pub label: String,
-    /// The scale.
+    /// Maps the values to positions on the axis.
     pub scale: Scale,
     /// Formats the value of a tick.
     pub show: fn(f64) -> String,
@@ -29,7 +29,7 @@ impl Axis {
         )
     }
 
-    /// About `about` ticks with their labels.
+    /// The values of about `about` ticks, with their labels.
     pub(crate) fn ticks(&self, about: usize) -> Vec<(f64, String)> {
         match &self.names {
             Some(names) => names.iter().enumerate().map(|(at, name)| (at as f64, name.clone())).collect(),

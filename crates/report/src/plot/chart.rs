@@ -14,7 +14,7 @@ pub(super) const WIDTH: f64 = 880.0;
 const LINE: f64 = 16.0;
 const LEFT: f64 = 70.0;
 
-/// A chart.
+/// A chart that is rendered as SVG.
 pub(crate) struct Chart {
     /// The title, as alternative text.
     pub title: String,
@@ -53,9 +53,9 @@ pub(crate) struct Line {
     pub name: String,
     /// CSS class of the colour.
     pub class: String,
-    /// The points.
+    /// The points in units of the axes, in the order of the line.
     pub points: Vec<Option<(f64, f64)>>,
-    /// Whether the line has steps: a value applies until the next.
+    /// Whether the line has steps: a value applies until the next one.
     pub steps: bool,
     /// The mark at the points, if any.
     pub mark: Option<Shape>,
@@ -75,11 +75,11 @@ pub(crate) struct Points {
     pub points: Vec<(f64, f64, String)>,
 }
 
-/// A line at a value.
+/// A horizontal or vertical line at a value.
 pub(crate) struct Rule {
-    /// The value.
+    /// The value, in units of the axis.
     pub at: f64,
-    /// The label.
+    /// The text at the end of the line.
     pub label: String,
     /// CSS class of the colour and the dashes.
     pub class: String,

@@ -36,7 +36,7 @@ pub(super) fn pushed_apart(wanted: &[f64], distance: f64, top: f64, bottom: f64)
             positions[i] = positions[i].min(positions[i + 1] - distance);
         }
     }
-    // Two positions are moved by the same distance.
+    // If there are only two positions, move both by the same distance.
     if let ([a, b], [wanted_a, wanted_b]) = (&mut positions[..], wanted) {
         let shift = ((*a - wanted_a) + (*b - wanted_b)) / 2.0;
         let shift = shift.min(*a - top).max(*b - bottom);

@@ -1,6 +1,6 @@
 //! Maps values to positions on an axis and chooses ticks.
 
-/// The mapping of values to an axis, including both ends.
+/// A mapping of values to positions on an axis, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Scale {
     /// Equal distances for equal differences.

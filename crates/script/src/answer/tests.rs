@@ -70,9 +70,9 @@ fn a_compressed_body_is_kept_as_what_was_compressed() {
         let answer = read(&gzip(b"{\"a\": 1}"), &format!("content-encoding: {coding}\r\n"), &needs, 3);
         assert_eq!(answer.body(), Some(&b"{\"a\": 1}"[..]), "{coding}");
     }
-    // Two codings are applied one after the other.
+    // Only one content coding can be decoded.
     assert_eq!(read(&gzip(b"abc"), "content-encoding: gzip, gzip\r\n", &needs, 3).body(), None);
-    // A body that claims to be gzip but is not cannot be read.
+    // A body with the coding gzip that is not gzip, or is cut off, cannot be decoded.
     assert_eq!(read(b"not gzip", "content-encoding: gzip\r\n", &needs, 3).body(), None);
     assert_eq!(read(&gzip(b"abc")[..10], "content-encoding: gzip\r\n", &needs, 3).body(), None);
 }

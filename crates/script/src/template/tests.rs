@@ -76,8 +76,8 @@ fn a_wrong_template_is_refused_with_what_is_known() {
     assert!(refused("{{tokn}}").contains("nothing has the name 'tokn': feeders and steps give taken"));
     assert!(refused("a {{counter").contains("'{{' without '}}' in '{{counter'"));
     assert!(refused("{{random 5 3}}").contains("the smaller first"));
-    assert!(refused("{{string}}").contains("how many characters"));
+    assert!(refused("{{string}}").contains("needs a number of characters"));
     assert!(refused("{{user|xml}}").contains("'xml' is not an encoding"));
-    assert!(refused("{{user 3}}").contains("nothing after its name"));
+    assert!(refused("{{user 3}}").contains("takes no argument"));
     assert!(refused("{{time %!}}").contains("is not a format of strftime"));
 }

@@ -2,7 +2,7 @@
 
 use crate::template::{MASK, push_hex};
 
-/// The text with a mask instead of each occurrence of `what`.
+/// Replaces each occurrence of `what` in a text by a mask.
 pub(super) fn replace(text: &[u8], what: &[u8]) -> Vec<u8> {
     let mut replaced = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -17,7 +17,7 @@ pub(super) fn replace(text: &[u8], what: &[u8]) -> Vec<u8> {
     replaced
 }
 
-/// Appends a sampled trace of one span (W3C Trace Context, version 00). The standard forbids numbers that are 0.
+/// Appends a `traceparent` with the sampled flag (W3C Trace Context, version 00). The standard forbids IDs of 0.
 pub(super) fn push_traceparent(trace: u128, span: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"00-");
     push_hex(trace.max(1), 32, out);

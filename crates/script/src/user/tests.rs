@@ -31,7 +31,7 @@ fn iteration(plan: &ScriptPlan, answers: &[&str]) -> (Vec<String>, bool) {
     (sent, has_failed)
 }
 
-/// As `iteration`, with what is known of the last failure.
+/// Same as `iteration`, and returns the cause of the last failure.
 fn iteration_with_cause(plan: &ScriptPlan, answers: &[&str]) -> (Vec<String>, bool, String) {
     let mut cause = String::new();
     let script = Script::new(plan, true, false).unwrap();
@@ -136,7 +136,7 @@ fn a_value_that_is_no_number_fails_the_request_that_gave_it() {
     let fed = ResponseReader::default().feed(answer, false, &mut user.sink(&script)).unwrap();
     let outcome = user.answered(&script, &fed.done.unwrap(), &state);
     assert_eq!(outcome, Outcome::Failed(ErrorClass::Value));
-    assert_eq!(user.cause(), Some("step 'a': 'times' is no number of times"));
+    assert_eq!(user.cause(), Some("step 'a': 'times' is not a number of repetitions"));
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn values_are_found_in_every_part_of_an_answer() {
     let body = "{\"list\": [{\"n\": 1}, {\"n\": 2, \"id\": 7}], \"html\": \"name=\\\"\"} name=\"me\"";
     let json_only = "{\"list\": [{\"n\": 1, \"x\": \"\"}, {\"n\": 2, \"id\": 7}], \"y\": \"name=\"}";
     let answer = |body: &str| format!("200 OK\r\nX-Id: 9\r\nSet-Cookie: s=abc; Path=/\r\n\r\n{body}");
-    // A body that is no JSON has no such value.
+    // A body that is not JSON has no value at a JSON path.
     assert!(iteration(&plan, &[&answer(body)]).1);
     assert!(iteration(&plan, &[&answer(json_only)]).1, "the expression does not match");
     let mut first = request("GET", "/a", &[]);
@@ -324,7 +324,7 @@ fn mistakes_name_their_step_and_key() {
     for wanted in [("", "feeders"), ("bad", "take"), ("bad", "headers"), ("bad", "expect")] {
         assert!(found.contains(&wanted), "{wanted:?} in {mistakes:#?}");
     }
-    // Names that an unreadable file may have are not mistakes.
+    // Unknown names are no mistakes if a file is unreadable, because the file may define them.
     assert!(!found.iter().any(|(_, key)| ["url", "if", "repeat"].contains(key)), "{mistakes:#?}");
     let plan = ScriptPlan { feeders: Vec::new(), ..plan };
     let mistakes = Script::new(&plan, true, false).unwrap_err();
@@ -371,31 +371,31 @@ fn conditions_have_one_grammar() {
     }
     for (condition, why) in [
         ("status == 404 && y", "column 15: write 'and'"),
-        ("status == ", "column 8: nothing follows"),
-        ("status === 200", "column 8: '===' is no relation"),
-        ("status <> 404", "column 8: '<>' is no relation"),
-        ("status =~ 4", "column 8: '=~' is no relation"),
-        ("c == d and status = 200", "column 19: '=' is no relation"),
+        ("status == ", "column 8: a value is missing"),
+        ("status === 200", "column 8: '===' is not a comparison"),
+        ("status <> 404", "column 8: '<>' is not a comparison"),
+        ("status =~ 4", "column 8: '=~' is not a comparison"),
+        ("c == d and status = 200", "column 19: '=' is not a comparison"),
         ("n == 01", "column 6: nothing has the name '01'"),
         ("n == +5", "column 6: nothing has the name '+5'"),
         ("n == 1.", "column 6: nothing has the name '1.'"),
         ("n == 1e400", "column 6: nothing has the name '1e400'"),
-        ("n == 5 or status == 99999", "column 21: 99999 does not fit"),
-        ("status == -1", "column 11: -1 does not fit"),
-        ("status != 600", "column 11: 600 does not fit"),
-        ("status >= 99", "column 11: 99 does not fit"),
-        ("n < true", "column 5: true does not fit"),
-        ("n <= null", "column 6: null does not fit"),
+        ("n == 5 or status == 99999", "column 21: 99999 cannot be compared"),
+        ("status == -1", "column 11: -1 cannot be compared"),
+        ("status != 600", "column 11: 600 cannot be compared"),
+        ("status >= 99", "column 11: 99 cannot be compared"),
+        ("n < true", "column 5: true cannot be compared"),
+        ("n <= null", "column 6: null cannot be compared"),
         ("status == 200 # x", "column 11: nothing has the name '200 # x'"),
         ("c == \"abc", "column 6: the quote \" is not closed"),
         ("n == 1,5", "column 6: nothing has the name '1,5'"),
-        ("status == {{c}}", "column 11: a name stands without braces"),
-        ("c == abc", "a text stands in quotes"),
+        ("status == {{c}}", "column 11: write the name without braces"),
+        ("c == abc", "write a text in quotes"),
         ("c == 4xx", "nothing has the name '4xx'"),
         ("status >= 4xx", "nothing has the name '4xx'"),
-        ("counter == 1", "'counter' is new in every place"),
-        ("c == d == n", "column 8: a second relation"),
-        ("'abc' == c", "column 1: \"abc\" is a text, where a name belongs"),
+        ("counter == 1", "'counter' has a new value wherever"),
+        ("c == d == n", "column 8: a second comparison"),
+        ("'abc' == c", "column 1: \"abc\" is a text; a name is expected here"),
         ("c and", "column 6: a name is missing"),
         ("c and ", "column 7: a name is missing"),
         ("", "column 1: a name is missing"),
@@ -403,7 +403,7 @@ fn conditions_have_one_grammar() {
         ("c or and d", "column 6: a name is missing"),
         ("== 401", "column 1: a name is missing"),
         ("not and c", "column 5: a name is missing"),
-        ("(c)", "column 1: there are no brackets"),
+        ("(c)", "column 1: conditions have no parentheses"),
     ] {
         let mistakes = Script::new(&plan(condition), true, false).unwrap_err();
         assert!(mistakes[0].message.contains(why), "{condition}: {}", mistakes[0].message);
@@ -454,6 +454,6 @@ fn a_value_repeats_a_step_a_bounded_number_of_times() {
         let (sent, has_failed) = iteration(&plan, &[&format!("200 OK\r\n\r\n{{\"n\": {n}}}")]);
         (sent.len(), has_failed)
     };
-    // The steps of these tests run three times at most.
+    // The steps of these tests run at most three times.
     assert_eq!((sent(3), sent(4), sent(99_999_999_999_999)), ((4, false), (1, true), (1, true)));
 }

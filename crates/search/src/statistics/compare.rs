@@ -33,8 +33,8 @@ pub struct Question<'a> {
 /// The values of A and B, one per run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Runs<'a> {
-    /// A and B ran alternately. Values at the same position belong to the same block, within which the order should be
-    /// random.
+    /// A and B ran alternately. Values at the same position belong to the same block; the order within a block should
+    /// be random.
     Blocks {
         /// Values of A, in the order of the blocks.
         a: &'a [f64],
@@ -134,8 +134,8 @@ pub fn compare(question: Question, confidence: Confidence) -> Result<Comparison,
     compare_all(&[question], confidence).swap_remove(0)
 }
 
-/// Makes all comparisons of a family: with the given confidence, *none* of the claimed differences is false. Questions
-/// whose values cannot be compared do not count as comparisons.
+/// Makes all comparisons of a family. The given confidence is the probability that *none* of the claimed differences is
+/// false. Questions whose values cannot be compared do not count as comparisons.
 pub fn compare_all(questions: &[Question], confidence: Confidence) -> Vec<Result<Comparison, SampleError>> {
     let scaled: Vec<Result<ScaledValues, SampleError>> = questions.iter().map(ScaledValues::of).collect();
     let comparisons = scaled.iter().filter(|values| values.is_ok()).count();
@@ -257,7 +257,7 @@ impl Family {
             warnings.push(warnings::no_spread());
         }
         warnings.extend(values.warnings());
-        // JSON has no infinity.
+        // JSON cannot represent infinity.
         let on_scale = |shift: f64| match question.scale {
             Scale::Ratio => shift.exp().min(f64::MAX),
             Scale::Difference => shift,

@@ -1,9 +1,9 @@
-//! Correction for multiple comparisons: of twenty uncorrected ones at 95 %, at least one claims a false difference more
-//! often than not.
+//! Correction for multiple comparisons. Without it, at least one of twenty comparisons of equal targets at 95 %
+//! confidence claims a difference more often than not.
 
-/// Adjusts p-values by Holm's step-down rule, in the given order. If each is compared with 1 − confidence, the chance of
-/// *any* false claim stays below that, whatever the dependence of the comparisons. S. Holm, "A simple sequentially
-/// rejective multiple test procedure", 1979.
+/// Adjusts p-values by Holm's step-down rule and keeps their order. If each is compared with 1 − confidence, the
+/// probability of *any* false claim stays below that, whatever the dependence of the comparisons. S. Holm, "A simple
+/// sequentially rejective multiple test procedure", 1979.
 pub(super) fn adjust(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|&i, &j| p_values[i].total_cmp(&p_values[j]));

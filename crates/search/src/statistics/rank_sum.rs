@@ -38,7 +38,7 @@ pub(super) fn estimate(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
     }
 }
 
-/// The lower end of the interval that excludes `outside` differences on each side.
+/// The lower end of the interval that excludes `outside` ordered differences on each side.
 pub(super) fn lower_end(a: &Sample, b: &Sample, outside: usize) -> f64 {
     ends(&differences(a, b), outside).0
 }

@@ -19,11 +19,11 @@ pub(super) const POWER: f64 = 0.9;
 
 /// Smallest number of runs per side for any test.
 const MIN_RUNS: usize = 3;
-/// Largest number of repeats that is ever asked for.
+/// Largest number of repeats that a warning may ask for.
 const MAX_REPEATS: usize = 100_000;
 /// Simulated comparisons per design; the error of the result is about 2 %.
 const SIMULATIONS: usize = 2_000;
-/// Largest number of pairs of values for which a design is simulated. For more, a formula is as exact.
+/// Largest number of pairs of values for which a design is simulated. For more pairs, a formula is as exact.
 const MAX_SIMULATED_PAIRS: usize = 400;
 
 /// Largest number of cached results.
@@ -62,8 +62,8 @@ pub enum Method {
 }
 
 impl Design {
-    /// The test for a confidence of 1 − `alpha`: a rank test if there are enough runs for it, else a t test, which assumes
-    /// normal noise; none with fewer than 3 runs per side.
+    /// The test for a confidence of 1 − `alpha`: a rank test if there are enough runs for it, otherwise a t test, which
+    /// assumes normal noise. `None` with fewer than 3 runs per side.
     pub(super) fn method(self, alpha: f64) -> Option<Method> {
         let can_use_ranks = self.can_use_ranks(alpha);
         match self {
@@ -78,7 +78,7 @@ impl Design {
         }
     }
 
-    /// Degrees of freedom of the noise.
+    /// Degrees of freedom of the noise estimate.
     pub(super) fn degrees_of_freedom(self) -> usize {
         match self {
             Self::Blocks { blocks } => blocks.saturating_sub(1),
@@ -94,13 +94,13 @@ impl Design {
         }
     }
 
-    /// Smallest number of repeats per side with which a rank test can show a difference at a confidence of 1 − `alpha`.
+    /// Smallest number of repeats per side for which a rank test can show a difference at a confidence of 1 − `alpha`.
     pub(super) fn min_repeats_for_ranks(self, alpha: f64) -> usize {
         (1..MAX_REPEATS).find(|&n| self.with_repeats(n).can_use_ranks(alpha)).unwrap_or(MAX_REPEATS)
     }
 
-    /// The smallest shift that is found with [`POWER`], in standard deviations of the differences within blocks, or of
-    /// single runs of separate samples. None if there are too few runs for any test.
+    /// The smallest shift that a comparison shows with the probability [`POWER`], in standard deviations of the
+    /// differences within blocks, or of single runs of separate samples. `None` if there are too few runs for any test.
     pub(super) fn detectable_shift(self, alpha: f64) -> Option<f64> {
         let method = self.method(alpha)?;
         let pairs = match self {
@@ -126,7 +126,7 @@ impl Design {
         }
     }
 
-    /// As [`Self::simulated`], cached: a report asks once per row, mostly for the same design.
+    /// Like [`Self::simulated`], but cached, because a report asks once per row and mostly for the same design.
     fn cached(self, method: Method, alpha: f64) -> f64 {
         static CACHE: Mutex<BTreeMap<(Design, u64), f64>> = Mutex::new(BTreeMap::new());
         let key = (self, alpha.to_bits());
@@ -143,8 +143,8 @@ impl Design {
         shift
     }
 
-    /// The smallest detectable shift by simulation. A shift is found if it exceeds the distance from the centre to the
-    /// interval's lower end, so the result is a quantile of that distance over simulated normal noise.
+    /// The smallest detectable shift by simulation. A comparison shows a shift that exceeds the distance from the
+    /// centre to the interval's lower end, so the result is a quantile of that distance for simulated normal noise.
     fn simulated(self, method: Method, alpha: f64) -> f64 {
         let mut rng = Pcg64Mcg::seed_from_u64(1);
         let mut normal = |n: usize| {
@@ -173,8 +173,8 @@ impl Design {
         Sample::of_finite(needed).quantile(POWER)
     }
 
-    /// The smallest detectable shift by the textbook formula (t₁₋α⸝₂ + t_power) · error; a rank test needs √(π/3) times
-    /// that with normal noise.
+    /// The smallest detectable shift by the textbook formula (t₁₋α⸝₂ + t_power) · error. With normal noise, a rank test
+    /// needs √(π/3) times that shift.
     fn formula(self, method: Method, alpha: f64) -> f64 {
         let (error, degrees) = match self {
             Self::Blocks { blocks } => ((1.0 / blocks as f64).sqrt(), (blocks - 1) as f64),
@@ -189,9 +189,9 @@ impl Design {
     }
 }
 
-/// The upper confidence limit, at 80 %, of a noise that was measured with this number of degrees of freedom. A plan based
-/// on the measured noise itself is too optimistic half of the time, with few runs by much: R. H. Browne, "On the use of a
-/// pilot sample for sample size determination", 1995.
+/// The upper confidence limit, at 80 %, of a noise that was measured with this number of degrees of freedom. A plan
+/// that uses the measured noise is too optimistic half of the time, and by a large factor if there are few runs: R. H.
+/// Browne, "On the use of a pilot sample for sample size determination", 1995.
 pub(super) fn noise_limit(noise: f64, degrees: usize) -> f64 {
     let degrees = degrees.max(1) as f64;
     let spread = ChiSquared::new(degrees).expect("the degrees of freedom are positive");
@@ -242,9 +242,8 @@ mod tests {
     }
 
     /// statsmodels 0.15: `TTestPower().solve_power(nobs=n, alpha=alpha, power=0.9)` and
-    /// `TTestIndPower().solve_power(nobs1=n, alpha=alpha, power=0.9)`; those of few separate runs by
-    /// 400,000 simulated `ttest_ind(y, x, equal_var=False).confidence_interval(1 - alpha)` of scipy 1.17,
-    /// 0.9 quantile of −low.
+    /// `TTestIndPower().solve_power(nobs1=n, alpha=alpha, power=0.9)`. For few separate runs: the 0.9 quantile of −low
+    /// from 400,000 simulated `ttest_ind(y, x, equal_var=False).confidence_interval(1 - alpha)` of scipy 1.17.
     #[test]
     fn detectable_shifts_are_those_of_the_noncentral_t() {
         for (design, alpha, expected) in [
@@ -265,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Six blocks show a difference when all six agree: Φ(δ)⁶ = 0.9.
+    /// Six blocks show a difference only if all six agree: Φ(δ)⁶ = 0.9.
     #[test]
     fn six_blocks_must_all_agree() {
         let detectable_shift = Design::Blocks { blocks: 6 }.detectable_shift(0.05).unwrap();

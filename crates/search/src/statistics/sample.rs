@@ -1,4 +1,4 @@
-//! Values that statistics accept, and the errors for others.
+//! Values that the statistics accept, and the errors for other values.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -127,7 +127,7 @@ impl Sample {
         Ok(Self::of_finite(sample.values.iter().map(|value| value.ln()).collect()))
     }
 
-    /// A sample of values that are known to be finite; at least one.
+    /// A sample of at least one value; all values are known to be finite.
     pub(super) fn of_finite(values: Vec<f64>) -> Self {
         debug_assert!(!values.is_empty() && values.iter().all(|value| value.is_finite()));
         let mut sorted = values.clone();
@@ -169,7 +169,7 @@ impl Sample {
     /// The sample variance, with n − 1; none for a single value.
     pub(super) fn variance(&self) -> Option<f64> {
         if self.is_constant() {
-            // The rounding error of the mean is no spread.
+            // The rounding error of the mean would give equal values a variance above 0.
             return (self.len() > 1).then_some(0.0);
         }
         let mean = self.mean();

@@ -1,5 +1,5 @@
-//! Wilcoxon's signed-rank test: are differences centred on zero? Assumes only that they are symmetric, which differences
-//! within blocks of two identical targets are, whatever the noise.
+//! Wilcoxon's signed-rank test: are differences centred on zero? Assumes only that they are symmetric. Differences
+//! within blocks of two identical targets are symmetric, whatever the noise.
 //!
 //! F. Wilcoxon, "Individual comparisons by ranking methods", 1945; the interval by J. L. Hodges and E. L.
 //! Lehmann, 1963, and J. W. Tukey; all as in M. Hollander, D. A. Wolfe and E. Chicken, *Nonparametric
@@ -37,7 +37,7 @@ pub(super) fn estimate(differences: &Sample, alpha: f64) -> Estimate {
     }
 }
 
-/// The lower end of the interval that excludes `outside` averages on each side.
+/// The lower end of the interval that excludes `outside` ordered averages of pairs on each side.
 pub(super) fn lower_end(differences: &Sample, outside: usize) -> f64 {
     ends(&walsh_averages(differences), outside).0
 }
@@ -53,8 +53,8 @@ pub(super) fn excluded_per_side(n: usize, alpha: f64) -> (usize, f64) {
     excluded(&sums(&ranks), alpha, min_p_value(n))
 }
 
-/// The two-sided p-value, exact also with ties: by all combinations of signs of the given sizes. Zeros are ranked but have
-/// no sign: J. W. Pratt, 1959.
+/// The two-sided p-value, exact also with ties: computed over all combinations of signs of the absolute differences.
+/// Zeros are ranked but have no sign: J. W. Pratt, 1959.
 fn p_value(differences: &Sample) -> f64 {
     let sizes: Vec<f64> = differences.values().iter().map(|difference| difference.abs()).collect();
     let doubled = doubled_ranks(&sizes);

@@ -1,7 +1,7 @@
 //! Student's t test, of paired differences and of two separate samples. Assumes normal values (for ratios: normal
 //! logarithms) and therefore needs fewer values than rank tests.
 //!
-//! With long-tailed values, as measurements have them, the test is conservative: Y. Benjamini, "Is the t test really
+//! Measurements have long-tailed values, for which the test is conservative: Y. Benjamini, "Is the t test really
 //! conservative when the parent distribution is long-tailed?", 1983.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -35,7 +35,7 @@ pub(super) fn of_samples(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
         sample.variance().expect("a t test is given two or more values") / sample.len() as f64
     };
     let (of_a, of_b) = (variance_of_mean(a), variance_of_mean(b));
-    // Uses shares, because squares of variances may overflow where the values do not.
+    // Uses shares, because squares of variances may overflow even if the values do not.
     let share = if of_a + of_b > 0.0 { of_a / (of_a + of_b) } else { 0.5 };
     let degrees = 1.0 / (share.powi(2) / (a.len() - 1) as f64 + (1.0 - share).powi(2) / (b.len() - 1) as f64);
     estimate(
@@ -47,15 +47,15 @@ pub(super) fn of_samples(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
     )
 }
 
-/// The two-sided p-value of `sum`; `probabilities` holds the probability of each sum.
+/// The two-sided p-value of `sum`. `probabilities` holds the probability of each sum.
 pub(super) fn two_sided(probabilities: &[f64], sum: usize) -> f64 {
     let (below, above) =
         (probabilities[..=sum].iter().sum::<f64>(), probabilities[sum..].iter().sum::<f64>());
     (2.0 * below.min(above)).min(1.0)
 }
 
-/// The largest sum that an exact interval excludes on each side, and the interval's confidence; `probabilities` holds the
-/// probability of each sum.
+/// The largest sum that an exact interval excludes on each side, and the interval's confidence. `probabilities` holds
+/// the probability of each sum.
 pub(super) fn excluded(probabilities: &[f64], alpha: f64, min_p_value: f64) -> (usize, f64) {
     let mut below = 0.0;
     let mut found = (0, 1.0 - min_p_value);
@@ -81,7 +81,7 @@ pub(super) fn quantile(probability: f64, degrees: f64) -> f64 {
 }
 
 fn estimate(shift: f64, error: f64, degrees: f64, alpha: f64, min_p_value: f64) -> Estimate {
-    // Values without spread say nothing about the noise: only their order counts.
+    // Equal values give no estimate of the noise, so the p-value is the smallest that their number allows.
     let p_value = match (error > 0.0, shift == 0.0) {
         (true, _) => (2.0 * student(degrees).sf((shift / error).abs())).min(1.0),
         (false, true) => 1.0,
@@ -124,7 +124,7 @@ mod tests {
         close(estimate.high, 1.021_934_744_922_534_7);
     }
 
-    /// The degrees of freedom are a ratio of variances: the unit of the values cannot change them.
+    /// The degrees of freedom are a ratio of variances, so they do not depend on the unit of the values.
     #[test]
     fn separate_samples_of_any_size_as_their_multiples() {
         let (a, b) = ([1.02, 0.98, 1.05, 1.01, 0.99], [1.09, 1.04, 1.12, 1.03, 1.08]);

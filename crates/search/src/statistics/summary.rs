@@ -5,10 +5,10 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 
 use super::sample::{Confidence, Sample, SampleError};
 
-/// Largest modified z-score of a value that is not an outlier: B. Iglewicz and D. C. Hoaglin, *How to
-/// Detect and Handle Outliers*, 1993.
+/// Values with a larger modified z-score are outliers: B. Iglewicz and D. C. Hoaglin, *How to Detect and Handle
+/// Outliers*, 1993.
 const MAX_Z_SCORE: f64 = 3.5;
-/// Smallest number of values among which outliers are looked for.
+/// With fewer values than this, none is reported as an outlier.
 const MIN_VALUES_FOR_OUTLIERS: usize = 5;
 
 /// The median of repeated runs with its interval, and warnings.
@@ -22,7 +22,8 @@ pub struct Summary {
     pub high: f64,
     /// The actual confidence of the interval: at least the requested one, or less with a warning.
     pub confidence: f64,
-    /// `few_values` if `confidence` is less than requested; `outliers` if there are any, which all figures include.
+    /// `few_values` if `confidence` is less than requested; `outliers` if there are any. All figures include the
+    /// outliers.
     pub warnings: Vec<Warning>,
 }
 
@@ -72,7 +73,7 @@ fn few_values(n: usize, requested: Confidence, actual: f64) -> Warning {
     Warning::new(
         "few_values",
         format!(
-            "{values} cannot bound a median at {}: {they_give} {}; use {min_values} or more",
+            "{values} cannot bound a median at {} confidence: {they_give} {}; use {min_values} or more",
             percent(requested.value()),
             percent(actual)
         ),
@@ -107,7 +108,7 @@ pub(super) fn outlier_warning(positions: &[usize], what: &str) -> Warning {
     Warning::new(
         "outliers",
         format!(
-            "{what} {} (counted from 1) are far from the others and are kept; find out what happened in them",
+            "{what} {} (counted from 1) are far from the others and are kept; find out why",
             numbers.join(", ")
         ),
     )
@@ -145,7 +146,7 @@ mod tests {
         assert!((three.confidence - 0.75).abs() < 1e-12);
         assert_eq!(
             three.warnings[0].message,
-            "3 values cannot bound a median at 95 %: they give 75 %; use 6 or more"
+            "3 values cannot bound a median at 95 % confidence: they give 75 %; use 6 or more"
         );
         let five = summarize(&[1.0, 2.0, 3.0, 4.0, 5.0], Confidence::default()).unwrap();
         assert!((five.confidence - 0.9375).abs() < 1e-12);

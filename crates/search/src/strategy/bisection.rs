@@ -5,7 +5,7 @@ use crate::{
     classification::Requirement, goal::BoundRule, plan::Midpoint, strategy::Candidate, trials::Trials,
 };
 
-/// One bisection per rule, one after the other. They share all trials.
+/// Runs one bisection per rule, one after the other. They share all trials.
 #[derive(Debug, Clone)]
 pub(crate) struct Bisection {
     rules: Vec<BoundRule>,

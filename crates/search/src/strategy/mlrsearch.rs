@@ -21,9 +21,9 @@ pub(crate) struct Mlrsearch {
     rules: Vec<BoundRule>,
     phase: Phase,
     start: Start,
-    /// Length of the first trials: the longest that any goal begins with.
+    /// Length of the first trials, in seconds: the longest initial length of all goals.
     initial_duration_s: f64,
-    /// Width of the first steps: the largest that any goal begins with.
+    /// Width of the first steps: the largest initial width of all goals.
     initial_width: i64,
     common_width: i64,
     selectors: Vec<Selector>,
@@ -37,9 +37,9 @@ pub(crate) struct Mlrsearch {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
     WarmUp(Candidate),
-    /// The largest load, or the largest that the generator can make.
+    /// The largest load, or half of a load that the generator cannot make.
     Largest(i64),
-    /// The load that got through at a larger load.
+    /// The load that the target handled in a trial at a larger load.
     Forwarded {
         position: i64,
         from: i64,
@@ -49,7 +49,7 @@ enum Phase {
         position: i64,
         first: i64,
     },
-    /// Multiples of the smallest load.
+    /// Rising multiples of the smallest load.
     Climb {
         position: i64,
         good: Option<i64>,
@@ -98,7 +98,7 @@ impl Mlrsearch {
         }
     }
 
-    /// Continues with other rules for the same goals. A new rule starts from the state of the existing rule of its goal.
+    /// Continues with other rules for the same goals. A new rule starts from the state of an existing rule of its goal.
     pub(crate) fn use_rules(&mut self, rules: &[BoundRule]) {
         let of = |rule: &BoundRule| {
             let find =
@@ -158,7 +158,8 @@ impl Mlrsearch {
             Phase::OtherSide { first, .. } => self.enter_main(trials, first.min(at), first.max(at)),
             Phase::Climb { good, .. } => {
                 if self.is_high_loss(trials, at) {
-                    // From the expected position, the way down to the answer is shorter than the way up from the smallest load.
+                    // The answer is nearer to the expected position than to the smallest load, so the way down to it is
+                    // shorter than the way up.
                     let below = good.filter(|_| self.expected != Some(at));
                     self.enter_main(trials, below.unwrap_or(at), at);
                 } else if at == grid.last() {
@@ -196,7 +197,7 @@ impl Mlrsearch {
         }
     }
 
-    /// Ends the first phases. Every goal begins with these two positions.
+    /// Ends the first phases. The search for every goal begins with these two positions.
     fn enter_main(&mut self, trials: &Trials, lower: i64, upper: i64) {
         let initial = Bounds { lower: Some(lower), upper: Some(upper) };
         let selector = |rule: &BoundRule| Selector::new(rule.reading, &rule.goal, initial, &trials.grid);
@@ -205,8 +206,8 @@ impl Mlrsearch {
         self.phase = Phase::Main;
     }
 
-    /// The nomination with the smallest load; of several the longest trial, then the widest step, then the first goal.
-    /// Small loads come first because their results can make larger ones unnecessary, and they do not disturb the
+    /// The nomination with the smallest load; among equal loads the longest trial, then the widest step, then the first
+    /// goal. Small loads come first because their results can make larger ones unnecessary, and they do not disturb the
     /// target.
     fn winner(&mut self, trials: &Trials) -> Option<(usize, Nomination)> {
         let common_width = self.common_width;
@@ -228,7 +229,7 @@ impl Mlrsearch {
         winner
     }
 
-    /// The trial for the first goal whose [`Threshold`] still asks for one.
+    /// The trial for the first goal whose [`Threshold`] still needs one.
     fn nominate_by_threshold(&self, trials: &Trials) -> Option<Candidate> {
         if !self.is_noise_aware {
             return None;
@@ -240,8 +241,8 @@ impl Mlrsearch {
         })
     }
 
-    /// The position at which every goal would just be met, computed from the last trial at `position` under the assumption
-    /// that the target loses exactly the load above its capacity.
+    /// The position at which all goals would just be met, computed from the last trial at `position`. Assumes that the
+    /// target loses exactly the load above its capacity.
     fn forwarded(&self, trials: &Trials, position: i64) -> Option<i64> {
         let trial = trials.last_at(position)?;
         let load = trials.grid.load(position);

@@ -6,31 +6,31 @@ use crate::{
     trials::{Bounds, Trials},
 };
 
-/// The moves in order of priority: the first that proposes a load is made.
+/// The moves in order of priority: the search makes the first move that proposes a load.
 pub(crate) const MOVES: [Move; 6] =
     [Move::Halve, Move::RefineLower, Move::RefineUpper, Move::ExtendLower, Move::ExtendUpper, Move::Bisect];
 
 /// A kind of step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
-    /// The middle of the preceding target's bounds, if one cut makes the interval narrow enough.
+    /// The middle of the preceding target's bounds, if one cut makes both parts narrow enough.
     Halve,
-    /// The preceding target's lower bound, by this target's stricter rules.
+    /// The preceding target's lower bound, tested by this target's stricter rules.
     RefineLower,
-    /// The preceding target's upper bound, by this target's stricter rules.
+    /// The preceding target's upper bound, tested by this target's stricter rules.
     RefineUpper,
-    /// Down from an upper bound without a lower bound, by a growing width.
+    /// If there is no lower bound: down from the upper bound by a growing width.
     ExtendLower,
-    /// Up from a lower bound without an upper bound, by a growing width.
+    /// If there is no upper bound: up from the lower bound by a growing width.
     ExtendUpper,
-    /// The middle of two bounds, or a step away from one of them if that is nearer to the preceding target's bounds.
+    /// The middle of the two bounds, or a step away from one bound if that is nearer to the preceding target's bounds.
     Bisect,
 }
 
 /// The first bounds of a target, and the width of its next step away from a bound.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expansion {
-    /// The bounds by the rules of the preceding target, which are only hints for this one.
+    /// The bounds by the rules of the preceding target, which this target must test again.
     pub(crate) initial: Bounds,
     next_width: i64,
 }
@@ -71,13 +71,13 @@ impl Expansion {
     }
 }
 
-/// The data that moves use.
+/// The data for choosing a move's load.
 pub(crate) struct MoveContext<'a> {
     pub(crate) trials: &'a Trials,
     pub(crate) target: &'a Target,
     pub(crate) bounds: Bounds,
-    /// Smallest width of steps away from a bound, so that goals do not measure the same region twice at different
-    /// widths.
+    /// Smallest width of steps away from a bound. It is common to all goals, so that they do not measure the same
+    /// region at different widths.
     pub(crate) common_width: i64,
 }
 
@@ -149,8 +149,8 @@ impl MoveContext<'_> {
         Some(Proposal { position: middle, width, widen_if_lower: false, widen_if_upper: false })
     }
 
-    /// A step away from a bound, if it is nearer to the preceding target's bounds than the middle is: the other bound may
-    /// come from another goal and be far from this goal's answer.
+    /// A step away from a bound, if it is nearer to the preceding target's bounds than the middle is. The other bound
+    /// may come from another goal and be far from this goal's answer.
     fn step_away(&self, expansion: &Expansion, lower: i64, middle: i64, upper: i64) -> Option<Proposal> {
         let width = self.step_width(expansion);
         let adjust = |position| keep_distance(self.grid(), position, self.target.width, self.bounds);
@@ -189,8 +189,8 @@ impl MoveContext<'_> {
     }
 }
 
-/// Moves `position` away from a bound that is nearer than `width`, and to an end of the grid that is nearer than `width`.
-/// None if no load between the bounds is left.
+/// Moves `position` to at least `width` from each bound; if it is nearer than `width` to an end of the grid that is no
+/// bound, moves it to that end. `None` if no load between the bounds is left.
 pub(crate) fn keep_distance(grid: &Grid, position: i64, width: i64, bounds: Bounds) -> Option<i64> {
     let (min, max) = (bounds.lower.unwrap_or(0), bounds.upper.unwrap_or(grid.last()));
     if min >= max {

@@ -35,17 +35,18 @@ impl Selector {
         Self { reading, targets, current: 0, expansion, proposal: None }
     }
 
-    /// Continues for another rule of the same goal.
+    /// Continues with another rule of the same goal.
     pub(crate) fn with_reading(self, reading: Reading) -> Self {
         Self { reading, ..self }
     }
 
-    /// The loss ratio by which the selector judges trials.
+    /// The end of the loss ratio by which the selector judges trials.
     pub(crate) fn reading(&self) -> Reading {
         self.reading
     }
 
-    /// The next trial for this goal; `None` if the goal is reached. Moves on to the next finer target when a target is reached.
+    /// The next trial for this goal; `None` if the goal is reached. When a target is reached, continues with the next
+    /// finer one.
     pub(crate) fn nominate(&mut self, trials: &Trials, common_width: i64) -> Option<Nomination> {
         loop {
             let target = self.targets[self.current];
@@ -53,7 +54,7 @@ impl Selector {
             let context = MoveContext { trials, target: &target, bounds, common_width };
             self.proposal = MOVES.iter().find_map(|step| context.propose(*step, &mut self.expansion));
             if self.proposal.is_none() && bounds == Bounds::default() {
-                // No load is decided and no move applies: start again at the target's first load.
+                // No load is decided and no move applies, so the search returns to the target's first load.
                 let initial = self.expansion.initial;
                 let position = initial.lower.or(initial.upper).unwrap_or(0);
                 let width = target.width;
@@ -72,7 +73,7 @@ impl Selector {
         }
     }
 
-    /// Call it after the nominated trial was run. Returns the new common width if further steps must be wider.
+    /// Call this after the nominated trial was run. Returns the new common width if the next steps must be wider.
     pub(crate) fn on_measured(&mut self, trials: &Trials) -> Option<i64> {
         let target = self.targets[self.current];
         let proposal = self.proposal.take()?;
@@ -82,7 +83,8 @@ impl Selector {
         widen.then(|| self.expansion.widen(&target))
     }
 
-    /// Call it if the generator cannot make the nominated load. As after an upper bound, the next step down is wider.
+    /// Call this if the generator cannot make the nominated load. The next step down is then wider, as after an upper
+    /// bound.
     pub(crate) fn on_unavailable(&mut self) -> Option<i64> {
         let proposal = self.proposal.take()?;
         proposal.widen_if_upper.then(|| self.expansion.widen(&self.targets[self.current]))

@@ -2,7 +2,7 @@
 
 use crate::{classification::Requirement, goal::SearchGoal, grid::Grid};
 
-/// A goal, or a coarser and faster version of it.
+/// A goal, or a coarser version of it that needs less time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Target {
     pub(crate) requirement: Requirement,
@@ -12,7 +12,7 @@ pub(crate) struct Target {
 }
 
 /// The targets of a goal, coarsest first. Each width is half of the preceding one. The duration sums grow by a constant
-/// factor from one initial trial to the goal's own sum.
+/// factor from the length of one initial trial to the goal's own sum.
 pub(crate) fn targets(goal: &SearchGoal, grid: &Grid) -> Vec<Target> {
     let last = Target {
         requirement: Requirement::from(goal),

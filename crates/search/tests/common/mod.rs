@@ -23,7 +23,7 @@ pub(crate) fn limit_rate((least, most): (f64, f64), allowed: f64) -> SearchPlan 
     SearchPlan { method: Preset::Mlrsearch.method(), ..plan }
 }
 
-/// Runs a search to its end. Returns its outcome and the trials that it asked for.
+/// Runs a search to its end. Returns its outcome and the requested trials.
 pub(crate) fn run(
     plan: SearchPlan,
     mut target: impl FnMut(&NextTrial) -> TrialOutcome,

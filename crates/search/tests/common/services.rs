@@ -1,23 +1,24 @@
-//! Services whose behaviour changes with the clock, request by request on virtual time, and the loads that they truly carry.
+//! Simulates services whose behaviour changes with the clock, request by request in virtual time, and their true
+//! limits.
 //!
-//! This file knows nothing of searches: whoever writes a rule of the search does not write its truth.
+//! This file does not depend on the search, so that the search's rules cannot influence the true limits.
 
 use std::fmt;
 
 use super::{splitmix, uniform};
 
-/// The bound of a goal on response times.
+/// The bound of a goal on response times, in seconds.
 pub(crate) const BOUND_S: f64 = 0.05;
-/// How long answers are waited for after a trial: the default of `--drain`.
+/// Longest wait for answers after a trial, in seconds: the default of `--drain`.
 const DRAIN_S: f64 = 2.0;
-/// The default of `--timeout`.
+/// Longest wait for an answer, in seconds: the default of `--timeout`.
 const TIMEOUT_S: f64 = 30.0;
-/// The loads among which the truth is looked for.
+/// The range of loads in which the true limit is searched for.
 pub(crate) const LOADS: (f64, f64) = (10.0, 2_000.0);
-/// The truth is the largest load that meets the goal over so many periods.
+/// Number of periods over which a load must meet the goal.
 const PERIODS: f64 = 10.0;
 
-/// The goals that `proofload limit rate` has with `--p99 50ms`, and by default.
+/// The goals of `proofload limit rate` with `--p99 50ms`, and with its defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goal {
     P99,
@@ -33,25 +34,25 @@ impl Goal {
 /// How a service changes with the clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Change {
-    /// Serves one after the other, and stands still at the beginning of each period.
+    /// Serves requests one after the other, and stands still at the beginning of each period.
     Pauses { period_s: f64, pause_s: f64 },
-    /// Its capacity falls to a share within each period, and is whole again.
+    /// The capacity falls to the share `to` within each period, and then returns to its full value.
     Tires { period_s: f64, to: f64 },
-    /// Its capacity falls to a share within this time, for good.
+    /// The capacity falls to the share `to` within this time, permanently.
     Degrades { within_s: f64, to: f64 },
-    /// Its capacity is this share of the whole, and grows to it within this time: at once at its end, or steadily.
+    /// The capacity begins at the share `from` and reaches its full value after this time, at once or steadily.
     Warms { until_s: f64, from: f64, at_once: bool },
-    /// Takes so many in each window of the clock, and refuses the others.
+    /// Accepts a limited number of requests in each window of the clock, and refuses the others.
     Window { period_s: f64 },
-    /// Has permits in store for this time, and refuses those for which there is none.
+    /// Stores permits for this time at full rate, and refuses requests without a permit.
     Bucket { store_s: f64 },
-    /// Does not change: serves one after the other.
+    /// Does not change; serves requests one after the other.
     Sound,
-    /// Does not change: refuses what comes sooner after the last than its capacity allows.
+    /// Does not change; refuses a request that arrives earlier after the previous one than its capacity allows.
     SoundRefusing,
 }
 
-/// A service and what is asked of it.
+/// A service, and the goal of its search.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Service {
     pub(crate) capacity: f64,
@@ -65,35 +66,36 @@ impl fmt::Debug for Service {
     }
 }
 
-/// A second of a trial (a tenth of one that is shorter than 4 s), as a trial's record has it.
+/// The figures of one second of a trial, or of a tenth of a second if the trial is shorter than 4 s.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Second {
     pub(crate) sent: f64,
     pub(crate) completed: f64,
     pub(crate) failed: f64,
-    /// Response times of what was completed in it.
+    /// Response times of the requests that were completed in it, in seconds, in ascending order.
     pub(crate) times_s: Vec<f64>,
 }
 
 impl Second {
-    /// A percentile of the response times.
+    /// A percentile of the response times, in seconds.
     pub(crate) fn percentile_s(&self, share: f64) -> Option<f64> {
         self.times_s.get(((self.times_s.len() as f64 * share).ceil() as usize).saturating_sub(1)).copied()
     }
 }
 
-/// What became of a trial.
+/// The result of a trial.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// The share of requests that was lost to the goal; 1 if answers became slower and slower.
+    /// The share of requests that was lost to the goal; 1 if response times grew steadily.
     pub(crate) loss_ratio: f64,
     pub(crate) grows: bool,
     pub(crate) seconds: Vec<Second>,
-    /// How long the service went on working on requests after the trial; the next one waits for it.
+    /// Time for which the service continued to work on requests after the trial, in seconds. The next trial waits for
+    /// it.
     pub(crate) drained_s: f64,
 }
 
-/// A service in progress. Its clock begins with it.
+/// A running service. Its clock starts with it.
 #[derive(Debug, Clone)]
 pub(crate) struct Running {
     service: Service,
@@ -116,7 +118,7 @@ impl Service {
         }
     }
 
-    /// How long it takes until everything was seen once.
+    /// Time after which the service's behaviour has been seen completely, in seconds.
     pub(crate) fn period_s(&self) -> f64 {
         match self.change {
             Change::Pauses { period_s, .. }
@@ -129,7 +131,7 @@ impl Service {
         }
     }
 
-    /// Work done per second at this time.
+    /// Requests that the service can complete per second at this time.
     fn speed(&self, at_s: f64) -> f64 {
         self.capacity
             * match self.change {
@@ -144,7 +146,7 @@ impl Service {
             }
     }
 
-    /// The mean capacity of a queue in the long run; what is more piles up without end.
+    /// The mean capacity of a queue in the long run, per second. At a larger load, the queue grows without limit.
     fn mean_capacity(&self) -> f64 {
         self.capacity
             * match self.change {
@@ -156,8 +158,9 @@ impl Service {
             }
     }
 
-    /// The largest load below which all meet the goal over ten periods, from the worst moment to begin, and the largest that meets it from
-    /// the best; 0 if none does. What warms up, or gets worse for good, has done so.
+    /// The true limit, as two loads. All loads below the first one meet the goal over ten periods, from the worst start
+    /// of four; the second one is the largest load that meets it from the best start. 0 if no load meets the goal.
+    /// Services that warm up or degrade permanently have already done so.
     pub(crate) fn truth(&self) -> (f64, f64) {
         let settled_s = match self.change {
             Change::Degrades { within_s, .. } => within_s,
@@ -182,7 +185,7 @@ impl Service {
                 });
                 lost.count() as f64 <= self.goal.allowed() * requests as f64 && load <= self.mean_capacity()
             };
-            // Requests of a constant rate fall in step with a period at some loads, and not at others: all are tried.
+            // Requests at a constant rate are in step with a period at some loads only, so all loads are tried.
             let above = |load: f64| std::iter::successors(Some(load), |load| Some(load * 1.01));
             let first_missed = above(LOADS.0).find(|load| !meets(*load)).unwrap_or(f64::INFINITY);
             let below = std::iter::successors(Some(self.capacity * 1.3), |load| Some(load / 1.01));
@@ -206,7 +209,7 @@ impl Running {
         Self { service, permits, permits_at_s: 0.0, window: (-1.0, 0.0), free_s: 0.0 }
     }
 
-    /// The response time of a request that takes `work`; none if it is refused.
+    /// The response time of a request that needs `work`, in seconds; `None` if it is refused.
     fn serve(&mut self, at_s: f64, work: f64) -> Option<f64> {
         let Service { capacity, change, .. } = self.service;
         match change {
@@ -237,8 +240,8 @@ impl Running {
         if matches!(change, Change::SoundRefusing) { Some(0.001) } else { Some(self.free_s - at_s) }
     }
 
-    /// A trial of an open load, as the generator would record it: answers are waited for, and what the last trial left is done. With
-    /// `draws`, arrivals and work are random.
+    /// A trial of an open load as the generator would record it: it waits for answers, and the work of the previous
+    /// trial is complete. With `draws`, arrivals and work are random.
     pub(crate) fn trial(
         &mut self,
         from_s: f64,
@@ -280,7 +283,7 @@ impl Running {
             }
         }
         parts.iter_mut().for_each(|part| part.times_s.sort_by(f64::total_cmp));
-        // Exploratory trials are not judged by their growth.
+        // Growth does not decide exploratory trials.
         let grows = duration_s >= 4.0 && grows(&parts, duration_s, self.service.goal);
         Measured {
             loss_ratio: if grows { 1.0 } else { lost / f64::max(sent, 1.0) },
@@ -291,7 +294,7 @@ impl Running {
     }
 }
 
-/// The rule of `docs/limit.md` that nothing piles up.
+/// The rule of `docs/limit.md` against growing backlogs.
 fn grows(seconds: &[Second], duration_s: f64, goal: Goal) -> bool {
     let medians: Vec<(f64, f64)> = (1..)
         .zip(seconds)
@@ -313,7 +316,7 @@ fn grows(seconds: &[Second], duration_s: f64, goal: Goal) -> bool {
     concordant as f64 >= 0.8 * slopes.len() as f64 && last + slope * (10.0 * duration_s).max(50.0) > bound_s
 }
 
-/// Services drawn from a seed over the ranges of the bar.
+/// Random services for a seed, in the ranges for which the search must be right.
 pub(crate) fn drawn(seed: u64) -> Vec<Service> {
     let mut state = seed;
     let mut uniform = || {

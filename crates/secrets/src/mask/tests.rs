@@ -116,7 +116,7 @@ fn path_and_query_of_a_value_are_secrets_of_their_own() {
     learn_place("http://", "place.example:80/");
     learn_place("", "place.example");
     learn_place("", "http://place.example/place-3#top");
-    // The value may hold any part of the URL up to the host.
+    // The variable may hold any part of the URL up to the host.
     learn_place("http:", "//place.example/place-4?q=place-5");
     learn_place("http:/", "/place.example/place-6?q=place-7");
     learn_place("http://place.example", "/place-8/x?q=place-9#part-9");

@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use super::{has_learned, mask_learned_text};
 
-/// Masks the learned values in all texts of a record, except in the members `own`. A text that deserializes only
-/// unchanged, such as the name of a kind, is a word of this program and stays, even if a secret equals it.
+/// Masks the learned values in all texts of a record, except in the members `own`. A text stays unchanged if the record
+/// does not deserialize with the masked text. Such a text is a word of this program, for example the name of a kind,
+/// even if it equals a secret.
 pub fn mask_record<T: Serialize + DeserializeOwned>(record: T, own: &[&str]) -> T {
     if !has_learned() {
         return record;
@@ -31,7 +32,7 @@ pub fn mask_record<T: Serialize + DeserializeOwned>(record: T, own: &[&str]) -> 
     T::deserialize(&value).unwrap_or(record)
 }
 
-/// Finds the texts that hold learned values: the JSON pointer of each, and its masked text.
+/// Finds the texts that contain learned values. Adds the JSON pointer and the masked text of each to `found`.
 fn find(value: &Value, place: &str, own: &[&str], found: &mut Vec<(String, String)>) {
     match value {
         Value::String(text) => {
@@ -55,7 +56,7 @@ fn find(value: &Value, place: &str, own: &[&str], found: &mut Vec<(String, Strin
     }
 }
 
-/// Replaces the text at a place, and returns the previous one.
+/// Replaces the text at a JSON pointer, and returns the previous text.
 fn put(value: &mut Value, place: &str, text: &str) -> String {
     match value.pointer_mut(place) {
         Some(Value::String(old)) => std::mem::replace(old, text.to_owned()),

@@ -98,10 +98,10 @@ fn a_journal_that_others_may_have_written_is_refused_and_no_link_is_followed() {
     assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
 
     fs::set_permissions(&journal_file, fs::Permissions::from_mode(0o620)).unwrap();
-    assert!(refused().contains("can be written to by other users: what a journal says is done to files"));
+    assert!(refused().contains("can be written to by other users: recovery changes the files"));
     fs::set_permissions(&journal_file, fs::Permissions::from_mode(0o600)).unwrap();
     fs::hard_link(&journal_file, state.join("second")).unwrap();
-    assert!(refused().contains("has a second name"));
+    assert!(refused().contains("has a second hard link"));
     fs::remove_file(state.join("second")).unwrap();
     // Earlier versions left the folder with this mode.
     fs::set_permissions(&state, fs::Permissions::from_mode(0o775)).unwrap();

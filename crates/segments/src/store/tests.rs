@@ -3,7 +3,7 @@
 use super::*;
 use crate::{Batch, Level, Part, inode::Inode, locator::OpenedFile, requests::Request, segment::Segment};
 
-/// Settings for a disk of any speed.
+/// Settings with a long wait for the disk, because the test machine may be slow.
 fn patient(template: crate::Template) -> Config {
     Config { close_wait: testing::PATIENCE, ..Config::new(template) }
 }

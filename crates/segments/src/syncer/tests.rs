@@ -95,7 +95,7 @@ fn a_failed_sync_fails_its_parts_and_all_later_ones_of_the_file() {
     let statistics = shared.counters.read(0);
     let failed_parts = shared.counters.failed_parts.value();
     assert_eq!((statistics.syncs, statistics.sync_failures, failed_parts), (0, 1, 2));
-    // The kernel reports an error once: a second fdatasync would succeed.
+    // The kernel reports an error only once: a second fdatasync would succeed.
     let progress = Progress { changed_bytes: 8, ..Progress::default() };
     assert_eq!(sync(shared, &file, &progress), Err(Failure::Io(Errno::IO.raw_os_error())));
     assert!(shared.unsynced().is_empty(), "only closing must report it");
@@ -155,7 +155,7 @@ fn ending_pauses_and_closing_end_the_sync_delay() {
         rig.ask(&file, 4, 4);
         thread::scope(|scope| {
             scope.spawn(|| run(&rig.shared));
-            // New requests do not end the delay: nothing happens in this time.
+            // New requests do not end the delay, so nothing happens in this time.
             thread::sleep(Duration::from_millis(50));
             rig.ask(&file, 8, 8);
             thread::sleep(Duration::from_millis(50));

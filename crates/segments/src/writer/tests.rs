@@ -71,7 +71,7 @@ fn after_a_failed_sync_a_new_file_is_opened() {
     assert_eq!((rig.put(), rig.put()), (("x.log".into(), 0), ("x.log".into(), 5)));
     rig.writer.table.slots.segment(0).unwrap().shared.sync_state.poison();
     assert_eq!((rig.put(), rig.put()), (("x_1.log".into(), 0), ("x_1.log".into(), 5)));
-    // The segment stays open in the journal, so that the next start checks what the disk has.
+    // The segment stays open in the journal, so that the next start checks which bytes are on the disk.
     assert!(
         rig.unfinished()
             .iter()
@@ -99,7 +99,7 @@ fn failed_attempts_after_a_failed_sync_create_one_file() {
     let file = rig.writer.table.slots.segment(0).unwrap().shared.clone();
     rig.writer.table.park_all();
     file.sync_state.poison();
-    // The journal cannot be written, because it must be rewritten in a folder that is missing.
+    // The journal cannot be written, because it must be rewritten but its folder is missing.
     rig.writer.shared.journal.require_rewrite();
     fs::remove_dir_all(&state).unwrap();
     for _ in 0..3 {
@@ -152,7 +152,7 @@ fn descriptors_stay_bounded_while_syncs_are_pending() {
     let template = folder.path().join("${tag}").to_str().unwrap().parse().unwrap();
     let mut rig = Rig::with(Config { max_open: 1, ..Config::new(template) });
     rig.writer.table.descriptor_wait = Duration::from_millis(20);
-    // One file is open, and one waits to be closed without a syncer.
+    // One file is open, and one waits to be closed, because no syncer runs.
     rig.try_put("a", "line\n").unwrap();
     rig.try_put("b", "line\n").unwrap();
     let busy = Failure::Io(Errno::BUSY.raw_os_error());

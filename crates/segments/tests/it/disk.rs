@@ -14,16 +14,17 @@ use crate::rig::{Rig, config, names};
 
 const INSIDE: &str = "SEGMENTS_TEST_INSIDE";
 
-/// The folder of the test, when this is the inner run.
+/// The folder of the test in the inner run; `None` in the outer run.
 pub(crate) fn inside() -> Option<PathBuf> {
     env::var_os(INSIDE).map(PathBuf::from)
 }
 
-/// Runs the test `name` again after the shell command `wrap`, in which `$0` is the folder. `wrapped` runs both.
+/// Runs the test `name` again after the shell command `wrap`, which gets the folder as `$0`. `wrapped` is the program
+/// that runs both.
 pub(crate) fn run_again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str) {
-    // Debian installs the programs that make filesystems in these folders.
+    // On Debian, the programs that create filesystems are in these folders.
     let path = format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default());
-    // Its output goes through pipes, because the file size limit would apply to a log file too.
+    // The output goes through pipes, because the file size limit would also apply to a log file.
     let output = wrapped
         .args(["sh", "-c", &format!("{wrap} && exec \"$@\"")])
         .arg(folder)
@@ -37,8 +38,8 @@ pub(crate) fn run_again(name: &str, folder: &Path, wrapped: &mut Command, wrap: 
     assert!(output.status.success() && text.contains("1 passed"), "{name} inside: {}\n{text}", output.status);
 }
 
-/// Like [`run_again`], in a separate mount namespace. Only root may create one, so `make test` skips these tests
-/// without root.
+/// Like [`run_again`], in a separate mount namespace. Only root may create a mount namespace, so `make test` skips
+/// these tests for other users.
 pub(crate) fn run_with_mounts(name: &str, folder: &Path, wrap: &str) {
     run_again(name, folder, Command::new("unshare").args(["--mount", "--"]), wrap);
 }
@@ -198,7 +199,7 @@ fn a_truncation_is_synced_too() {
         rig.put(&key, Level::Synced, &line).unwrap();
     }
     assert_eq!(rig.store.statistics().syncs, 3);
-    // Half of the line went to the first file and may have reached the disk. A power cut must not restore it.
+    // Half of the line went to the first file and may be on the disk. A power cut must not restore it.
     assert_eq!(&*rig.put(&key, Level::Written, &line).unwrap().segment, "x_1.log");
     rig.until("synced", |rig| rig.store.statistics().syncs == 4);
 }

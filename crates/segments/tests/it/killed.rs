@@ -1,4 +1,4 @@
-//! After SIGKILL at any moment no answered line is lost, no line is stored twice, and no line is torn.
+//! After SIGKILL at any time, no answered line is lost, and no line is stored twice or torn.
 
 use std::{
     collections::HashSet,
@@ -42,7 +42,7 @@ fn wait_for_the_end() {
 }
 
 /// Kills the child some microseconds after it has reported this number of lines with this prefix. Returns all complete
-/// lines that it reported.
+/// lines of its output.
 fn killed(mut child: Child, reports: usize, prefix: &str, more: Duration) -> Vec<String> {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut reported = Vec::new();
@@ -51,7 +51,7 @@ fn killed(mut child: Child, reports: usize, prefix: &str, more: Duration) -> Vec
     loop {
         if is_alive && reported.len() >= reports {
             thread::sleep(more);
-            // Now the child is dead, so the pipe contains all that it wrote.
+            // The child has ended, so the pipe contains all its output.
             child.kill().unwrap();
             child.wait().unwrap();
             is_alive = false;
@@ -197,7 +197,7 @@ fn nul_bytes_that_were_lines_survive() {
         let mut rig = Rig::open(config(&folder, "x"), 1);
         let key = rig.key("");
         rig.put(&key, Level::Written, "a\0\0b\n").unwrap();
-        // This also has to work when the file is closed and opened again in between.
+        // This must also work after the file was closed and opened again.
         rig.store.reopen();
         rig.put(&key, Level::Written, "c\n").unwrap();
         println!("\nwritten");

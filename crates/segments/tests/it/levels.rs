@@ -1,4 +1,4 @@
-//! Each part has one answer, which comes at the time of its level and contains a correct receipt.
+//! Each part gets exactly one answer, at the time of its level, with a correct receipt.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Segments on real files.
+//! Tests of segments on real files.
 
 mod disk;
 mod killed;

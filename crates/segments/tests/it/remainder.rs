@@ -1,4 +1,4 @@
-//! A failed write leaves a part of a line in a file that cannot be truncated either.
+//! A failed write leaves part of a line in a file, and the file cannot be truncated.
 //!
 //! The tests give the file the attribute "append only", which prevents truncation, and later remove it. Each test runs
 //! itself again as root on a separate filesystem, with a file size limit in the middle of the fourth line.
@@ -36,9 +36,9 @@ fn set_truncatable(path: &Path, allowed: bool) {
     ioctl_setflags(File::open(path).unwrap(), flags).unwrap();
 }
 
-/// A store whose first segment ends in a part of a line, and which has begun the next segment.
+/// A store whose first segment ends in part of a line. It has begun the next segment.
 fn torn(folder: &Path, compress: Compression) -> Rig {
-    // With a short grace the store sweeps often.
+    // With a short grace time, the store sweeps often.
     let grace = Duration::from_millis(20);
     let mut rig = Rig::open(Config { grace, compress, ..config(folder, "x") }, 1);
     let key = rig.key("");
@@ -85,7 +85,7 @@ fn as_root_it_is_truncated_by_the_next_start_if_not_before() {
     with_folder("as_root_it_is_truncated_by_the_next_start_if_not_before", |folder| {
         let rig = torn(folder, Compression::None);
         rig.store.close().unwrap();
-        // The whole lines of `x.log` are synced once more, because something was written after them.
+        // The whole lines of `x.log` are synced again, because part of a line was written after them.
         assert_eq!(rig.store.statistics().syncs, FITTING_LINES as u64 + 2);
         drop(rig);
         set_truncatable(&folder.join("x.log"), true);
@@ -100,7 +100,7 @@ fn as_root_it_is_truncated_by_the_next_start_if_not_before() {
 fn as_root_it_is_not_packed() {
     with_folder("as_root_it_is_not_packed", |folder| {
         let rig = torn(folder, Compression::Gzip);
-        // Time for several sweeps.
+        // Waits for several sweeps.
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(names(folder), ["x.log", "x_1.log"]);
         set_truncatable(&folder.join("x.log"), true);

@@ -1,4 +1,4 @@
-//! A store in its own folder, and operations on it.
+//! A store in its own folder, with helpers for the tests.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ pub(crate) struct Rig {
 /// Settings for files `<folder>/<path>`.
 pub(crate) fn config(folder: &Path, path: &str) -> Config {
     let template = format!("{}/{path}", folder.display());
-    // Long enough for any slow disk.
+    // Long enough for a slow disk.
     let (descriptor_wait, close_wait) = (2 * PATIENCE, 2 * PATIENCE);
     Config { utc: true, descriptor_wait, close_wait, ..Config::new(template.parse().unwrap()) }
 }
@@ -32,7 +32,7 @@ impl Rig {
     pub(crate) fn open(config: Config, ports: usize) -> Self {
         let folder = config.template.folder().to_owned();
         let opened = testing::find(PATIENCE, || match Store::open(config.clone(), ports) {
-            // A child that another test has just forked keeps the lock open until it executes its program.
+            // A child that another test has just forked keeps the lock open until the child executes its program.
             Err(Error::Locked { .. }) => None,
             opened => Some(opened.unwrap()),
         });

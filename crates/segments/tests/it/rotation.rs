@@ -1,4 +1,4 @@
-//! When segments end and others begin, no line is lost, split or doubled.
+//! When segments end and others begin, no line is lost, split or duplicated.
 
 use std::{collections::HashMap, fs, io::Write, time::Duration};
 

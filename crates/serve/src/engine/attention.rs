@@ -1,4 +1,4 @@
-//! Steps needed only with TLS, pages or a record.
+//! Steps that are needed only for TLS, pages or the record of requests.
 
 use rustix::{
     io::Errno,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Engine<'_> {
-    /// Gives a new connection the state that it needs besides its socket.
+    /// Gives a new connection the state for TLS, pages and the record, if any of them is enabled.
     pub(super) fn prepare(&mut self, connection: &mut Connection) {
         let session = self.shared.security.and_then(Security::session);
         let wants_to_know = self.shared.pages.is_some() || self.lines.is_some();
@@ -30,13 +30,13 @@ impl Engine<'_> {
         }));
     }
 
-    /// Number of bytes of a body that are kept.
+    /// Maximum number of body bytes to keep.
     pub(super) fn body_limit(&self, asked: &Asked) -> usize {
         let page_bytes = if self.shared.pages.is_some() { Pages::body_limit(asked) } else { 0 };
         page_bytes.max(self.lines.as_ref().map_or(0, |lines| lines.recorder.body_bytes))
     }
 
-    /// Records a complete request, and finds the page that answers it.
+    /// Records a complete request and determines the page that answers it.
     #[cold]
     pub(super) fn attend(&mut self, connection: &mut Connection) {
         let shape = connection.shape;
@@ -50,7 +50,7 @@ impl Engine<'_> {
         extra.page = self.shared.pages.and_then(|pages| pages.answer(asked, shape, now_ns));
     }
 
-    /// Counts a completed handshake, or a failure that ended a session.
+    /// Counts a completed handshake, or a failure that has ended the session.
     #[cold]
     pub(super) fn count_tls(&mut self, connection: &mut Connection) {
         let Some(extra) = &mut connection.extra else { return };
@@ -66,7 +66,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Refuses the handshake of a client when its first bytes have come.
+    /// Refuses a client's handshake after its first bytes have arrived.
     #[cold]
     pub(super) fn refuse_handshake(&mut self, connection: &mut Connection) -> Step {
         if !connection.readable {
@@ -84,7 +84,7 @@ impl Engine<'_> {
         }
         self.report.tls.get_or_insert_default().refused += 1;
         if let Some(Security::Refuse(alert)) = self.shared.security {
-            // The send buffer of a new socket has room for these seven bytes.
+            // Fits the send buffer, because the socket is new and the alert has seven bytes.
             let _ = send(&connection.socket, alert, SendFlags::NOSIGNAL);
             return self.close(connection, true);
         }

@@ -1,4 +1,4 @@
-//! Closes connections: FIN, RST, no answer, and idle timeouts.
+//! Closes connections with a FIN or an RST, leaves requests unanswered, and checks idle timeouts.
 
 use std::{os::fd::AsFd, time::Duration};
 
@@ -14,17 +14,17 @@ use crate::{
     timers::TimerKind,
 };
 
-/// Maximum time to discard what a client sends after its connection was closed.
+/// Maximum time in nanoseconds for which a closed connection's input is discarded.
 const LINGER_NS: u64 = 2_000_000_000;
 
 impl Engine<'_> {
-    /// Closes with a FIN after reading the rest of the input: closing a socket with unread bytes would send a reset,
-    /// which can destroy the answer in transit (RFC 9112, 9.6).
+    /// Sends a FIN and reads the rest of the input. Closing a socket with unread bytes would send a reset, which can
+    /// destroy the answer in transit (RFC 9112, 9.6).
     pub(super) fn close(&mut self, connection: &mut Connection, more_may_come: bool) -> Step {
         if let Some(extra) = &mut connection.extra
             && let Some(session) = &mut extra.session
         {
-            // An error is ignored, because a client that has gone needs no close_notify.
+            // Ignores errors, because a client that has disconnected needs no close_notify.
             let _ = session.send_close_notify(&mut Stream(&connection.socket));
         }
         if !connection.readable && !more_may_come {
@@ -60,7 +60,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Closes the connection if its idle time is over, or sets the next timer.
+    /// Closes the connection if it has been idle too long; otherwise sets the next timer.
     pub(super) fn check_idle(&mut self, connection: &Connection) -> Step {
         let Some(timeout_ns) = self.shared.config.keepalive_timeout_ns else { return Step::Wait };
         let waits = connection.phase == Phase::Reading && !connection.readable;
@@ -75,20 +75,20 @@ impl Engine<'_> {
     }
 }
 
-/// Never answers; the connection stays open until the client closes it.
+/// Leaves the request unanswered. The connection stays open until the client closes it.
 pub(super) fn leave_unanswered(connection: &mut Connection) -> Step {
     connection.phase = Phase::Silent;
     connection.unparsed = None;
     if connection.peer_closed { Step::Close } else { Step::Wait }
 }
 
-/// Closes with a RST instead of a FIN.
+/// Closes with an RST instead of a FIN.
 pub(super) fn reset(connection: &Connection) -> Step {
     reset_on_close(&connection.socket);
     Step::Close
 }
 
-/// Makes the kernel send a RST when the socket is closed. If this fails, the client has already gone.
+/// Makes the kernel send an RST when the socket is closed. Fails only if the client has already disconnected.
 pub(crate) fn reset_on_close(socket: impl AsFd) {
     let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }

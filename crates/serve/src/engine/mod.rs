@@ -1,7 +1,7 @@
-//! Serves connections: reads requests, sends answers or misbehaves.
+//! Serves connections: reads requests and sends answers, correct or deliberately wrong.
 //!
-//! A connection's next request is parsed after the previous one was answered. The common case takes two system calls
-//! per request, no allocation and no clock reading.
+//! A connection's next request is parsed only after the previous one has been answered. Most requests take two system
+//! calls, no allocation and no reading of the clock.
 
 mod attention;
 mod close;
@@ -31,12 +31,12 @@ use crate::{
     timers::{TimerKind, Timers},
 };
 
-/// Size of a thread's receive buffer.
+/// Size of a thread's receive buffer in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Reads or writes on one connection before other connections get their turn.
+/// Maximum steps of one connection before other connections get their turn.
 const TURNS: u32 = 8;
 
-/// Read-only data shared by the threads of a target.
+/// Read-only data that the threads of a target share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shared<'a> {
     pub config: &'a Config,
@@ -48,41 +48,40 @@ pub(crate) struct Shared<'a> {
     pub clock: Clock,
 }
 
-/// The action that follows a step of a connection.
+/// What to do after a step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Take the next step now.
+    /// Take the next step immediately.
     Continue,
     /// Wait for the kernel or a timer.
     Wait,
-    /// Close the connection.
     Close,
 }
 
-/// The part of a thread that serves connections.
+/// Serves the connections of a thread.
 #[derive(Debug)]
 pub(crate) struct Engine<'a> {
     shared: Shared<'a>,
     pub report: Report,
     pub timers: Timers,
-    /// The time when the clock was last read. Kept up to date only if something depends on it.
+    /// The time of the last clock reading. Updated only if something depends on it.
     pub now_ns: u64,
     picker: MisbehaviourPicker,
     rng: Pcg64Mcg,
     buffer: Vec<u8>,
-    /// Whether the times of answers are measured, because they may be due later than their request.
+    /// Whether the times of answers are measured. Needed only if answers can be due later than their requests.
     pub measured: bool,
     /// Whether every TLS handshake is refused.
     refuses_handshakes: bool,
-    /// Lines of the record.
+    /// This thread's lines for the record of requests; `None` without a record.
     pub lines: Option<Lines<'a>>,
 }
 
 impl<'a> Engine<'a> {
-    /// The engine of thread number `thread`.
+    /// Creates the engine of thread number `thread`.
     pub(crate) fn new(shared: Shared<'a>, thread: u64) -> Self {
         let config = shared.config;
-        // Adjacent seeds give unrelated generators, because the seed is hashed.
+        // Threads use adjacent seeds. Seeding hashes them, so the generators are unrelated.
         let rng =
             Pcg64Mcg::seed_from_u64(config.seed.wrapping_add(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         Self {
@@ -99,14 +98,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Reads the clock.
     #[inline]
     pub(crate) fn read_clock(&mut self) -> u64 {
         self.now_ns = self.shared.clock.now_ns();
         self.now_ns
     }
 
-    /// Begins to serve an accepted connection.
+    /// Counts and prepares an accepted connection.
     pub(crate) fn opened(&mut self, connection: &mut Connection) {
         self.report.connections_accepted += 1;
         self.prepare(connection);
@@ -116,7 +114,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Handles an epoll event.
+    /// Updates a connection's state after an epoll event, and serves the connection.
     #[inline]
     pub(crate) fn event(&mut self, connection: &mut Connection, flags: EventFlags) -> NextStep {
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
@@ -132,13 +130,13 @@ impl<'a> Engine<'a> {
                 NextStep::Close
             }
             Phase::Lingering if reset => NextStep::Close,
-            // The client no longer waits for the answer that never comes.
+            // The client has stopped waiting for the answer that it would never get.
             Phase::Silent if reset || connection.peer_closed => NextStep::Close,
             _ => self.proceed(connection),
         }
     }
 
-    /// Handles a timer of the connection.
+    /// Continues a connection when one of its timers is due.
     pub(crate) fn timer_due(&mut self, connection: &mut Connection, timer: TimerKind) -> NextStep {
         let step = match (timer, connection.phase) {
             (TimerKind::Answer, Phase::Waiting) => self.perform_action(connection),
@@ -150,7 +148,7 @@ impl<'a> Engine<'a> {
         if step == Step::Close { NextStep::Close } else { self.proceed(connection) }
     }
 
-    /// Serves the connection as far as possible without waiting.
+    /// Takes steps until the connection must wait or has used its turns.
     #[inline]
     pub(crate) fn proceed(&mut self, connection: &mut Connection) -> NextStep {
         for _ in 0..TURNS {

@@ -1,4 +1,4 @@
-//! Reads and parses requests, and decides what happens to each.
+//! Reads and parses requests, and determines the reaction to each.
 
 use rustix::io::Errno;
 
@@ -36,8 +36,8 @@ impl Engine<'_> {
         let step = match received {
             Ok(0) => self.eof(connection),
             Ok(received) => {
-                // A partly filled buffer means that the socket is empty, and epoll reports later bytes. It has already
-                // reported the end of the stream if the peer has closed.
+                // A read that does not fill the buffer has emptied the socket. epoll reports later bytes, but it reports
+                // the end of the stream only once, so reading continues after the peer has closed.
                 connection.readable =
                     connection.may_have_more(received, buffer.len()) || connection.peer_closed;
                 connection.active_ns = self.now_ns;
@@ -60,13 +60,13 @@ impl Engine<'_> {
         step
     }
 
-    /// The client closed or reset the connection.
+    /// Handles the end of the stream or a reset by the client.
     fn eof(&mut self, connection: &Connection) -> Step {
         self.report.truncated_requests += u64::from(connection.reader.in_message());
         Step::Close
     }
 
-    /// Parses requests from `bytes` until one must wait; returns the number of bytes used.
+    /// Parses requests until one must wait or the bytes end. Returns the number of bytes used.
     #[inline]
     fn parse(&mut self, connection: &mut Connection, bytes: &[u8]) -> (usize, Step) {
         let mut used = 0;
@@ -99,7 +99,7 @@ impl Engine<'_> {
         (used, Step::Continue)
     }
 
-    /// Handles a complete request.
+    /// Chooses the reaction to a complete request. Performs it now, or sets a timer if it is due later.
     #[inline]
     fn handle_request(&mut self, connection: &mut Connection, keep_alive: bool) -> Step {
         let config = self.shared.config;
@@ -139,10 +139,10 @@ impl Engine<'_> {
         Step::Wait
     }
 
-    /// Adds a request to the queue; returns the end of its service, or None if the queue is full.
+    /// Adds a request to the queue. Returns when its service ends; `None` if the queue is full.
     fn admit(&mut self, now_ns: u64) -> Option<u64> {
         let service_time = &self.shared.config.capacity.as_ref()?.service_time;
-        // A panic leaves the queue in a consistent state.
+        // A panic cannot leave the queue inconsistent, so poisoning is ignored.
         let mut queue = self.shared.queue?.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match queue.arrive(now_ns, || service_time.sample_ns(&mut self.rng)) {
             Admission::Served { arrived_ns, start_ns, done_ns } => {

@@ -1,4 +1,4 @@
-//! Sends answers, correct and wrong, and counts them.
+//! Sends answers, correct or wrong, and counts them.
 
 use rustix::{
     io::Errno,
@@ -19,11 +19,11 @@ use crate::{
     timers::TimerKind,
 };
 
-/// Minimum time between two pieces of a slow head.
+/// Minimum nanoseconds between two pieces of a slow head.
 const MIN_DRIBBLE_INTERVAL_NS: u64 = 100_000;
 
 impl Engine<'_> {
-    /// Carries out the action for the current request.
+    /// Performs the action chosen for the current request.
     #[inline]
     pub(super) fn perform_action(&mut self, connection: &mut Connection) -> Step {
         match connection.action {
@@ -38,7 +38,7 @@ impl Engine<'_> {
                     WhenFull::Close | WhenFull::Reject => self.close(connection, false),
                 }
             }
-            // `receive.rs` sends these answers.
+            // `receive.rs` starts these answers.
             Action::BadRequest | Action::Continue => Step::Continue,
         }
     }
@@ -66,7 +66,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Begins to send an answer.
+    /// Starts to send an answer.
     #[inline]
     pub(super) fn start(&mut self, connection: &mut Connection, kind: Kind) -> Step {
         connection.kind = kind;
@@ -96,8 +96,8 @@ impl Engine<'_> {
             && matches!(kind, Kind::Plain | Kind::Error | Kind::Unsolicited | Kind::BadFraming)
     }
 
-    /// Sends as much of the head as is due: the first byte at once, the last byte and all that follows at the end of
-    /// the time.
+    /// Sends as much of the head as is due. The first byte is due at once; the last byte, and all that follows, at the
+    /// end of `slow_head_ns`.
     pub(super) fn dribble(&mut self, connection: &mut Connection) -> Step {
         let slow_ns = self.shared.config.slow_head_ns;
         let head = connection.wire(self.shared.answers).head_bytes().min(connection.end);
@@ -149,11 +149,11 @@ impl Engine<'_> {
         }
     }
 
-    /// Ends an answer that the kernel has taken completely.
+    /// Ends an answer after the kernel has accepted all its bytes.
     #[inline]
     pub(super) fn sent_whole(&mut self, connection: &mut Connection) -> Step {
-        // A client that closed its sending side may still read. If it does not, its reset has arrived by now (at once
-        // on the loopback, after a round trip elsewhere).
+        // A client that has closed its sending side may still read. If it does not, its reset has arrived by now (at
+        // once on the loopback, after a round trip elsewhere).
         if connection.peer_closed && !matches!(sockopt::socket_error(&connection.socket), Ok(Ok(()))) {
             return self.client_gone(connection);
         }
@@ -193,7 +193,7 @@ impl Engine<'_> {
         Step::Continue
     }
 
-    /// Records the times of the answer at `now_ns`.
+    /// Records the times of an answer that ended at `now_ns`.
     fn record_times(&mut self, connection: &Connection) {
         let slow_ns = if connection.phase == Phase::Writing && self.is_dribbled(connection.kind) {
             self.shared.config.slow_head_ns
@@ -205,7 +205,7 @@ impl Engine<'_> {
         self.report.late_by.record_ns(self.now_ns.saturating_sub(due_ns));
     }
 
-    /// Counts a client that has gone before its answer was sent.
+    /// Counts a client that disconnected before its answer was sent.
     pub(super) fn client_gone(&mut self, connection: &Connection) -> Step {
         match connection.action {
             Action::Continue => self.report.truncated_requests += 1,
@@ -215,8 +215,8 @@ impl Engine<'_> {
     }
 }
 
-/// Sends bytes of the answer, at most up to `until`; returns how many were taken. A TLS session may take bytes that it
-/// has not sent yet.
+/// Sends bytes of the answer up to offset `until`. Returns how many were accepted. A TLS session may have accepted bytes
+/// that it has not sent yet.
 #[inline]
 fn send_until(answers: &Answers, connection: &mut Connection, until: u64) -> Result<usize, Errno> {
     if connection.session().is_some() {

@@ -12,7 +12,7 @@ use super::*;
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\n\r\n";
 const TIMEOUT_NS: u64 = 1_000;
 
-/// Calls `test` with an engine, a connection that it serves, and the connection's client.
+/// Calls `test` with an engine, a connection of that engine, and the client's socket.
 fn serve(config: &Config, test: impl FnOnce(&mut Engine<'_>, &mut Connection<'_>, TcpStream)) {
     let (answers, limit) = (Answers::new(config), ConnectionLimit::new(None));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -35,7 +35,7 @@ fn serve(config: &Config, test: impl FnOnce(&mut Engine<'_>, &mut Connection<'_>
     test(&mut engine, &mut connection, client);
 }
 
-/// Waits until the kernel reports one of the events `flags` for the socket.
+/// Waits until the kernel reports one of the events in `flags` for the connection's socket.
 fn wait_for(connection: &Connection<'_>, flags: PollFlags) {
     until("the kernel tells", || {
         let mut asked = [PollFd::new(&connection.socket, flags)];
@@ -44,7 +44,7 @@ fn wait_for(connection: &Connection<'_>, flags: PollFlags) {
     });
 }
 
-/// Handles the next timer of the connection. Returns the timer's time and the step that follows.
+/// Handles the connection's next timer. Returns the timer's time and the next step.
 fn at_next_timer(engine: &mut Engine<'_>, connection: &mut Connection<'_>) -> (u64, NextStep) {
     engine.now_ns = engine.timers.next_due_ns().unwrap();
     let (_, timer) = engine.timers.pop_due(engine.now_ns).unwrap();
@@ -98,7 +98,8 @@ fn a_client_has_gone_if_it_closed_and_its_reset_has_come() {
             let client = (!has_gone).then_some(client);
             wait_for(connection, PollFlags::RDHUP);
             assert_eq!(engine.event(connection, EventFlags::IN | EventFlags::RDHUP), NextStep::Wait);
-            // If the client has gone, its kernel resets the connection when the first byte of the answer arrives.
+            // If the client has closed its socket, its kernel resets the connection when the answer's first byte
+            // arrives.
             connection.phase = Phase::Writing;
             rustix::net::send(&connection.socket, b"H", rustix::net::SendFlags::NOSIGNAL).unwrap();
             if has_gone {

@@ -1,11 +1,11 @@
-//! Parts of requests that only pages read.
+//! Parses the parts of requests that only pages use.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-/// Whether a value of Accept-Encoding accepts gzip (RFC 9110, 12.5.3).
+/// Whether the value of Accept-Encoding accepts gzip (RFC 9110, 12.5.3).
 pub(super) fn accepts_gzip(value: &str) -> bool {
     let (mut gzip, mut any) = (None, None);
     for coding in http1::list(value.as_bytes()) {
@@ -23,26 +23,26 @@ pub(super) fn accepts_gzip(value: &str) -> bool {
     gzip.or(any).unwrap_or(false)
 }
 
-/// The cookies in a value of Cookie, without those that have no name.
+/// The cookies in the value of a Cookie header. Skips cookies without a name.
 pub(super) fn cookies(value: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = value.split(';').filter_map(|pair| pair.trim().split_once('='));
     pairs.filter(|(name, _)| !name.is_empty())
 }
 
-/// Whether a cookie can have this name and value (RFC 6265, 4.1.1).
+/// Whether a cookie may have this name and value (RFC 6265, 4.1.1).
 pub(super) fn is_cookie(name: &str, value: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte);
     let is_octet = |byte: u8| byte.is_ascii_graphic() && !b"\",;\\".contains(&byte);
     !name.is_empty() && name.bytes().all(is_token) && value.bytes().all(is_octet)
 }
 
-/// The token in a value of Authorization.
+/// The bearer token in the value of an Authorization header.
 pub(super) fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.trim().split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// User and password in the body of a login: a JSON object, or a form. The password may be missing.
+/// User and password in the body of a login, which is a JSON object or a form. A missing password is empty.
 pub(super) fn credentials(body: &[u8]) -> Option<(String, String)> {
     if body.trim_ascii_start().starts_with(b"{") {
         let body: Value = serde_json::from_slice(body).ok()?;
@@ -55,7 +55,7 @@ pub(super) fn credentials(body: &[u8]) -> Option<(String, String)> {
     Some((user.into_owned(), field("password").map(Cow::into_owned).unwrap_or_default()))
 }
 
-/// The text of a part of a path; bytes that are no UTF-8 are replaced.
+/// Decodes a part of a path. Bytes that are not UTF-8 are replaced by U+FFFD.
 pub(super) fn percent_decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

@@ -7,7 +7,7 @@ use super::*;
 
 const SHAPE: Shape = Shape { http10: false, close: false };
 
-/// An answer as the client reads it.
+/// An answer as parsed by the client.
 #[derive(Debug, Default)]
 struct Seen {
     status: u16,

@@ -1,4 +1,4 @@
-//! Connections: their number, their lifetime and their end.
+//! Tests of the number of connections, their lifetime and their end.
 
 use std::{
     net::TcpStream,
@@ -24,7 +24,7 @@ fn connections_over_the_most_are_reset_and_counted() {
         assert_eq!(target.connect().try_answer().unwrap_err(), NoAnswer::Reset);
     }
     drop(first);
-    // A connection becomes free only once the target has noticed the close.
+    // The limit has room only after the target has noticed the close.
     let mut refused = 2;
     until("there is room", || {
         refused += 1;
@@ -47,7 +47,7 @@ fn a_connection_carries_so_many_requests() {
         assert_eq!(last.header("connection"), Some("close"));
         assert_eq!(client.try_answer().unwrap_err(), NoAnswer::Fin(0));
     }
-    // Requests after the last allowed one get no answer, and do not turn the FIN into a reset.
+    // Requests after the last allowed one get no answer, but the connection ends with a FIN and not with a reset.
     let mut client = target.connect();
     client.send(GET.repeat(50));
     (0..3).for_each(|_| drop(client.answer()));
@@ -162,8 +162,7 @@ fn clients_that_go_before_their_answer_are_counted() {
         rustix::net::sockopt::set_socket_linger(&client.socket, Some(Duration::ZERO)).unwrap();
     }
     until("two resets have come", || unread_bytes(target.address).len() == 4);
-    // Bytes that are not a request get an answer at once, after the target has processed all
-    // earlier events.
+    // Bytes that are not a request get an answer at once. It shows that the target has processed all earlier events.
     assert_eq!(target.connect().send("nonsense\r\n\r\n").answer().status, 400);
     let report = target.stop();
     assert_eq!((report.requests, report.answers, report.clients_gone, report.unanswered), (6, 1, 2, 4));

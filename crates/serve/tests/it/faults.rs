@@ -1,4 +1,4 @@
-//! Misbehaviour: its effect on the client, and its count in the report.
+//! Tests of each misbehaviour: its effect on the client, and its count in the report.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn only(report: &Report, kind: Misbehaviour, count: u64) {
     assert_eq!(report.misbehaved, BTreeMap::from([(kind, count)]));
 }
 
-/// The kind of error that our own client reports.
+/// The kind of error that proofload's HTTP parser reports.
 fn fault_of(bytes: &[u8]) -> ErrorKind {
     let mut reader = ResponseReader::new(Limits::default());
     reader.feed_cached(bytes, false, &mut HeadCache::default()).unwrap_err().kind()
@@ -155,7 +155,7 @@ fn a_mixture_comes_as_the_seed_draws_it() {
         }
     }
     let report = target.stop();
-    // No further bytes arrived.
+    // Nothing but the FIN arrived in the meantime.
     for client in &mut open {
         assert_eq!(client.try_answer().unwrap_err(), NoAnswer::Fin(0));
     }
@@ -163,7 +163,7 @@ fn a_mixture_comes_as_the_seed_draws_it() {
     assert_eq!(drawn.len(), Misbehaviour::ALL.len());
 }
 
-/// The misbehaviour that a client detects, with or without waiting for stray bytes.
+/// The misbehaviour that a client detects. `is_stray_expected` makes it wait for stray bytes.
 fn seen(client: &mut Client, is_stray_expected: bool) -> Option<Misbehaviour> {
     match client.try_answer() {
         Ok(answer) if answer.status == 503 => Some(Misbehaviour::Error),

@@ -1,4 +1,4 @@
-//! The target against real sockets on the loopback: every option, every misbehaviour, exact counts.
+//! Tests the target with real sockets on the loopback interface: every option, every misbehaviour, exact counts.
 
 mod connections;
 mod curl;

@@ -1,4 +1,4 @@
-//! Requests for pages by curl, plain and over TLS.
+//! Tests of pages with curl, with and without TLS.
 
 use serde_json::{Value, json};
 use serve::{Config, Pages, Tls};
@@ -22,7 +22,7 @@ fn cookies_echo_redirects_and_gzip_work_plain_and_encrypted() {
     for (scheme, tls) in [("http", None), ("https", Some(Tls::default()))] {
         let target = start(1, tls);
         let to = |path: &str| url(scheme, target.address, path);
-        // One curl with its own cookie jar sends back the cookie that it received.
+        // A single curl process with a cookie jar returns the cookie that it received.
         let (set, came) = (to("/cookies/set?a=1&b=two"), to("/cookies"));
         let both = text(&["-k", "-c", "/dev/null", &set, &came]);
         assert_eq!(both.lines().last().unwrap(), r#"{"cookies":{"a":"1","b":"two"}}"#, "{both}");
@@ -47,7 +47,7 @@ fn cookies_echo_redirects_and_gzip_work_plain_and_encrypted() {
     }
 }
 
-/// A target, the header with a login's token, and the login's number.
+/// A target, the header with the token of a login, and the login's number.
 fn logged_in(lifetime_ns: u64) -> (Target, String, Value) {
     let target = start(lifetime_ns, None);
     let login =

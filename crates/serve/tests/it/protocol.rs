@@ -1,4 +1,4 @@
-//! HTTP/1.1 according to the standards.
+//! Tests of HTTP/1.1 as the standards define it.
 
 use std::{io::Write, net::Shutdown, time::Duration};
 
@@ -55,7 +55,7 @@ fn a_request_may_come_byte_by_byte() {
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
-    // The requests fill more than one receive buffer.
+    // The requests exceed one receive buffer.
     let target = Target::start(Config::default());
     let mut client = target.connect();
     let requests = [GET.repeat(2_999), GET_CLOSE.to_vec()].concat();
@@ -141,7 +141,8 @@ fn chunks_have_the_size_asked_for() {
             let answer = client.send(GET).answer();
             assert_eq!(answer.header("transfer-encoding"), Some("chunked"));
             assert_eq!(answer.body.len(), size);
-            // "3e8" and two line ends round each whole chunk, and the last chunk.
+            // 7 bytes per full chunk: "3e8" and two line ends. The shorter chunk and the last chunk have their own
+            // framing.
             let (whole, rest) = (size / 1_000, size % 1_000);
             let framing = whole * 7 + if rest > 0 { format!("{rest:x}").len() + 4 } else { 0 } + 5;
             assert_eq!(answer.framing_bytes, framing);
@@ -158,7 +159,7 @@ fn large_bodies_arrive_whole_however_slowly_they_are_read() {
     let target = Target::start(Config { body: Body::Size(30_000_000), ..Config::default() });
     let mut client = target.connect();
     client.send(GET);
-    // Once no more bytes arrive, the buffers of both kernels are full.
+    // When no more bytes arrive, the socket buffers of both sides are full.
     let (mut before, mut buffer) = (0, vec![0; 1 << 20]);
     until("nothing more comes", || {
         let come = client.socket.peek(&mut buffer).unwrap();
@@ -171,7 +172,7 @@ fn large_bodies_arrive_whole_however_slowly_they_are_read() {
     target.has_read();
     drop(client);
     target.has_closed();
-    // This answer proves that the target has processed the close.
+    // This answer shows that the target has processed the close.
     target.connect().send("HEAD / HTTP/1.1\r\nHost: target\r\n\r\n").answer();
     let report = target.stop();
     assert_eq!((report.requests, report.answers, report.clients_gone), (3, 2, 1));
@@ -220,7 +221,7 @@ fn what_is_no_request_gets_400_and_a_close() {
     ] {
         let target = Target::start(Config::default());
         let mut client = target.connect();
-        // Bytes after the request, more than one read takes, must not turn the FIN into a reset. They are sent in one
+        // The bytes after the request exceed one read, and must not turn the FIN into a reset. They are sent in one
         // piece, because the target waits only 2 s for more.
         client.send([GET, bad, &[b'x'; 80_000]].concat());
         assert_eq!(client.answer().status, 200);

@@ -1,5 +1,4 @@
-//! Limited capacity over real sockets: FIFO order, a bounded queue, and every way to refuse
-//! requests.
+//! Tests of limited capacity with real sockets: FIFO order, a bounded queue, and every way to refuse requests.
 
 use std::{
     thread,
@@ -16,7 +15,7 @@ fn capacity(servers: u32, service_time: &str, queue: Option<u64>, when_full: Whe
     Config { capacity: Some(Capacity { servers, service_time, queue, when_full }), ..Config::default() }
 }
 
-/// Sends one request on each of `n` connections, which the target's thread reads in this order.
+/// Sends one request on each of `n` connections, and lets the target read them in this order.
 fn one_each(target: &Target, n: usize) -> Vec<Client> {
     let clients = (0..n).map(|_| {
         let mut client = target.connect();
@@ -45,8 +44,7 @@ fn one_after_the_other(threads: u32) {
         client.answer();
         start.elapsed()
     };
-    // Each connection needs its own reading thread: a single thread would see later answers too
-    // late.
+    // Each connection has its own reading thread, because a single thread would notice later answers too late.
     let mut times: Vec<Duration> = thread::scope(|scope| {
         let readers: Vec<_> = clients.iter_mut().map(|client| scope.spawn(|| answered(client))).collect();
         readers.into_iter().map(|reader| reader.join().unwrap()).collect()
@@ -63,7 +61,7 @@ fn one_after_the_other(threads: u32) {
     let _clients = one_each(&target, 5);
     let report = target.stop();
     assert_eq!((report.unanswered, report.queue_peak, report.queue_wait.count()), (5, 4, 5));
-    // The last request waits for four services, minus the time until it arrived.
+    // The last request waits for four services, less the time before its arrival.
     assert!(report.queue_wait.max_ns() > 3 * 600_000_000_000, "{report}");
 }
 
@@ -83,7 +81,7 @@ fn the_delay_takes_no_server() {
     let target = Target::start(config);
     let _clients = one_each(&target, 2);
     let report = target.stop();
-    // The second request waits at most for the first one's service; the histogram keeps 3 digits.
+    // The second request waits at most for the service of the first. The histogram keeps 3 digits.
     assert!(report.queue_wait.max_ns() < 21_000_000, "{report}");
     assert_eq!((report.delay_drawn.count(), report.unanswered), (2, 2));
 }

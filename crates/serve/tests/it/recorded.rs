@@ -1,4 +1,4 @@
-//! The record contains every complete request once, unchanged.
+//! Tests that the record contains every complete request once and unchanged.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -29,7 +29,7 @@ fn every_request_is_in_the_record_as_it_came() {
         text(&["-k", "-X", "PUT", "--data-binary", "0123456789abc", &to]);
         let report = target.stop();
         let mut lines = lines(&fs::read_to_string(&file).unwrap());
-        // Each thread writes its own lines, so only the lines of one connection are in order.
+        // Threads write their lines separately, so only the lines of one connection are in order.
         lines.sort_by_key(|line| line["received_ns"].as_u64());
         assert_eq!((report.requests, lines.len()), (3, 3));
         let [first, second, third] = &lines[..] else { panic!("{lines:?}") };

@@ -1,4 +1,4 @@
-//! TLS: correct, with client certificates, and with every fault.
+//! Tests of TLS: correct, with client certificates, and with every fault.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
 
@@ -10,7 +10,7 @@ use super::{
     target::Target,
 };
 
-/// A target with TLS; the returned path is the file with its authority's certificate.
+/// Starts a target with TLS. The string is the path of its authority's certificate.
 fn start(config: Config, tls: Tls) -> (Target, TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
@@ -18,7 +18,7 @@ fn start(config: Config, tls: Tls) -> (Target, TempDir, String) {
     (target, folder, ca.display().to_string())
 }
 
-/// The target's port with another name or address.
+/// A URL with the target's port and another name or address.
 fn at(host: &str, target: &Target) -> String {
     format!("https://{host}:{}/", target.address.port())
 }
@@ -32,7 +32,7 @@ fn a_client_that_trusts_the_authority_is_answered() {
         assert_eq!(text(&words), "proofload-ser");
     }
     assert_eq!(text(&["--cacert", &ca, &at("localhost", &target)]), "proofload-ser");
-    // curl: 60 is a certificate that is not trusted, 52 an empty answer, 1 no HTTP/0.9.
+    // Exit statuses of curl: 60 for an untrusted certificate, 52 for an empty answer, 1 for HTTP/0.9.
     assert_eq!(status(&[&url("https", target.address, "/")]), Some(60));
     let plain = status(&[&url("http", target.address, "/")]);
     assert!(matches!(plain, Some(1 | 52 | 56)), "{plain:?}");
@@ -48,7 +48,7 @@ fn large_bodies_arrive_whole_whatever_their_framing() {
     for (bytes, chunk_bytes) in [(3_000_000, None), (3_000_000, Some(1_000)), (40_000, None)] {
         let (target, folder, ca) =
             start(Config { body: Body::Size(bytes), chunk_bytes, ..Config::default() }, Tls::default());
-        // Two requests on one connection; the second one sends a body.
+        // Two requests on one connection, the second with a body.
         let to = url("https", target.address, "/");
         let upload = "x".repeat(1_000_000);
         let file = folder.path().join("upload");
@@ -93,7 +93,7 @@ fn versions_are_those_that_were_asked_for() {
 
 #[test]
 fn every_fault_is_what_curl_says_it_is() {
-    // curl: 35 is a failed handshake, 56 a failed read, 60 a certificate that is not trusted.
+    // Exit statuses of curl: 35 for a failed handshake, 56 for a failed read, 60 for an untrusted certificate.
     for (fault, codes, word) in [
         (TlsFault::Expired, &[60][..], "certificate has expired"),
         (TlsFault::NotYetValid, &[60], "certificate is not yet valid"),

@@ -38,17 +38,17 @@ impl Target {
         Client::connect(self.address).unwrap()
     }
 
-    /// Waits until the target has read all sent bytes.
+    /// Waits until the target has read all bytes that were sent.
     pub(crate) fn has_read(&self) {
         until("all is read", || unread_bytes(self.address).iter().all(|&bytes| bytes == 0));
     }
 
-    /// Waits until the target has closed all connections.
+    /// Waits until the target has closed all its connections.
     pub(crate) fn has_closed(&self) {
         until("all is closed", || unread_bytes(self.address).is_empty());
     }
 
-    /// Stops the target and returns its report, in which every request must be in one class.
+    /// Stops the target and returns its report, which must count every request in exactly one class.
     pub(crate) fn stop(self) -> Report {
         self.stop.store(true, Ordering::Relaxed);
         until("the target ends", || self.thread.is_finished());

@@ -1,4 +1,4 @@
-//! Delays, slow heads and stalls: never early, and never later than the report says.
+//! Tests of delays, slow heads and stalls: never too early, and as late as the report says.
 
 use std::{
     thread,
@@ -67,7 +67,7 @@ fn a_slow_head_comes_bit_by_bit() {
     let first = std::io::Read::read(&mut client.socket, &mut begin).unwrap();
     assert_eq!(&begin[..first], &b"HT"[..first]);
     let report = target.stop();
-    // The pieces sent before the stop: of about a hundred bytes, one every 36 s.
+    // The head has about a hundred bytes, one every 36 s, so few are sent before the stop.
     assert!(matches!(client.try_answer(), Err(NoAnswer::Fin(0..50) | NoAnswer::Wrong(_))));
     assert_eq!((report.answers, report.unanswered), (0, 1));
     assert!((1..50).contains(&report.response_bytes), "{report}");
@@ -90,10 +90,10 @@ fn a_slow_head_is_whole_not_before_its_time() {
 
 #[test]
 fn a_stall_freezes_everything() {
-    // Stalls from 0.3 to 0.6 s, from 0.9 to 1.2 s and so on.
+    // Stalls last from 0.3 to 0.6 s, from 0.9 to 1.2 s and so on.
     let (every, stalled) = (Duration::from_millis(600), Duration::from_millis(300));
     let stall = Stall { every_ns: every.as_nanos() as u64, for_ns: stalled.as_nanos() as u64 };
-    // The target's clock starts between `earliest` and `latest`.
+    // The target's clock starts between `earliest` and `latest`, so its stalls are known up to that difference.
     let earliest = Instant::now();
     let target = Target::start(Config { stall: Some(stall), threads: 2, ..Config::default() });
     let mut client = target.connect();
@@ -101,7 +101,7 @@ fn a_stall_freezes_everything() {
     let latest = Instant::now();
     let ended = (1..).find_map(|period| {
         thread::sleep((latest + period * every - stalled).saturating_duration_since(Instant::now()));
-        // A stall stops accepts as well.
+        // During a stall, the target does not accept connections either.
         client.send(GET);
         let mut other = target.connect();
         other.send(GET);

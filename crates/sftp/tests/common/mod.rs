@@ -1,11 +1,11 @@
-//! A minimal server's side, written from the draft, and a reader for whole streams.
+//! A minimal server, written from the draft, and a reader for whole streams.
 
-// Each test binary compiles this file and uses a part of it.
+// Each test binary compiles this file but uses only a part of it.
 #![allow(dead_code)]
 
 use sftp::{Answer, Attributes, Code, Error, Frames, Owner, Reply, Times};
 
-/// Bytes as they are put on the wire.
+/// Bytes in the form of the wire.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Wire(pub Vec<u8>);
 
@@ -31,7 +31,7 @@ impl Wire {
         wire
     }
 
-    /// `extended`: number of pairs of extensions that follow.
+    /// Appends attributes. `extended` is the number of pairs of extended attributes that follow.
     pub(crate) fn attributes(self, attributes: &Attributes, extended: u32) -> Self {
         let mut flags = 0;
         let mut fields = Wire::default();
@@ -74,7 +74,7 @@ pub(crate) fn numbered(kind: u8, id: u32) -> Wire {
     Wire::default().byte(kind).u32(id)
 }
 
-/// A reply that borrows nothing.
+/// A reply that owns its data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Owned {
     Version(Vec<(Vec<u8>, Vec<u8>)>),
@@ -166,11 +166,11 @@ fn number(code: Code) -> u32 {
 pub(crate) struct Outcome {
     pub replies: Vec<Owned>,
     pub error: Option<Error>,
-    /// Bytes that were left.
+    /// Bytes that were not read.
     pub unread: Vec<u8>,
 }
 
-/// Reads a stream in pieces; their sizes cycle through `sizes`. Without sizes, reads it as a whole.
+/// Reads a stream in pieces, whose sizes cycle through `sizes`. Without sizes, reads it as a whole.
 pub(crate) fn read(stream: &[u8], sizes: &[usize], limit: usize) -> Outcome {
     let mut frames = Frames::with_limit(limit);
     let mut outcome = Outcome { replies: Vec::new(), error: None, unread: Vec::new() };

@@ -14,25 +14,25 @@ use lab::{Balancer, HostHandle, program::Haproxy};
 
 use super::Values;
 
-/// Timeout of an answer.
+/// Maximum time to wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Length of an abstract socket's name, in bytes; HAProxy pads shorter names with zeros.
 const NAME_BYTES: usize = 107;
 
-/// Names and words of HAProxy's quantities.
+/// Names of HAProxy's quantities, and their descriptions for users.
 pub(super) const QUANTITIES: [(&str, &str); 8] = [
     ("balancer_most_connections", "most connections of clients at once"),
     ("balancer_most_queued", "most requests that waited for a server"),
     ("balancer_denied", "requests and answers denied"),
-    ("balancer_request_errors", "requests that were not understood"),
-    ("balancer_connect_errors", "connections to servers that failed"),
-    ("balancer_answer_errors", "answers of servers that failed"),
-    ("balancer_retries", "connections to servers that were tried again"),
-    ("balancer_redispatches", "requests that went to another server"),
+    ("balancer_request_errors", "malformed requests"),
+    ("balancer_connect_errors", "failed connections to servers"),
+    ("balancer_answer_errors", "failed answers of servers"),
+    ("balancer_retries", "retried connections to servers"),
+    ("balancer_redispatches", "requests sent to another server after a failure"),
 ];
 
-/// Row and column of the table, and the index of the quantity to which the figure is added.
+/// Row and column of a figure in the table, and the index of the quantity that it adds to.
 const COLUMNS: [(&str, &str, usize); 10] = [
     ("FRONTEND", "smax", 0),
     ("BACKEND", "qmax", 1),
@@ -73,7 +73,7 @@ pub(super) fn values(host: HostHandle<'_>, balancer: &Balancer) -> Result<Values
     Ok(QUANTITIES.iter().zip(sums).map(|((name, _), sum)| ((*name).to_owned(), sum)).collect())
 }
 
-/// Adds the figures of a table in CSV: a line of names, then lines of values.
+/// Adds the figures of a CSV table: a line of names, then lines of values.
 fn add(table: &str, sums: &mut [f64; QUANTITIES.len()]) -> Option<()> {
     let mut lines = table.lines();
     let names: Vec<&str> = lines.next()?.strip_prefix("# ")?.split(',').collect();
@@ -84,7 +84,7 @@ fn add(table: &str, sums: &mut [f64; QUANTITIES.len()]) -> Option<()> {
     for (row, column, quantity) in COLUMNS {
         let column = place(column)?;
         for row in rows.iter().filter(|cells| cells.get(service) == Some(&row)) {
-            // A row has an empty field for a figure that does not apply to it.
+            // A field is empty if its figure does not apply to the row.
             sums[quantity] += row.get(column).and_then(|text| text.parse::<f64>().ok()).unwrap_or_default();
         }
     }
@@ -94,7 +94,7 @@ fn add(table: &str, sums: &mut [f64; QUANTITIES.len()]) -> Option<()> {
 /// Sends a command to each process, and returns the answers.
 fn ask(host: HostHandle<'_>, balancer: &Balancer, command: &str) -> Result<Vec<String>, String> {
     let answers = host.inside(|| balancer.processes.iter().map(|process| answer(process, command)).collect());
-    answers.map_err(|error: io::Error| format!("HAProxy does not tell its statistics: {error}"))
+    answers.map_err(|error: io::Error| format!("cannot get the statistics of HAProxy: {error}"))
 }
 
 fn answer(process: &str, command: &str) -> io::Result<String> {

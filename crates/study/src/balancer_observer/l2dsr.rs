@@ -14,16 +14,16 @@ use super::{Values, output_of, own_command};
 const CHECKS_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Names and words of the quantities. The name of a drop counter ends with the drop's reason.
+/// Names of the quantities, and their descriptions for users. The name of a drop counter ends with the drop's reason.
 pub(super) const QUANTITIES: [(&str, &str); 10] = [
     ("balancer_new_flows", "new flows"),
     ("balancer_forwarded_packets", "packets sent to servers"),
     ("balancer_drops_malformed", "packets dropped: malformed"),
     ("balancer_drops_no_server", "packets dropped: no server"),
     ("balancer_drops_all_full", "packets dropped: all servers full"),
-    ("balancer_drops_waits_for_server", "packets dropped: wait for their server"),
+    ("balancer_drops_waits_for_server", "packets dropped: their server is down"),
     ("balancer_drops_no_first_fragment", "packets dropped: fragments without the first one"),
-    ("balancer_drops_over_budget", "packets dropped: new flows beyond the budget"),
+    ("balancer_drops_over_budget", "packets dropped: more new flows than may be remembered"),
     ("balancer_syn_not_remembered", "new flows not remembered"),
     ("balancer_ack_not_remembered", "packets of flows that were not remembered"),
 ];
@@ -42,7 +42,7 @@ pub(super) fn wait_until_up(host: HostHandle<'_>) -> Result<(), String> {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(format!("the balancer takes these servers for dead: {}", down.join("; ")));
+            return Err(format!("the balancer considers these servers down: {}", down.join("; ")));
         }
         thread::sleep(POLL_INTERVAL);
     }
@@ -51,8 +51,7 @@ pub(super) fn wait_until_up(host: HostHandle<'_>) -> Result<(), String> {
 fn statistics(host: &HostHandle<'_>) -> Result<Value, String> {
     let command =
         own_command(host, &["balance", "stats", "--json", "-"]).map_err(|error| error.to_string())?;
-    serde_json::from_str(&output_of(&command)?)
-        .map_err(|error| format!("what it says cannot be read: {error}"))
+    serde_json::from_str(&output_of(&command)?).map_err(|error| format!("its output cannot be read: {error}"))
 }
 
 fn list<'s>(value: &'s Value, key: &str) -> &'s [Value] {
@@ -73,7 +72,7 @@ fn down(statistics: &Value) -> Vec<String> {
 fn of(statistics: &Value) -> Values {
     let mut values: Values = QUANTITIES.iter().map(|(name, _)| ((*name).to_owned(), 0.0)).collect();
     let mut add = |name: String, more: f64| {
-        // Drops with a reason that this version does not know have no quantity.
+        // A newer version may report drop reasons that have no quantity here; ignore them.
         if let Some(value) = values.get_mut(&name) {
             *value += more;
         }

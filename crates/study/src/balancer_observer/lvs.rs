@@ -1,10 +1,10 @@
-//! The statistics of IPVS. The kernel updates its sums only every two seconds, so the counters of each processor are read instead.
+//! The statistics of IPVS, summed over the counters of each processor, because the kernel updates its own sums only every two seconds.
 
 use lab::HostHandle;
 
 use super::Values;
 
-/// Names and words of IPVS's quantities.
+/// Names of IPVS's quantities, and their descriptions for users.
 pub(super) const QUANTITIES: [(&str, &str); 2] =
     [("balancer_new_flows", "new flows"), ("balancer_forwarded_packets", "packets sent to servers")];
 

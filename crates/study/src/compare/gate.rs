@@ -1,4 +1,4 @@
-//! Decides whether B is within the allowed deterioration. A missing proof of a difference is not a pass.
+//! Decides whether B is within the allowed deterioration. A comparison that proves no difference does not pass for that reason alone.
 
 use schemars::JsonSchema;
 use search::statistics::{Better, Comparison, Scale, Verdict};
@@ -29,7 +29,7 @@ impl Gate {
             Better::More => row.low,
             Better::Less => row.high,
         };
-        // Runs without any spread have no usable interval, but if all values are equal there is no difference either.
+        // Runs without any spread have no usable interval; but if all values are equal, there is no difference.
         let all_the_same = row.noise == Some(0.0) && row.low == row.high;
         let bounded = row.confidence >= row.wanted_confidence - 1e-9 || all_the_same;
         match row.verdict {

@@ -28,8 +28,7 @@ pub(super) struct Values {
     scale: Scale,
     a: Vec<f64>,
     b: Vec<f64>,
-    /// The extreme cases of values that are intervals: the smallest values of A with the largest of B, and the largest of A with
-    /// the smallest of B.
+    /// The extreme cases if values are intervals: all of A smallest and all of B largest, and the reverse.
     extremes: Option<[(Vec<f64>, Vec<f64>); 2]>,
     in_blocks: bool,
     /// Whether the true values of A or of B may be larger than the measured ones.
@@ -82,7 +81,7 @@ impl<'a> Pair<'a> {
                 let (a, b) = (of_a.values.clone(), of_b.values.clone());
                 let is_wide = !of_a.ends.is_empty() || !of_b.ends.is_empty();
                 let extremes = [false, true].map(|most| (of_a.at_end(most), of_b.at_end(!most)));
-                // Values are in the order of the blocks: with one value per block, the index is the block.
+                // Values are in the order of the blocks. With one value per block, a value's index is its block.
                 let in_blocks = self.blocks.is_some_and(|blocks| a.len() == blocks && b.len() == blocks);
                 values.push(Values {
                     setting: self.name.clone(),
@@ -104,8 +103,8 @@ impl<'a> Pair<'a> {
         Ok(values)
     }
 
-    /// Warns that the confirmations of two searches ran at different loads. They are not compared, because the loads explain
-    /// the difference, and one search of each says nothing about chance.
+    /// Warns that the confirmations of two searches ran at different loads, and leaves them uncompared: the loads explain the difference,
+    /// and one search of each says nothing about chance.
     fn other_loads(&self, a: &SettingOutcome, b: &SettingOutcome) -> Option<Warning> {
         let (a, b) = (confirmation(a)?, confirmation(b)?);
         (a.load != b.load).then(|| {
@@ -203,8 +202,8 @@ impl Bounds {
     }
 }
 
-/// Compares all quantities as one family. A difference must show at both ends of the values' intervals. Ranks change monotonically
-/// with each value, so in the extreme cases all values of A are at one end and all values of B at the opposite end.
+/// Compares all quantities as one family. If values are intervals, a difference must show at both extremes: all values of A at one end of
+/// their intervals and all values of B at the opposite end. Two extremes suffice because ranks change monotonically with each value.
 pub(super) fn judge(values: Vec<Values>, options: &CompareOptions, warnings: &mut Vec<Warning>) -> Vec<Row> {
     let is_wide = values.iter().any(|values| values.extremes.is_some());
     let mut rows = judge_values(values.clone(), options, warnings);
@@ -227,9 +226,9 @@ pub(super) fn judge(values: Vec<Values>, options: &CompareOptions, warnings: &mu
 }
 
 impl Row {
-    /// Withdraws a verdict that does not hold with other values.
+    /// Withdraws a verdict that the values at the other extreme do not confirm.
     fn hold_against(&mut self, other: Option<&Self>, options: &CompareOptions) {
-        // The interval of a difference is no bound for a ratio.
+        // The two scales differ, so an interval of a difference cannot widen one of a ratio.
         let other = other.filter(|other| other.statistics.scale == self.statistics.scale);
         if let Some(other) = other {
             self.statistics.low = self.statistics.low.min(other.statistics.low);
@@ -237,7 +236,7 @@ impl Row {
         }
         if other.map(|other| other.statistics.verdict) != Some(self.statistics.verdict) {
             self.statistics.verdict = Verdict::CannotTell;
-            let why = "what the runs show depends on how much of the figures was this machine's own; measure on a quieter \
+            let why = "the verdict depends on how much this machine itself changed the figures; measure on a quieter \
                        machine, or give the generator processors of its own (--cpus)";
             if self.statistics.warnings.iter().all(|warning| warning.code != "interval") {
                 self.statistics.warnings.push(Warning::new("interval", why));
@@ -247,7 +246,7 @@ impl Row {
     }
 }
 
-/// Compares single values, without their intervals.
+/// Compares values as exact numbers, ignoring their intervals.
 fn judge_values(mut values: Vec<Values>, options: &CompareOptions, warnings: &mut Vec<Warning>) -> Vec<Row> {
     for values in &mut values {
         if values.a.iter().chain(&values.b).any(|value| *value <= 0.0) {
@@ -286,8 +285,8 @@ impl Values {
     }
 
     fn row(&self, mut statistics: statistics::Comparison, options: &CompareOptions) -> Row {
-        // If the largest load of the search was too small to find the target's limit, the target may be better than measured;
-        // if it gave up requests, it may be worse.
+        // If a search was too small to find the target's limit, the target may be better than measured. If requests were given up, their
+        // true times are longer, so the target may be worse.
         let (a_open, b_open) = self.at_least;
         let (loser_open, winner_open, why) = match self.better {
             Better::More => (

@@ -13,7 +13,7 @@ use crate::study::{Action, ActionKind};
 
 /// The key of the tables.
 pub(super) const NAME: &str = "actions";
-/// The keys, one of which each action must have.
+/// An action must have exactly one of these keys.
 const DONE: [&str; 4] = ["do", "command", "kill", "link"];
 /// The commands of `proofload balance` that can be actions.
 const BALANCE_COMMANDS: [&str; 4] = ["add", "set", "drain", "remove"];
@@ -83,7 +83,7 @@ fn read_one(
         (Some(hosts), ..) => hosts,
         (None, ActionKind::Balance(_), Some(balancer)) => vec![balancer.host],
         (None, ..) => {
-            reader.mistake(span, "'on' is missing: the host that it is done to");
+            reader.mistake(span, "'on' is missing: name the host that the action is for");
             return Vec::new();
         }
     };
@@ -107,8 +107,8 @@ fn read_balance(
     };
     if balancer.kind != BalancerKind::L2dsr {
         return refuse(format!(
-            "'do' works with run = \"l2dsr\" only, not with {}: take the command from a factor that has 'when' with l2dsr, such \
-             as when = {{ balancer = \"l2dsr\" }}",
+            "'do' works only with run = \"l2dsr\", not with {}: limit the action to l2dsr by a factor whose levels are the commands, \
+             with when = {{ balancer = \"l2dsr\" }}",
             balancer.kind.name()
         ));
     }
@@ -130,7 +130,7 @@ fn read_balance(
     if *command == "add" {
         let fits = |address: std::net::IpAddr| address.is_ipv4() == balancer.vip.is_ipv4();
         let Some(address) = plan.shared_address(balancer.host, host, &fits) else {
-            return refuse(format!("'{server}' has no link to the balancer"));
+            return refuse(format!("'{server}' has no link to the balancer: join them by a link"));
         };
         all.extend([address.to_string(), "--server-name".to_owned()]);
     }

@@ -52,7 +52,7 @@ pub(super) fn read<'d>(
         }
         None if is_started => files.push(FILES.to_owned()),
         None => {
-            let message = "'files' is missing: the files that the target, which runs already, stores in";
+            let message = "'files' is missing: the target already runs, so name the files that it stores in";
             reader.mistake(table.span(), message);
         }
     }
@@ -61,7 +61,7 @@ pub(super) fn read<'d>(
     (reader.mistake_count() == mistakes_before).then_some(Audit { files, flush })
 }
 
-/// Reports a workload without numbered events, which an audit needs, and a folder for receipts, which the study itself sets.
+/// Reports a workload without numbered events, because an audit needs them, and a folder for receipts, because the study sets it.
 pub(super) fn check_events(
     reader: &mut Reader<'_>,
     audit: &Value<'_>,

@@ -18,13 +18,13 @@ use super::{
 /// The key of the table.
 pub(super) const NAME: &str = "balancer";
 
-/// The hosts that the table names, as written: placeholders are not substituted.
+/// The text of the key `on`, which names hosts. Placeholders are still in it.
 pub(super) fn on<'d>(tree: &'d DeTable<'_>) -> Option<&'d str> {
     table(tree)?.get("on")?.get_ref().as_str()
 }
 
-/// Reads the table for a setting, and adds the balancer's needs to the hosts of the plan. The outer option is `None` if there
-/// are mistakes, the inner one if there is no such table.
+/// Reads the table for a setting and adds the balancer's needs to the hosts of the plan. The outer option is `None` if there are mistakes;
+/// the inner one is `None` if the file has no such table.
 #[expect(clippy::option_option, reason = "the outer option means mistakes, as in the resolver")]
 pub(super) fn read(
     reader: &mut Reader<'_>,
@@ -47,7 +47,7 @@ pub(super) fn read(
     lab::file::read_balancer(reader, &value, plan, target, from).map(Some)
 }
 
-/// A feature that this machine lacks for the balancer of a setting.
+/// Something that a setting's balancer needs and this machine does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shortage {
     /// The reason, as a sentence.
@@ -58,7 +58,7 @@ pub(super) struct Shortage {
     pub(super) span: Range<usize>,
 }
 
-/// The shortage of this machine for the balancer of a setting; `None` if nothing is missing.
+/// The first thing that this machine lacks for the balancer of a setting; `None` if it has everything.
 pub(super) fn shortage(tree: &DeTable<'_>, levels: &Levels<'_>, machine: &MachineLimits) -> Option<Shortage> {
     let value = tree.get(NAME)?;
     let short = |why: String, cure: &str| Some(Shortage { why, cure: cure.to_owned(), span: value.span() });
@@ -67,7 +67,7 @@ pub(super) fn shortage(tree: &DeTable<'_>, levels: &Levels<'_>, machine: &Machin
         BalancerKind::ALL.into_iter().find(|kind| key("run") == Some(Level::Text(kind.name().to_owned())));
     match kind? {
         BalancerKind::L2dsr if !geteuid().is_root() => short(
-            "the balancer l2dsr loads a BPF program, which this user may not".to_owned(),
+            "the balancer l2dsr loads a BPF program, which this user is not allowed to do".to_owned(),
             "run the study as root",
         ),
         BalancerKind::Direct | BalancerKind::L2dsr => None,
@@ -89,15 +89,15 @@ pub(super) fn shortage(tree: &DeTable<'_>, levels: &Levels<'_>, machine: &Machin
         }
         BalancerKind::Lvs if !has_ip_vs() => short(
             "the balancer lvs needs ip_vs, which this kernel does not have".to_owned(),
-            "use another kernel, such as that of Debian (docs/vm.md),",
+            "use another kernel (such as that of Debian, see docs/vm.md)",
         ),
         BalancerKind::Lvs => None,
     }
 }
 
-/// The level that a key of the table has in a setting.
+/// The value of one of the table's keys in a setting, as a level.
 fn level_of(value: &Value<'_>, levels: &Levels<'_>) -> Option<Level> {
-    // A text that consists only of a placeholder has the type of the level.
+    // If the text is just a placeholder, the value keeps the type of the level.
     match value.get_ref() {
         DeValue::String(text) => match super::placeholders::names(text)[..] {
             [name] if **text == format!("{{{name}}}") => levels.level(name),

@@ -106,11 +106,10 @@ pub(super) fn factors(reader: &mut Reader<'_>, resolver: &Resolver<'_>) {
     }
 }
 
-/// Reports overrides of keys whose values a factor or the search replaces in every setting, because such an override changes
-/// nothing.
+/// Reports overrides of keys that a factor or the search sets in every setting, because such an override changes nothing.
 pub(super) fn overridden(reader: &mut Reader<'_>, resolver: &Resolver<'_>, settings: &[Setting]) {
     let searched_key = resolver.outline.search.as_ref().and_then(|search| search.search.unit.key());
-    // Only overrides are checked, because a study can have thousands of settings.
+    // A study can have thousands of settings, so check only the overridden keys against them.
     let keys = workload_table(resolver.tree)
         .into_iter()
         .flatten()
@@ -127,10 +126,12 @@ pub(super) fn overridden(reader: &mut Reader<'_>, resolver: &Resolver<'_>, setti
         let levels = format!("give its levels with --set {key}=…");
         let ends = "give its ends with --set search.min=… and --set search.max=…";
         let message = match (settings.iter().any(by_factor), settings.iter().any(by_search)) {
-            (true, false) => format!("the factor '{key}' has this value in every setting: {levels}"),
-            (false, _) => format!("the search varies '{key}' in every setting: {ends}"),
+            (true, false) => format!("the factor '{key}' replaces this value in every setting: {levels}"),
+            (false, _) => format!("the search of '{key}' replaces this value in every setting: {ends}"),
             (true, true) => {
-                format!("the factor '{key}' or the search has this value in every setting: {levels}, {ends}")
+                format!(
+                    "the factor '{key}' or the search replaces this value in every setting: {levels}, {ends}"
+                )
             }
         };
         reader.mistake(value.span(), message);
@@ -146,11 +147,11 @@ pub(super) fn searched(reader: &mut Reader<'_>, outline: &Outline<'_>, settings:
         && !settings.is_empty()
         && !settings.iter().any(|setting| setting.searched)
     {
-        reader.mistake(search.span.clone(), "no setting is searched: 'when' holds in none of them");
+        reader.mistake(search.span.clone(), "no setting is searched: 'when' holds in none; change it");
     }
 }
 
-/// Reports targets that no setting uses. `chosen` are the targets of the settings, `None` if unknown.
+/// Reports targets that no setting uses. `chosen` has the target of each setting, `None` if unknown.
 pub(super) fn targets(reader: &mut Reader<'_>, resolver: &Resolver<'_>, chosen: &[Option<&str>]) {
     if resolver.outline.factors.are_overridden() || !chosen.iter().all(Option::is_some) {
         return;
@@ -166,7 +167,7 @@ pub(super) fn targets(reader: &mut Reader<'_>, resolver: &Resolver<'_>, chosen: 
     }
 }
 
-/// Reports texts that name a target which does not run in their setting.
+/// Reports texts that name a target which is not part of their setting.
 pub(super) fn named_targets(
     reader: &mut Reader<'_>,
     table: &DeTable<'_>,

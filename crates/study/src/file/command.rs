@@ -12,7 +12,7 @@ use toml::de::DeValue;
 use super::{placeholders, programs, workload::Context};
 use crate::workload::{CommandWorkload, RUNTIME_PLACEHOLDERS, Reading};
 
-/// Keys that a factor of the same name can set.
+/// Keys of this table that a factor of the same name can set.
 pub(super) const KEYS: [&str; 13] = [
     "target",
     "from",
@@ -35,7 +35,7 @@ pub(super) struct ParsedCommand {
     pub(super) spans: BTreeMap<&'static str, Range<usize>>,
 }
 
-/// Reads the table, from which `target` and `from` have already been removed.
+/// Reads the table. The caller has already removed `target` and `from`.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     mut table: Table<'_, '_>,
@@ -56,7 +56,7 @@ pub(super) fn read(
     };
     let run = take("run");
     if run.is_none() {
-        reader.mistake(span, "'run' is missing: the program, as a list of words or as a line for the shell");
+        reader.mistake(span, "'run' is missing: give the program, as words or as a line for the shell");
     }
     let commands = [run, take("setup"), take("prepare"), take("conclude"), take("cleanup")];
     let [run, setup, prepare, conclude, cleanup] =
@@ -99,12 +99,12 @@ pub(super) fn read(
     }
 }
 
-/// Reads a command: a list of words, whose program must be installed, or a line for the shell.
+/// Reads a command: either a list of words, whose program must be installed, or a line for the shell.
 fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, context: &Context<'_>) -> Option<Vec<String>> {
     let substituted = |text: &str| placeholders::expand(text, context.lookup);
     if let DeValue::String(line) = value.get_ref() {
         if line.trim().is_empty() {
-            return reader.refuse(value.span(), "an empty command");
+            return reader.refuse(value.span(), "the command is empty");
         }
         let line = substituted(line);
         reader.checked(value, files::word_reads(&line));
@@ -118,12 +118,12 @@ fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, context: &Context<'_>)
         reader.checked(value, files::word_reads(word));
     }
     let Some(program) = words.first() else {
-        return reader.refuse(value.span(), "an empty command");
+        return reader.refuse(value.span(), "the command is empty");
     };
     let is_known = placeholders::names(program).is_empty();
     if is_known && !programs::is_installed(program) {
         let mistake = match Path::new(program.as_str()).exists() {
-            true => format!("'{program}' is not a program that can be executed; see its mode (chmod +x)"),
+            true => format!("'{program}' is not executable; run chmod +x on it, or name another program"),
             false => format!("there is no program '{program}' on this machine; install it"),
         };
         reader.mistake(value.span(), mistake);
@@ -213,7 +213,7 @@ fn read_numbers(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Reading> {
     for value in reader.array(value, what) {
         let Some(number) = read_number(reader, value) else { continue };
         if numbers.iter().any(|other| other.number.quantity == number.number.quantity) {
-            reader.mistake(value.span(), format!("'{}' is read twice", number.words));
+            reader.mistake(value.span(), format!("'{}' is read twice: leave out one of them", number.words));
         }
         numbers.push(number);
     }
@@ -271,7 +271,7 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
     })
 }
 
-/// Units, and the suffix of the names of quantities with each unit.
+/// Units, each with the suffix that it gives to a quantity's name.
 pub(super) const UNITS: [(&str, &str); 10] = [
     ("bit/s", "bit_per_s"),
     ("B/s", "bytes_per_s"),
@@ -285,7 +285,7 @@ pub(super) const UNITS: [(&str, &str); 10] = [
     ("count", "count"),
 ];
 
-/// An absolute path: a relative one starts at the study's folder. A placeholder at the start may represent an absolute path.
+/// Makes a path absolute, relative to the study's folder. Leaves a path that starts with a placeholder, because its value may be absolute.
 fn absolute_path(path: &str, folder: &Path) -> String {
     if path.starts_with(['{', '\u{e000}']) {
         path.to_owned()

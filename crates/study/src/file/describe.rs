@@ -19,7 +19,7 @@ use crate::{
 
 /// Number of lines that a list shows before "… and n more".
 const MAX_LINES: usize = 6;
-/// Number of settings whose durations are computed; the others are assumed to have the same mean duration.
+/// Maximum number of settings whose durations are computed. The others are assumed to have the mean of these.
 const MAX_SETUPS: usize = 300;
 
 impl Study {
@@ -138,8 +138,8 @@ impl Study {
             words.push(format!("{} pause before each", seconds(trial.pause)));
         }
         words.push(match trial.fresh {
-            Fresh::Setting => "hosts and targets new when the setting changes".to_owned(),
-            Fresh::Trial => "hosts and targets new for each".to_owned(),
+            Fresh::Setting => "new hosts and targets when the setting changes".to_owned(),
+            Fresh::Trial => "new hosts and targets for each".to_owned(),
         });
         match trial.settle {
             None => words.push("waits until closed connections have released their ports".to_owned()),
@@ -155,8 +155,8 @@ impl Study {
         words.join("; ")
     }
 
-    /// Sum of the known durations. The number of trials of a search is not known beforehand: the estimate ranges from two loads
-    /// to the worst case.
+    /// Sum of the known durations. The number of trials of a search is not known beforehand, so the estimate ranges from two loads to the
+    /// worst case.
     fn time_in_words(&self, setups: &[Setup]) -> String {
         let trial = &self.trial;
         let share = self.settings.len() as f64 / setups.len().max(1) as f64;
@@ -335,7 +335,7 @@ fn on_a_line(words: impl ExactSizeIterator<Item = String>) -> String {
 }
 
 fn shorten(text: &str) -> String {
-    // The text is masked before it is shortened, because a part of a secret is still secret.
+    // Mask before shortening, because a part of a secret is still secret.
     let text = printable(&secrets::mask(text));
     let mut short: String = text.chars().take(120).collect();
     if text.chars().nth(120).is_some() {

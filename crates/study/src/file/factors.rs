@@ -17,7 +17,7 @@ const FACTOR: &str = "a list of levels such as [1, 2], or { values = [1, 2], whe
 /// All factors, in the order of the file.
 pub(super) struct Factors<'d> {
     pub(super) list: Vec<ParsedFactor<'d>>,
-    /// Exceptions: a combination is not run if all conditions of one of them hold.
+    /// Combinations to leave out: those for which all conditions of one of these lists hold.
     exceptions: Vec<Vec<Condition>>,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct ParsedFactor<'d> {
     pub(super) uninstalled: Vec<(String, Vec<&'d str>)>,
     /// Whether a search varies the factor.
     pub(super) searched: bool,
-    /// Whether overrides replace its levels, so that conditions may name levels that no longer exist.
+    /// Whether overrides replace its levels. Conditions may then name levels that no longer exist.
     pub(super) is_overridden: bool,
-    /// Whether its name can be a placeholder.
+    /// Whether its name is valid for a placeholder.
     pub(super) has_valid_name: bool,
 }
 
@@ -83,7 +83,7 @@ impl<'d> Factors<'d> {
         self.list.iter().map(|factor| factor.name)
     }
 
-    /// Reports parts of a condition that can never hold. `of`: the factor that has this condition.
+    /// Reports parts of a condition that can never hold. `of` is the factor with this condition.
     pub(super) fn check(&self, reader: &mut Reader<'_>, condition: &Condition, of: Option<&str>) {
         let Some(factor) = self.get(&condition.factor) else {
             let hint = suggestion(&condition.factor, self.names());
@@ -94,7 +94,7 @@ impl<'d> Factors<'d> {
             return reader.mistake(condition.span.clone(), "a factor cannot depend on itself");
         }
         if factor.searched {
-            let message = format!("'{}' is searched for: nothing can depend on its level", factor.name);
+            let message = format!("the search sets '{}', so nothing can depend on its level", factor.name);
             return reader.mistake(condition.span.clone(), message);
         }
         for (wanted, span) in &condition.levels {
@@ -140,7 +140,7 @@ impl<'d> Factors<'d> {
         combinations
     }
 
-    /// Whether an exception excludes a combination. An exception is ignored if overrides give the levels of all its factors.
+    /// Whether an exception excludes a combination. An exception does not apply if overrides set the levels of all its factors.
     fn is_excepted(&self, combination: &Combination) -> bool {
         let is_own =
             |condition: &Condition| self.get(&condition.factor).is_some_and(|factor| factor.is_overridden);
@@ -171,7 +171,7 @@ impl<'d> Factors<'d> {
         Some(order)
     }
 
-    /// The factors for the result folder: only levels that occur in a setting.
+    /// The factors for the result folder, with only those levels that occur in a setting.
     pub(super) fn record(&self, settings: &[Setting]) -> Vec<Factor> {
         let factor = |factor: &ParsedFactor<'_>| {
             let of_settings = settings.iter().filter_map(|setting| setting.levels.get(factor.name));
@@ -199,7 +199,7 @@ impl<'d> Factors<'d> {
 }
 
 impl<'d> ParsedFactor<'d> {
-    /// The value in the file from which a level was read.
+    /// The value in the file that defined a level.
     pub(super) fn value_of(&self, level: &Level) -> Option<&'d Value<'d>> {
         self.index.get(&key(level)).map(|index| self.levels[*index].1)
     }
@@ -227,7 +227,7 @@ impl<'d> ParsedFactor<'d> {
     }
 }
 
-/// Key of a level in the index, by which a level is found quickly among thousands.
+/// Key of a level in the index, which finds a level quickly among thousands.
 fn key(level: &Level) -> String {
     match level {
         // Adding 0 turns -0 into 0.

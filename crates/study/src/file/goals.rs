@@ -10,16 +10,16 @@ use record::{
 };
 use settings::{Reader, Table, Value, suggestion};
 
-/// Findings of an audit: the key, the goal's name if none are allowed, the noun, and the quantity.
+/// Goals on an audit's findings: the key, the goal's name if it allows none, the noun, and the quantity.
 pub(super) const FINDINGS: [(&str, &str, &str, GoalQuantity); 3] = [
     ("lost", "nothing lost", "lost", GoalQuantity::Lost),
     ("duplicated", "nothing duplicated", "duplicated", GoalQuantity::Duplicated),
     ("corrupt", "nothing corrupt", "corrupt", GoalQuantity::Corrupt),
 ];
 
-/// The reason why a search must not have such a goal.
-pub(super) const GETS_BETTER: &str = "a search looks for the largest load that meets its goals, and what has to be at least so much \
-                                      gets better with load: bound the most that a quantity may be";
+/// Why a search must not have a goal with a least value.
+pub(super) const GETS_BETTER: &str = "a search cannot use a least value, because a larger load meets it more easily: give the largest \
+                                      value that a quantity may have (at_most, or <=)";
 
 pub(super) struct ParsedGoal {
     pub(super) goal: Goal,
@@ -104,12 +104,12 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<ParsedGoal> {
     goals.into_iter().map(named).collect()
 }
 
-/// Reads `quantity = "wall_s"` with `at_most`, `at_least` or both. Each setting checks whether the quantity exists.
+/// Reads `quantity = "wall_s"` with `at_most`, `at_least` or both. The check whether the quantity exists comes later, for each setting.
 fn read_given(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Option<(Goal, Range<usize>)> {
     let (least, most) = (table.take("at_least"), table.take("at_most"));
     let Some(value) = table.take("quantity") else {
         for value in [least, most].into_iter().flatten() {
-            reader.mistake(value.span(), "'quantity' is missing: what this bounds, such as \"wall_s\"");
+            reader.mistake(value.span(), "'quantity' is missing: name the one to bound, such as \"wall_s\"");
         }
         return None;
     };
@@ -203,7 +203,7 @@ pub fn parse_goal(text: &str) -> Result<Goal, String> {
     Ok(Goal { name: format!("{name} ≤ {shown}"), quantity, loss_ratio: 0.0 })
 }
 
-/// The quantity and the bound of a goal's text.
+/// Splits a goal's text into the quantity and its bound.
 pub fn goal_parts(text: &str) -> Option<(&str, &str)> {
     let (name, bound) = text.split_once("<=").or_else(|| text.split_once('≤'))?;
     Some((name.trim(), bound.trim()))
@@ -219,7 +219,7 @@ fn read_ratio(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
     Some(ratio)
 }
 
-/// The reason why no trial of this plan could miss a goal by slow answers; `None` if one could.
+/// The reason why slow answers cannot make any trial of this plan miss a goal; `None` if they can.
 pub fn unreachable(goal: &Goal, plan: &HttpPlan) -> Option<String> {
     let is_above = goal.quantity.bound_ns().is_some_and(|bound_ns| bound_ns > plan.timeout_ns);
     is_above.then(|| {
@@ -231,8 +231,8 @@ pub fn unreachable(goal: &Goal, plan: &HttpPlan) -> Option<String> {
     })
 }
 
-/// Parses the longest time that meets a goal. It must have a unit: some tools take a bare number as seconds, others as
-/// milliseconds, and every trial would meet a bound that is far too large.
+/// Parses the longest time that meets a goal. The unit is required: some tools take a bare number as seconds, others as milliseconds, and a
+/// bound that is far too large would let every trial pass.
 ///
 /// # Errors
 /// The mistake in the text.
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!((bare.name.as_str(), bare.quantity), ("first_byte_p99_us ≤ 7500", quantity(7_500.0)));
         for (text, why) in [
             ("first_byte_p99_us", "is not a goal"),
-            ("first_byte_p99_us >= 5ms", "gets better with load"),
+            ("first_byte_p99_us >= 5ms", "a larger load meets it more easily"),
             ("first_byte_p999_us <= 5ms", "did you mean 'first_byte_p99_us'?"),
             ("first_byte_p99_us <= 5 apples", "'5 apples' is not a time"),
         ] {

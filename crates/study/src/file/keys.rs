@@ -20,14 +20,14 @@ const PRESETS: &[&str] = &["mlrsearch", "rfc2544", "tst009", "csit-ndr", "csit-p
 const FRESH: &[&str] = &["setting", "trial", "hosts"];
 const ON_NOISE: &[&str] = &["widen", "void", "wait"];
 
-/// The given keys of `[search]`, except those that name other parts of the study.
+/// The keys that a file or command line gives for `[search]`, except those that refer to other parts of the study.
 #[derive(Debug, Clone, Default)]
 pub struct SearchKeys {
-    /// Smallest and largest load; [`parse_load`] reads them.
+    /// Smallest load, as text for [`parse_load`].
     pub min: Option<String>,
-    /// See `min`.
+    /// Largest load, as text for [`parse_load`].
     pub max: Option<String>,
-    /// Wanted distance between the bounds, as a share of the load.
+    /// Requested distance between the bounds, as a share of the load.
     pub width: Option<f64>,
     /// How loads are selected and judged.
     pub preset: Option<Preset>,
@@ -105,7 +105,7 @@ pub static TRIAL_KEYS: &[OptionSpec<TrialKeys>] = settings::option_table! {
 /// Parses a load of this unit.
 ///
 /// # Errors
-/// When the text is none; the message says what was expected.
+/// If the text is not a load; the message says what was expected.
 pub fn parse_load(text: &str, is_whole: bool) -> Result<f64, String> {
     if !is_whole {
         return parse_rate(text).map_err(error_text);
@@ -116,7 +116,7 @@ pub fn parse_load(text: &str, is_whole: bool) -> Result<f64, String> {
     }
 }
 
-/// The ends of a search of `limit` unless given.
+/// The default smallest and largest load for a search of `proofload limit`.
 pub fn default_loads(unit: &LoadUnit) -> (f64, f64) {
     match unit {
         LoadUnit::Rate => (10.0, 1_000_000.0),
@@ -132,7 +132,7 @@ fn width(text: &str) -> Result<f64, String> {
     })
 }
 
-/// Parses the duration of a trial, which has a minimum.
+/// Parses the duration of a trial, which must be at least `MIN_TRIAL`.
 fn trial(text: &str) -> Result<Duration, String> {
     let duration = time(text)?;
     let is_long_enough = duration >= MIN_TRIAL;

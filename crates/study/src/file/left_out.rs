@@ -5,11 +5,11 @@ use settings::Reader;
 
 use super::{balancers::Shortage, resolver::Resolver};
 
-/// A setting with the name of its target, and the shortage of its balancer.
+/// A setting, the name of its target, and what this machine lacks for its balancer.
 type Chosen<'a> = (Setting, Option<&'a str>, Option<&'a Shortage>);
 
-/// Leaves out the settings whose targets, levels or balancers this machine cannot run, with a warning for each reason. For each
-/// setting, `targets` has the name of its target and `balancers` the shortage of its balancer.
+/// Leaves out the settings whose targets, levels or balancers this machine cannot run, with a warning for each reason. `targets` has the
+/// name of each setting's target, `balancers` what this machine lacks for its balancer.
 pub(super) fn leave_out(
     reader: &mut Reader<'_>,
     resolver: &Resolver<'_>,

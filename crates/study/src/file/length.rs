@@ -10,8 +10,8 @@ use settings::Reader;
 use super::searches::preset_trials;
 use crate::{CommandWorkload, study::Search};
 
-/// Largest number of loads that a search measures in full, and the seconds of trials at each. The search doubles the smallest
-/// load, then halves the interval until it has the requested width.
+/// Maximum number of loads that a search measures in full, and the seconds of trials at each. The search doubles the smallest load, then
+/// bisects until the bounds are as close as requested.
 pub(super) fn worst_case(search: &Search) -> (f64, f64) {
     let (_, repeats) = preset_trials(&search.preset);
     let doublings = (search.max / search.min).log2().ceil().max(1.0);

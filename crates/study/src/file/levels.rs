@@ -16,7 +16,7 @@ use super::{
 
 pub(super) struct Levels<'d> {
     values: BTreeMap<&'d str, Value<'d>>,
-    /// Factors without a level in this setting: they do not apply, or the load of the search is unknown.
+    /// Factors without a level in this setting: the factor does not apply, or the search has not set its load yet.
     missing: Vec<&'d str>,
     /// Value of `{study_folder}`.
     folder: String,
@@ -37,7 +37,7 @@ impl<'d> Levels<'d> {
         levels
     }
 
-    /// Adds the load of a search as the level of the factor that it varies.
+    /// Adds the load of a search as the level of the factor that the search varies.
     pub(super) fn with_load(&self, name: &'d str, load: Value<'d>) -> Self {
         let missing = self.missing.iter().copied().filter(|missing| *missing != name).collect();
         let mut values = self.values.clone();
@@ -55,9 +55,9 @@ impl<'d> Levels<'d> {
         self.get(name).and_then(level)
     }
 
-    /// Substitutes levels for placeholders. `None` if the value is only a placeholder of a factor that does not apply. A string
-    /// that is only a placeholder becomes the level's value, which may be a number or a flag, except in lists and environments,
-    /// which hold only strings.
+    /// Substitutes levels for placeholders. `None` if the value is just a placeholder of a factor that does not apply. A string that is
+    /// just a placeholder becomes the level's value, which may be a number or a flag. In lists and environments, which hold only strings,
+    /// it stays a string.
     pub(super) fn substitute(&self, reader: &mut Reader<'_>, value: &Value<'d>) -> Option<Value<'d>> {
         let inner = match value.get_ref() {
             DeValue::String(text) => match placeholders::pieces(text)[..] {
@@ -114,7 +114,7 @@ impl<'d> Levels<'d> {
             Some(value) => Some(level(value)?.to_string()),
             None => match name {
                 "study_folder" => Some(self.folder.clone()),
-                // The path of the running program, which may be outside the search path.
+                // Use the path of the running program, because it may not be in the search path.
                 "proofload" => Some(env::current_exe().ok()?.display().to_string()),
                 _ => None,
             },
@@ -129,7 +129,7 @@ pub(super) fn level(value: &Value<'_>) -> Option<Level> {
         DeValue::Boolean(flag) => Some(Level::Flag(*flag)),
         DeValue::Integer(number) => {
             let number = i64::from_str_radix(&number.as_str().replace('_', ""), number.radix()).ok()?;
-            // Beyond 2⁵³ a float cannot represent every whole number.
+            // Beyond 2⁵³, a float cannot represent every whole number, so the level would change.
             (number.unsigned_abs() <= 1 << 53).then_some(Level::Number(number as f64))
         }
         DeValue::Float(number) => {

@@ -1,4 +1,4 @@
-//! The hosts that make the load of a setting.
+//! Finds the hosts that make the load of a setting.
 
 use std::ops::Range;
 

@@ -27,7 +27,7 @@ pub(super) struct Outline<'d> {
     pub(super) goals: Vec<ParsedGoal>,
     pub(super) trial: TrialShape,
     pub(super) observe: Vec<Destination>,
-    /// Duration of a trial at the load that the workload itself gives, and its span.
+    /// Duration of a trial at the workload's own load, and its span in the file.
     pub(super) duration: Option<(Duration, Range<usize>)>,
     /// Whether processor time is requested, by its key or by a goal.
     pub(super) books_time: bool,
@@ -47,7 +47,7 @@ impl<'d> Outline<'d> {
             Some(budget)
         });
         let observe = table.take("observe").map_or_else(Vec::new, |value| read_observe(reader, value));
-        // These tables are read for every setting.
+        // Skip these tables: the resolver reads them for every setting.
         for key in [
             "hosts",
             "tuning",
@@ -80,7 +80,8 @@ impl<'d> Outline<'d> {
         }
         for goal in goals.iter().filter(|goal| goal.goal.quantity.is_audited()) {
             if !tree.contains_key("audit") {
-                let message = "only audits find this: add a table [audit], and events to [workload.http]";
+                let message =
+                    "only an audit measures this: add a table [audit], and 'events' to [workload.http]";
                 reader.mistake(goal.span.clone(), message);
             }
         }

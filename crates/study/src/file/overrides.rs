@@ -8,11 +8,11 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// The name of the source of overrides in mistakes.
+/// The name that mistakes give for the source of overrides.
 const SOURCE: &str = "--set";
-/// The list of goals. Its tables have no names, so an override cannot select one.
+/// The list of goals. Its tables have no names, so an override cannot refer to one of them.
 const GOALS: &str = "goals";
-/// The possible first parts of an override's key that is not the name of a factor.
+/// The keys that an override may start with if it does not name a factor.
 const TOP_LEVEL_KEYS: [&str; 14] = [
     "title",
     "seed",
@@ -36,7 +36,7 @@ pub(super) struct Overrides {
 
 /// `KEY=VALUE`.
 struct Override {
-    /// Position of its first character. Positions of overrides continue after the file's text, one override after the other.
+    /// Position of its first character. Positions continue after the file's text, one override after the other.
     start: usize,
     written: String,
     key_length: usize,
@@ -164,7 +164,7 @@ fn set_levels<'d>(
     let known: Vec<String> = factors.keys().map(|name| name.get_ref().to_string()).collect();
     match factors.get_mut(name) {
         Some(factor) => match factor.get_mut() {
-            // Keeps the other keys of the factor, such as its condition.
+            // Keep the other keys of the factor, such as its condition.
             DeValue::Table(table) => {
                 table.remove("search");
                 table.insert(Spanned::new(key, Cow::Borrowed("values")), list);
@@ -207,7 +207,7 @@ fn set_key<'d>(
             _ => return reader.mistake(key, format!("'{parent}' is not a table, so it has no keys")),
         }
     }
-    // Removing the old key first matters, because an insertion would keep its span.
+    // Remove the old key first, because an insertion would keep its span.
     table.remove(*last);
     table.insert(Spanned::new(key, Cow::Borrowed(*last)), value);
 }

@@ -20,5 +20,5 @@ pub(super) fn check_name(reader: &mut Reader<'_>, name: &str, at: &Range<usize>)
     is_name
 }
 
-/// Placeholder of the folder in which a target's process stores its files. The folder is known only when the process is started.
+/// Placeholder for the folder in which a target's process stores its files. The folder is only known once the process starts.
 pub(super) const TARGET_FOLDER: &str = "target_folder";

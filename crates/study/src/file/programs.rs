@@ -4,10 +4,10 @@ use std::{env, fs, os::unix::fs::PermissionsExt, path::Path};
 
 use settings::{Reader, Value, values_of};
 
-/// Folders of server programs that are often missing in the search path of users; the lab searches them too.
+/// Folders of server programs that users' search paths often lack. The lab searches them, too.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Reads the name of a program, or several; returns those that are not installed.
+/// Reads the name or names of programs, and returns those that are not installed.
 pub(super) fn missing<'d>(reader: &mut Reader<'_>, value: &'d Value<'d>) -> Vec<&'d str> {
     let names = values_of(value)
         .iter()

@@ -37,8 +37,8 @@ use crate::{
     study::{Action, Setup},
 };
 
-/// Tables in which a placeholder may name a factor. Such a factor does not set a key of the workload. Patterns of the audit may
-/// also name factors, without this effect.
+/// Tables in which a placeholder may use a factor. A factor that is used there does not set the workload's key of the same name. Patterns
+/// of the audit may use factors, too, but without this effect.
 pub(super) const LEVEL_TABLES: [&str; 8] =
     ["hosts", "links", "processes", "targets", balancers::NAME, actions::NAME, "workload", "search"];
 
@@ -51,7 +51,7 @@ pub(super) struct Resolver<'d> {
     pub(super) outline: &'d Outline<'d>,
     pub(super) targets: Targets<'d>,
     pub(super) folder: PathBuf,
-    /// Factors that set the workload's key of the same name.
+    /// Factors that set a key of the workload, which has the factor's name.
     setters: Vec<&'d str>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct ResolvedSetup {
     pub(super) spans: BTreeMap<&'static str, Range<usize>>,
     /// The span of the workload's table.
     pub(super) workload: Range<usize>,
-    /// Whether hosts and target were resolved. Otherwise the mistakes have been reported, and only the workload is checked.
+    /// Whether hosts and target could be resolved. If not, the mistakes are already reported, and only the workload needs checking.
     pub(super) is_whole: bool,
 }
 
@@ -103,9 +103,9 @@ impl<'d> Resolver<'d> {
         self.setters.contains(&factor)
     }
 
-    /// The target of a setting; `None` if the setting does not name one correctly.
+    /// The target of a setting; `None` if the setting names none or names one wrongly.
     pub(super) fn target_of(&self, levels: &Levels<'_>) -> Option<&'d str> {
-        // These mistakes are reported when the setting is resolved.
+        // Drop the mistakes: resolving the setting reports them.
         let mut reader = Reader::new("", "");
         let (table, span) = self.workload_table(&mut reader, levels)?;
         let chosen = self.targets.select(&mut reader, table.get("target"), table.get("url"), span);
@@ -120,7 +120,7 @@ impl<'d> Resolver<'d> {
         load: Option<f64>,
     ) -> Option<ResolvedSetup> {
         let search = self.outline.search.as_ref();
-        // Bisection yields fractions, but the factor may represent a count.
+        // Bisection yields fractions, but the factor may be a count.
         let is_whole = search.is_some_and(|search| search.search.takes_whole_loads());
         let load = load.map(|load| if is_whole { load.round() } else { load });
         let text = load.map(|load| load.to_string()).unwrap_or_default();
@@ -149,7 +149,7 @@ impl<'d> Resolver<'d> {
             let is_own = from[..] == [host];
             hosts.as_ref()?.plan.address_of(host).or(is_own.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)))
         };
-        // With a balancer, clients use the balancer's address instead of the target's.
+        // With a balancer, clients connect to the balancer instead of the target.
         let authority = match &balancer {
             Some(balancer) => Some(SocketAddr::new(balancer.vip, balancer.port).to_string()),
             None => target.as_ref().and_then(|target| target.location.authority(&address_of)),
@@ -165,7 +165,7 @@ impl<'d> Resolver<'d> {
         let root = match target.as_ref().map(|target| &target.location) {
             Some(TargetLocation::External { url }) => Some(url.clone()),
             Some(TargetLocation::Hosts { .. }) => authority.as_ref().map(|to| format!("{scheme}://{to}/")),
-            // This address only serves to check the rest of the workload.
+            // A placeholder address, so that the rest of the workload can still be checked.
             None => (!is_whole).then(|| "http://127.0.0.1/".to_owned()),
         };
         let context = Context { root, lookup: &lookup, folder: &self.folder };
@@ -181,7 +181,7 @@ impl<'d> Resolver<'d> {
                 if balancer.is_none() {
                     connect_to_all_hosts(&mut workload, target.as_ref(), authority.as_deref(), &address_of);
                 }
-                // The authority that signed the balancer's certificate is unknown.
+                // No client knows the authority that signed the balancer's certificate.
                 workload.insecure |= is_tls;
                 length::set_duration(reader, &mut workload, &mut spans, duration, search);
                 workload.seed = self.outline.seed;
@@ -192,7 +192,7 @@ impl<'d> Resolver<'d> {
                 if let (Some(ByteSource::Link), None, Some(span)) =
                     (&workload.bytes, &hosts, spans.get("bytes"))
                 {
-                    let message = "without hosts, other programs share the interfaces with the load: give a size or a path";
+                    let message = "\"link\" needs hosts of the study, since other programs use this machine's interfaces, too: give a size or a path";
                     reader.mistake(span.clone(), message);
                 }
                 length::set_stop_after(reader, &mut workload, &spans, duration, search);
@@ -205,7 +205,7 @@ impl<'d> Resolver<'d> {
         if let Some(hosts) = &mut hosts {
             fill_in_addresses(&mut hosts.plan, target.as_ref(), authority.as_deref());
         }
-        // Without a target nothing can be audited, and the reason has been reported.
+        // Without a target, there is nothing to audit, and the mistake is already reported.
         let audit = self.tree.get("audit").filter(|_| is_whole).and_then(|value| {
             match &workload {
                 Workload::Http(workload) => audits::check_events(reader, value, workload, &spans),
@@ -255,14 +255,18 @@ impl<'d> Resolver<'d> {
             Some(hosts) => self.from(reader, hosts, given, span)?,
             None => {
                 if let Some(value) = given {
-                    reader.mistake(value.span(), "without hosts, the load leaves from this machine");
+                    reader.mistake(
+                        value.span(),
+                        "without hosts, the load leaves from this machine: leave this out",
+                    );
                 }
                 Vec::new()
             }
         };
         let plan = hosts.as_mut().map(|hosts| (&mut hosts.plan, &hosts.groups));
         let balancer = balancers::read(reader, self.tree, levels, plan, target.as_ref(), &from)?;
-        // A load through a proxy or a Unix socket needs no route to the target, and with a balancer the load goes to the balancer.
+        // Skip the check of routes for a load through a proxy or a Unix socket, which needs no route to the target, and with a balancer,
+        // which receives the load instead.
         let has_other_way = ["proxy", "unix_socket"].iter().any(|key| workload.contains_key(*key));
         if let (Some(hosts), Some(target), false) = (&hosts, &target, has_other_way || balancer.is_some())
             && !check_routes(reader, &hosts.plan, &from, target)
@@ -292,8 +296,7 @@ impl<'d> Resolver<'d> {
         'd: 's,
     {
         let Some(value) = self.tree.get("workload") else {
-            let message = "[workload.http] is missing, which says what is sent to the target, or [workload.command], which \
-             says what is run";
+            let message = "[workload.http] (the requests to send) or [workload.command] (the programs to run) is missing";
             return reader.refuse(0..0, message);
         };
         let mut table = reader.table(value, "a table [workload.http] or [workload.command]");
@@ -302,8 +305,8 @@ impl<'d> Resolver<'d> {
         table.finish(reader);
         let http = match (http, command) {
             (Some(_), Some(command)) => {
-                return reader
-                    .refuse(command.span(), "[workload.http] is there too: a study has one workload");
+                let message = "a study has one workload: leave out [workload.http] or [workload.command]";
+                return reader.refuse(command.span(), message);
             }
             (Some(workload), None) | (None, Some(workload)) => workload,
             (None, None) => {
@@ -322,8 +325,8 @@ impl<'d> Resolver<'d> {
         Some((table, http.span()))
     }
 
-    /// Resolves hosts, links and processes. The inner option is `None` if nothing runs on hosts, the outer one if there are
-    /// mistakes.
+    /// Resolves hosts, links and processes. The outer option is `None` if there are mistakes; the inner one is `None` if nothing runs on
+    /// hosts.
     #[expect(clippy::option_option, reason = "the outer option means mistakes, as in the other functions")]
     fn hosts(
         &self,
@@ -337,7 +340,8 @@ impl<'d> Resolver<'d> {
         let tuning = tuning::changes(self.tree, levels);
         if is_external || !is_wanted {
             if let Some((span, _)) = tuning {
-                let message = "only hosts of the study are tuned; proofload host tune changes the settings of a real one";
+                let message =
+                    "only hosts of the study are tuned; proofload host tune changes those of a real host";
                 reader.mistake(span, message);
             }
             return Some(None);

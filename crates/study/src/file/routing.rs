@@ -20,7 +20,7 @@ use super::{
     targets::{ResolvedTarget, TargetLocation, insert},
 };
 
-/// Connects the workload to all hosts of its target, unless its URL has another authority.
+/// Spreads the connections over all hosts of the target, unless the URL names another authority.
 pub(super) fn connect_to_all_hosts(
     workload: &mut HttpWorkload,
     target: Option<&ResolvedTarget>,
@@ -30,7 +30,7 @@ pub(super) fn connect_to_all_hosts(
     let Some(TargetLocation::Hosts { hosts, port }) = target.map(|target| &target.location) else { return };
     let goes_there = authority.is_some_and(|authority| {
         let url = ["http://", "https://"].iter().find_map(|scheme| workload.url.strip_prefix(scheme));
-        // The authority may start with user info.
+        // User info may precede the host in the URL.
         url.and_then(|url| url.split('/').next()).and_then(|url| url.rsplit('@').next()) == Some(authority)
     });
     let has_way = workload.connect_to.is_some() || workload.proxy.is_some() || workload.unix_socket.is_some();
@@ -54,7 +54,7 @@ pub(super) fn place_on_local_host(table: &mut DeTable<'_>) {
     }
 }
 
-/// Reports a host that cannot reach the target; returns whether all can reach it.
+/// Reports each host of the load that cannot reach the target; returns true if all can.
 pub(super) fn check_routes(
     reader: &mut Reader<'_>,
     plan: &Plan,
@@ -83,8 +83,8 @@ fn reaches(plan: &Plan, from: usize, target: usize) -> bool {
         || plan.hosts[from].routes.iter().any(|route| within(route.to, route.prefix))
 }
 
-/// Substitutes addresses for the remaining placeholders in commands. The lab substitutes names of hosts in its own commands;
-/// these names take precedence over the target's name.
+/// Substitutes addresses for the placeholders that are left in commands. A host's name takes precedence over the target's, because the lab
+/// already substitutes hosts in its own commands.
 pub(super) fn fill_in_addresses(plan: &mut Plan, target: Option<&ResolvedTarget>, authority: Option<&str>) {
     let addresses: BTreeMap<String, String> = plan
         .hosts
@@ -111,7 +111,7 @@ pub(super) fn fill_in_addresses(plan: &mut Plan, target: Option<&ResolvedTarget>
         for word in words.iter_mut().chain(process.environment.values_mut()) {
             *word = placeholders::expand(word, &lookup);
         }
-        // The secrets were learned from the file's text; they must now be learned in the form that the process receives.
+        // The mask knows the secrets as the file writes them; teach it the form that the process receives.
         for (name, value) in &process.environment {
             secrets::mask::learn_variable(name, value);
         }

@@ -18,13 +18,13 @@ use crate::study::{Begin, Search};
 
 /// Load units that every workload supports.
 const UNITS: [&str; 4] = ["users", "rate", "connections", "copies"];
-/// Largest default width of the bounds if only whole loads are tried.
+/// Largest default width of the bounds for a search over whole loads.
 const WHOLE_WIDTH: f64 = 0.005;
 
 pub(super) struct ParsedSearch<'d> {
     /// The search with its first preset.
     pub(super) search: Search,
-    /// The factor that selects the preset, and the search with the preset of each level.
+    /// The factor that selects the preset, and a search for each of its levels.
     presets: Option<(&'d str, Vec<(Level, Search)>)>,
     /// The factor that the search varies, if any.
     pub(super) factor: Option<&'d str>,
@@ -44,7 +44,10 @@ pub(super) fn read<'d>(
 ) -> Option<ParsedSearch<'d>> {
     let Some(value) = table.take("search") else {
         for factor in factors.list.iter().filter(|factor| factor.searched) {
-            reader.mistake(factor.span.clone(), "there is no table [search] to vary this factor");
+            reader.mistake(
+                factor.span.clone(),
+                "there is no table [search] to vary this factor: add it, or give the factor levels",
+            );
         }
         return None;
     };
@@ -125,7 +128,7 @@ impl ParsedSearch<'_> {
         chosen.map_or(&self.search, |(_, search)| search)
     }
 
-    /// The span of `max`, or of `min` if that is the load.
+    /// The span of `min` if that is the load, else the span of `max`.
     pub(super) fn span_of_load(&self, load: f64) -> Range<usize> {
         if load == self.search.min { self.min.clone() } else { self.max.clone() }
     }
@@ -135,7 +138,7 @@ impl ParsedSearch<'_> {
     }
 }
 
-/// The first preset; if a factor selects it, also the factor and the preset of each level.
+/// The first preset. If a factor selects the preset, also that factor and the preset of each level.
 type Presets<'d> = (Preset, Option<(&'d str, Vec<(Level, Preset)>)>);
 
 fn read_presets<'d>(reader: &mut Reader<'_>, value: &Value<'_>, factors: &Factors<'d>) -> Presets<'d> {
@@ -161,8 +164,8 @@ pub(super) fn preset_trials(preset: &str) -> (f64, u32) {
 }
 
 impl Search {
-    /// Default of the requested width: the preset's, or less if only whole loads are tried, because neighbouring small whole loads are
-    /// far apart anyway.
+    /// Default of the requested width: the preset's, or less for whole loads, because neighbouring small whole loads differ by a large
+    /// share.
     pub fn default_width(preset: Preset, unit: &LoadUnit, loads: RangeInclusive<f64>) -> f64 {
         let width = preset.goal("", 0.0).width;
         if are_whole(unit, *loads.start(), *loads.end()) { width.min(WHOLE_WIDTH) } else { width }
@@ -174,7 +177,7 @@ impl Search {
     }
 }
 
-/// Whether a search tries only whole loads: counts, and a factor between whole ends.
+/// Whether a search tries only whole loads. It does for counts, and for a factor whose ends are whole.
 fn are_whole(unit: &LoadUnit, min: f64, max: f64) -> bool {
     let is_factor = matches!(unit, LoadUnit::Factor(_));
     unit.is_whole() || (is_factor && min.fract() == 0.0 && max.fract() == 0.0)
@@ -188,13 +191,13 @@ fn read_unit<'d>(
     let name = reader.text(value)?;
     let factor = factors.get(name);
     for other in factors.list.iter().filter(|other| other.searched && other.name != name) {
-        reader.mistake(other.span.clone(), format!("the search varies '{name}', not this: give it levels"));
+        reader.mistake(other.span.clone(), format!("the search varies '{name}'; give this factor levels"));
     }
     match (name, factor) {
         (_, Some(factor)) if factor.searched => {
             Some((LoadUnit::Factor(factor.name.to_owned()), Some(factor.name)))
         }
-        // A factor of this name may apply only to settings without the search.
+        // Do not look for a factor of this name: it may apply only to settings without the search.
         ("users", _) => Some((LoadUnit::Users, None)),
         ("rate", _) => Some((LoadUnit::Rate, None)),
         ("connections", _) => Some((LoadUnit::Connections, None)),

@@ -31,7 +31,7 @@ fn read_step(reader: &mut Reader<'_>, value: &Value<'_>, context: &Context<'_>) 
     ];
     for (key, field) in fields {
         let Some(value) = table.take(key) else { continue };
-        // `{{name}}` is kept for the templates.
+        // Leave `{{name}}` for the templates, which are filled in for each request.
         *field = word(reader, value).map(|text| placeholders::substitute(&text, context.lookup));
     }
     if let Some(value) = table.take("body")

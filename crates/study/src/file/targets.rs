@@ -31,7 +31,7 @@ pub(super) struct TargetTable<'d> {
     value: &'d Value<'d>,
     /// Programs that the target needs but that are not installed.
     pub(super) missing_programs: Vec<&'d str>,
-    /// Whether the target may be left out unless the user requests it (`--set target=NAME`).
+    /// Whether the study may leave the target out, unless the user requests it (`--set target=NAME`).
     pub(super) is_optional: bool,
 }
 
@@ -43,9 +43,9 @@ pub(super) struct ResolvedTarget {
 }
 
 pub(super) enum TargetLocation {
-    /// It already runs, outside of the study.
+    /// A target that already runs, outside of the study.
     External { url: String },
-    /// The study starts it on its hosts, where it listens on this port.
+    /// A target that the study starts on these hosts, listening on this port.
     Hosts { hosts: Vec<usize>, port: u16 },
 }
 
@@ -75,7 +75,7 @@ impl<'d> Targets<'d> {
         self.list.iter().map(|target| target.name)
     }
 
-    /// Selects the target of a setting: the named one, the only one in the URL, or the only one of the study.
+    /// Selects the target of a setting: the one that it names, else the only one that its URL uses, else the only one of the study.
     pub(super) fn select(
         &self,
         reader: &mut Reader<'_>,
@@ -90,7 +90,7 @@ impl<'d> Targets<'d> {
                 None => {
                     let hint = suggestion(name, self.names());
                     let known: Vec<&str> = self.names().collect();
-                    let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
+                    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                     reader.mistake(
                         value.span(),
                         format!("there is no target '{name}'{hint} (targets: {known})"),
@@ -200,7 +200,7 @@ impl<'d> TargetTable<'d> {
         Some(resolved(what, TargetLocation::Hosts { hosts, port }))
     }
 
-    /// Reports conflicts with other processes of the plan.
+    /// Reports conflicts with other processes of the plan, such as a port used twice.
     fn check(&self, reader: &mut Reader<'_>, plan: &Plan, process: &Process, port: u16) {
         for other in &plan.processes {
             if other.name == process.name {
@@ -237,7 +237,7 @@ fn read_url(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     let url = reader.text_such_as(value, "a URL such as \"http://10.0.0.7/\"")?;
     match url.split_once("://") {
         Some(("http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => Some(url.to_owned()),
-        // The values of its variables are read together with the workload.
+        // The workload resolves references to variables later.
         _ if reference::has_reference(url) => Some(url.to_owned()),
         _ => reader.refuse(value.span(), format!("'{url}' is not a URL such as http://10.0.0.7:8080/")),
     }
@@ -252,7 +252,7 @@ fn port_of(table: &DeTable<'_>, run: Option<&str>) -> Option<u16> {
     }
 }
 
-/// Inserts a key that is missing in the file.
+/// Inserts a key that the file does not have.
 pub(super) fn insert<'d>(table: &mut DeTable<'d>, key: &'static str, at: Range<usize>, value: DeValue<'d>) {
     table.insert(Spanned::new(at.clone(), Cow::Borrowed(key)), Spanned::new(at, value));
 }

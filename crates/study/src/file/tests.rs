@@ -18,7 +18,7 @@ use search::Preset;
 use super::keys::{SEARCH_KEYS, SearchKeys, TRIAL_KEYS, TrialKeys};
 use schema::{lab_schema, schema};
 
-/// Broken studies with mistakes that a schema can express.
+/// Broken studies whose mistakes a schema can express, so it must reject them.
 const SEEN: [&str; 15] = [
     "balancer",
     "empty",

@@ -47,18 +47,18 @@ pub(super) fn apply<'d>(
         let key = Spanned::new(span.clone(), "sysctls".into());
         let sysctls =
             host.entry(key).or_insert_with(|| Spanned::new(span.clone(), DeValue::Table(DeTable::new())));
-        // A value of another type is reported with the host.
+        // If this value is not a table, the reader of hosts reports the mistake.
         if let DeValue::Table(sysctls) = sysctls.get_mut() {
             sysctls.extend(settings.iter().map(|(name, value)| (name.clone(), value.clone())));
         }
     }
 }
 
-/// Reports changes for which there is no level.
+/// Reports changes that belong to no level of the factor.
 pub(super) fn check(reader: &mut Reader<'_>, tree: &DeTable<'_>, outline: &Outline<'_>) {
     let Some(value) = tree.get(NAME) else { return };
     let Some(factor) = outline.factors.get(NAME) else {
-        let message = "[tuning] says what the levels of the factor 'tuning' change: add one to [factors], such as \
+        let message = "[tuning] lists the changes for each level of a factor 'tuning': add one to [factors], such as \
                        tuning = [\"none\", \"queues\"]";
         return reader.mistake(value.span(), message);
     };

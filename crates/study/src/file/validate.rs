@@ -1,4 +1,4 @@
-//! Validates a whole study: resolves and plans every setting as it will be run.
+//! Validates a whole study: resolves and plans every setting before anything runs.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ use crate::{
 
 /// Number of mistakes after which no further settings are validated.
 const MAX_MISTAKES: usize = 1_000;
-/// Number of local ports that stands for no limit, because hosts of a study can have more addresses.
+/// A number of local ports that no plan reaches. Hosts of a study can have more addresses, so ports do not limit it here.
 const ANY_PORTS: u64 = 1 << 40;
 
 /// Makes the study from its outline and its settings; none if there are mistakes.
@@ -66,7 +66,7 @@ pub(super) fn study<'d>(
     let targets: Vec<Option<&str>> =
         settings.iter().map(|setting| resolver.target_of(&levels_of(setting))).collect();
     checks::targets(reader, &resolver, &targets);
-    // Every use of a wrong level would report it again.
+    // If a factor is wrong, every setting that uses it would report the mistake again.
     if outline.has_valid_factors {
         let mut validator = Validator { host: &input.host, resolver: &resolver, planned: BTreeSet::new() };
         for setting in &settings {
@@ -114,7 +114,7 @@ pub(super) fn study<'d>(
 struct Validator<'t, 'd> {
     host: &'t MachineLimits,
     resolver: &'t Resolver<'d>,
-    /// Workloads that have already been planned, because many settings have the same workload.
+    /// Workloads that are already planned. Many settings share one, so each needs planning only once.
     planned: BTreeSet<String>,
 }
 
@@ -134,7 +134,7 @@ impl<'d> Validator<'_, 'd> {
                 self.refuse_time_goals(reader);
                 continue;
             };
-            // The missing URL has been reported; this one serves to check the rest of the plan.
+            // The missing URL is already reported; use another one to check the rest of the plan.
             let has_no_url = workload.url.is_empty() || !placeholders::names(&workload.url).is_empty();
             if has_no_url {
                 workload.url = "http://127.0.0.1/".to_owned();
@@ -189,7 +189,7 @@ impl<'d> Validator<'_, 'd> {
         }
     }
 
-    /// Reports goals that bound response times, which programs do not have.
+    /// Reports goals that bound response times: programs have none.
     fn refuse_time_goals(&self, reader: &mut Reader<'_>) {
         for goal in self.resolver.outline.goals.iter().filter(|goal| goal.goal.quantity.bound_ns().is_some())
         {
@@ -228,7 +228,7 @@ impl<'d> Validator<'_, 'd> {
         }
     }
 
-    /// Reports if a plan does not fit this machine or the goals.
+    /// Reports a plan that does not fit this machine or the goals.
     fn fit(
         &self,
         reader: &mut Reader<'_>,
@@ -249,7 +249,7 @@ impl<'d> Validator<'_, 'd> {
         match (&resolved.setup.lab, &resolved.setup.from[..]) {
             (None, _) => {}
             (Some(_), [_]) => host.ports = ANY_PORTS,
-            // Each host has its own ports and opens only a part of the connections.
+            // Each host has its own ports and opens only some of the connections, so the check would be wrong here.
             (Some(_), _) => return,
         }
         let asked = http.fixed_by_user();
@@ -300,7 +300,7 @@ fn check_load_model(
     if let Some(span) = spans.get("stages") {
         reader.mistake(
             span.clone(),
-            format!("stages say the load, and the search varies '{unit}': leave out one of both"),
+            format!("both 'stages' and the search of '{unit}' set the load: leave out one of them"),
         );
     } else if unit == "users"
         && let Some(span) = spans.get("rate")
@@ -315,7 +315,7 @@ fn check_load_model(
     reader.mistake_count() == mistakes
 }
 
-/// Reports secrets in levels, because every table and the names of settings show levels.
+/// Reports secrets in levels: every table and the names of settings show levels.
 fn refuse_secret_levels(reader: &mut Reader<'_>, outline: &Outline<'_>) {
     for factor in &outline.factors.list {
         for (level, value) in &factor.levels {

@@ -28,7 +28,7 @@ pub(super) struct ParsedWorkload {
     pub(super) spans: BTreeMap<&'static str, Range<usize>>,
 }
 
-/// The properties of a setting that a workload needs.
+/// What a workload needs to know about its setting.
 pub(super) struct Context<'a> {
     /// The URL of the target's root, if there is a target.
     pub(super) root: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Context<'a> {
     pub(super) folder: &'a Path,
 }
 
-/// Reads the table, from which `target` and `from` have already been removed.
+/// Reads the table. The caller has already removed `target` and `from`.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     mut table: Table<'_, '_>,
@@ -50,7 +50,7 @@ pub(super) fn read(
         let Some(value) = table.take(spec.key) else { continue };
         spans.insert(spec.key, value.span());
         let texts = texts(reader, spec, value).into_iter();
-        // `{{name}}` is kept for the templates.
+        // Leave `{{name}}` for the templates, which are filled in for each request.
         let expand = if option.is_text { placeholders::substitute } else { placeholders::expand };
         let texts = texts.map(|text| expand(&text, context.lookup)).filter_map(|text| {
             if option.names_files {
@@ -81,7 +81,7 @@ fn texts(reader: &mut Reader<'_>, spec: &OptionSpec<HttpWorkload>, value: &Value
             let flag = reader.flag(value).filter(|flag| *flag == (spec.kind == Kind::Flag));
             flag.iter().map(bool::to_string).collect()
         }
-        // A single element may be written without a list.
+        // The file may give a single element without a list.
         Kind::List if matches!(value.get_ref(), DeValue::String(_)) => {
             word(reader, value).into_iter().collect()
         }
@@ -132,7 +132,7 @@ fn read_url(
         return reader.refuse(value.span(), format!("'{path}' is not a path such as /index.html"));
     }
     let Some(authority) = root.find("://").map(|at| at + 3) else {
-        let message = "the target's URL is a variable, which may hold a path: leave out 'path', and write it behind the variable";
+        let message = "the target's URL is a variable, which may hold a path: leave out 'path', and write it after the variable";
         return reader.refuse(value.span(), message);
     };
     let end = root[authority..].find('/').map_or(root.len(), |end| authority + end);
@@ -153,7 +153,7 @@ pub(super) fn resolve_file(
         }
         Some(path) => {
             let path = folder.join(path);
-            // A missing file is reported with the workload's other mistakes.
+            // Another check reports a missing file together with the workload's other mistakes.
             if fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
                 let message = format!(
                     "{} is not a regular file: a pipe can be read only once, but a study has many trials",

@@ -127,19 +127,19 @@ fn a_late_link_only_slows_programs_down() {
         let quantity = GoalQuantity::Declared { quantity: name.to_owned(), at_least, at_most };
         Goal { name: name.to_owned(), quantity, loss_ratio: 0.0 }
     };
-    let rate = |at_least| bound("goodput_bit_per_s", Some(at_least), None);
+    let rate = |at_least| bound("last_5_s_bit_per_s", Some(at_least), None);
     let judged = |goals: &[Goal]| {
         let mut trial = program(&[]);
-        for name in ["goodput_bit_per_s", "wall_s", "user_s", "peak_memory_bytes"] {
+        for name in ["last_5_s_bit_per_s", "wall_s", "user_s", "peak_memory_bytes"] {
             trial.quantities.insert(name.to_owned(), 5.0);
         }
         let late = VoidReason { rule: Link, evidence: "it stalled".to_owned() };
-        let stall = LinkStall { total_s: 0.1, backlog_bits: 2.0 };
+        let stall = LinkStall { total_s: 0.1, in_a_second_s: 0.1, rate_bits_per_s: 20.0 };
         let observed = Observation { stalls: vec![late], stall, ..Observation::default() };
         let judgement = judge(&mut trial, &observed, goals, false);
         let is_told = trial.told(LINK_STALLED).is_some();
         assert_ne!(is_told, trial.validity.is_void());
-        (trial.validity.is_void(), judgement.undecided, trial.declared("goodput_bit_per_s").unwrap())
+        (trial.validity.is_void(), judgement.undecided, trial.declared("last_5_s_bit_per_s").unwrap())
     };
     let is = |goals: &[Goal], void: bool, undecided: &[usize]| {
         let (is_void, are_undecided, goodput) = judged(goals);
@@ -150,10 +150,10 @@ fn a_late_link_only_slows_programs_down() {
     is(&[], false, &[]);
     is(&[bound("wall_s", None, Some(6.0))], false, &[]);
     is(&[bound("wall_s", None, Some(4.0))], true, &[]);
-    for eased in ["goodput_bit_per_s", "user_s", "peak_memory_bytes"] {
+    for eased in ["last_5_s_bit_per_s", "user_s", "peak_memory_bytes"] {
         is(&[rate(4.0), bound(eased, None, Some(6.0))], false, &[1]);
     }
-    is(&[bound("goodput_bit_per_s", None, Some(4.0))], false, &[]);
+    is(&[bound("last_5_s_bit_per_s", None, Some(4.0))], false, &[]);
     is(std::slice::from_ref(&errors), false, &[]);
     is(&[errors.clone(), rate(4.5)], false, &[]);
     is(&[errors.clone(), rate(4.7)], false, &[1]);

@@ -5,11 +5,11 @@ use record::{Goal, GoalQuantity, Trial, VoidReason, VoidRule, counters::HostCoun
 
 use super::quantities::bdp_bytes;
 
-/// Largest share of a trial for which the emulator may be away if no goal was missed. It holds up about the same share of the
+/// Largest share of a trial for which the emulator may be away if no goal was missed. The absence delays about the same share of the
 /// requests, so the value shown as the 99th percentile is at least the 98.5th.
 const MAX_AWAY: f64 = 0.005;
-/// Longest absence that is ignored, in nanoseconds: a sleeping virtual processor may wake up this late, and the share of late
-/// packets covers the effect.
+/// Longest absence that does not count, in nanoseconds. A sleeping virtual processor may wake up this late, and the check of late packets
+/// covers the effect.
 const IGNORED_AWAY_NS: u64 = 10_000_000;
 
 /// The kernel's counter of slow starts that ended because of a delay.
@@ -18,15 +18,15 @@ const ENDED_BY_DELAY: &str = "TcpExt.TCPHystartDelayDetect";
 const WINDOWS_AT_END: &str = "TcpExt.TCPHystartDelayCwnd";
 /// Payload of a segment on Ethernet, with timestamps.
 const SEGMENT_BYTES: f64 = 1_448.0;
-/// The smallest lengthening of a round trip, in nanoseconds, that ends slow start.
+/// The smallest increase of the round-trip time, in nanoseconds, that ends slow start.
 const HYSTART_NS: u64 = 4_000_000;
 
 /// Whether the absences of the emulator may have changed the result of a trial.
 ///
-/// Absences with a sum of *d* lengthen no request by more than *d*. They hold up the requests that had a packet in transit, and
-/// requests that reach the target in one burst with these: at most as many again. The target is the cause of a missed goal if
-/// the goal is also missed with all times shortened by *d*, or with additional in-time requests, twice as many as there were
-/// late packets. If no goal is missed, only the duration of the absences decides.
+/// Absences with a sum of *d* lengthen no request by more than *d*. They delay the requests that had a packet in transit, and at most as
+/// many other requests, which reach the target in one burst with these. A missed goal is still the target's fault if the goal is also
+/// missed in either of two cases: with all times shortened by *d*, or with twice as many in-time requests added as there were late packets.
+/// If no goal is missed, only the duration of the absences decides.
 pub(super) fn may_have_changed_result(
     away: LinkAway,
     late_packets: u64,
@@ -82,9 +82,10 @@ impl Stalls {
         Self { link: link.to_owned(), away, round_trip_ns: spec.round_trip_ns(), bdp_bytes }
     }
 
-    /// Whether the absences may have ended the slow starts that a delay ended, at congestion windows of `windows_bytes` in total.
+    /// Whether absences may have caused the slow starts that ended because of a delay. `windows_bytes` is the sum of their congestion
+    /// windows at that moment.
     ///
-    /// If the link was less than half full, its queue was not the cause, and an absence as long as HyStart's bound suffices.
+    /// If the link was less than half full, its queue did not cause the delay, and an absence as long as HyStart's bound suffices.
     fn may_have_ended(&self, windows_bytes: f64) -> bool {
         let is_early = self.bdp_bytes.is_some_and(|bdp_bytes| windows_bytes < bdp_bytes / 2.0);
         let bound_ns = if is_early {
@@ -96,11 +97,11 @@ impl Stalls {
     }
 }
 
-/// The reason why the trial is void, if an absence of an emulator may have ended the slow start of a program's transfer.
+/// The reason why the trial is void, if a stalled emulator may have ended the slow start of a program's transfer.
 ///
-/// CUBIC ends slow start when the round trip becomes longer by an eighth, at least 4 ms and at most 16 ms, because a queue may
-/// be filling (HyStart, Linux's `net/ipv4/tcp_cubic.c`). On a long path, the flow's rate then stays low for minutes: one short
-/// absence changes the result of the whole trial.
+/// CUBIC ends slow start when the round-trip time grows by an eighth, at least 4 ms and at most 16 ms, because a queue may be filling
+/// (HyStart, Linux's `net/ipv4/tcp_cubic.c`). On a long path, the flow's rate then stays low for minutes: one short absence changes the
+/// result of the whole trial.
 pub(super) fn ended_slow_start<'a>(
     stalls: &[Stalls],
     trial: &Trial,
@@ -138,6 +139,7 @@ mod tests {
             times: 1,
             total_ns: total_ms * MS,
             longest_ns: longest_ms * MS,
+            in_a_second_ns: total_ms * MS,
         };
         let decides = |response_ms: u64, away: LinkAway, late: u64, goals: &[Goal]| {
             let mut trial = trial(response_ms, 0, &[]);
@@ -168,7 +170,7 @@ mod tests {
         let shape = Shape { rate_bits_per_s: Some(1_000_000_000), delay_ns: 15 * MS, ..Shape::default() };
         let spec = LinkSpec::symmetric(shape.clone());
         let void = |longest_ns: u64, ended: u64, segments: u64, spec: &LinkSpec, trial: &Trial| {
-            let away = LinkAway { times: 1, total_ns: longest_ns, longest_ns };
+            let away = LinkAway { times: 1, total_ns: longest_ns, longest_ns, in_a_second_ns: longest_ns };
             let mut host = HostCounters { host: "client".to_owned(), ..HostCounters::default() };
             host.counters.values.insert(ENDED_BY_DELAY.to_owned(), ended);
             host.counters.values.insert(WINDOWS_AT_END.to_owned(), segments);

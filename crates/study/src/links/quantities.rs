@@ -11,8 +11,8 @@ pub(super) const DIRECTIONS: [&str; 2] = ["a_to_b", "b_to_a"];
 
 pub(super) type Counter = (&'static str, &'static str, bool, fn(&Carried) -> u64);
 
-/// Counters of each direction of a link: suffix of the quantity's name, its words, whether more is better, and how it
-/// is read.
+/// Counters of each direction of a link: the suffix of the quantity's name, its description for users, whether more is better, and how to
+/// read the counter.
 pub(super) const COUNTERS: [Counter; 5] = [
     ("bytes", "bytes", true, |carried| carried.delivered_bytes),
     ("packets", "packets", true, |carried| carried.delivered_packets),

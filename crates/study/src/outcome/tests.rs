@@ -6,8 +6,8 @@ use crate::judge::tests::trial;
 
 const MS: u64 = 1_000_000;
 
-/// A study of these trials at one setting for p99 ≤ 10 ms: each as its response time and the generator's share of it, in
-/// milliseconds, judged as the runner does.
+/// The outcome of one setting with these trials and the goal p99 ≤ 10 ms. A trial is given as its response time and the generator's share
+/// of it, in milliseconds, and judged as the runner does.
 fn outcome(trials: &[(u64, u64)]) -> SettingOutcome {
     let goals = vec![Goal::response_time(0.99, 10 * MS)];
     let entries: Vec<TrialEntry> = trials.iter().map(|&(ms, own_ms)| entry(ms, own_ms, &goals)).collect();
@@ -29,7 +29,7 @@ fn goals_are_counted_over_the_trials_that_decide_them() {
     assert_eq!(outcome(&[(12, 0), (11, 5)]).goals_met, Some(false));
     let open = outcome(&[(11, 5), (12, 6)]);
     assert_eq!((open.goals_met, open.warnings[0].code.as_str()), (None, UNDECIDED));
-    // Their figures still count, as intervals.
+    // The figures of undecided trials still count, as intervals.
     let p99 = open.summaries.iter().find(|summary| summary.quantity == "response_p99_us").unwrap();
     let ms = |us: f64| (us / 1e3).round() as u64;
     assert_eq!(p99.values.iter().map(|us| ms(*us)).collect::<Vec<_>>(), [11, 12]);
@@ -59,7 +59,7 @@ fn an_undecided_trial_moves_no_bound_and_is_repeated_as_a_void_one() {
         confirm: 0,
         method_settings: serde_json::to_value(&method).unwrap(),
     };
-    // The next load and the bounds of a search, after this trial and another trial that decides.
+    // The next load and the bounds of a search after this trial and another one that decides.
     let after = |first: TrialEntry| {
         let mut running = RunningSearch::new(&plan, &goals).unwrap();
         for entry in [first, entry(9, 0, &goals)] {

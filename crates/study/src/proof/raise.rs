@@ -22,7 +22,7 @@ const TIMES: u64 = 4;
 /// Raises the limit in a setup. Returns a description of the change.
 ///
 /// # Errors
-/// What would raise the limit, if it is not in the setup's lab.
+/// If the limit is not in the setup's lab. The error says what would raise it.
 pub(super) fn raise(setup: &mut Setup, bottleneck: &Bottleneck) -> Result<String, String> {
     let from = setup.from.clone();
     let changed = setup.lab.as_mut().and_then(|plan| {

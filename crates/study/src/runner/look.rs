@@ -1,4 +1,5 @@
-//! A look at a target before a search of its rate: measures what a few users carry, so that the search need not begin far below.
+//! A look at a target before a search for a rate: measures the rate that a few users reach, so that the search need not begin far below the
+//! limit.
 
 use std::{
     path::Path,
@@ -26,9 +27,9 @@ const STEP: Duration = Duration::from_millis(250);
 /// The search begins at this share of the largest rate that a step carried.
 const SHARE: f64 = 0.25;
 
-/// Looks at the target of a search of a rate that has no fixed start, sets the load at which the search begins, and returns a message
-/// about it. The look is not a trial and sets no bounds: the search goes below its result if trials miss a goal. Its time counts against
-/// the study's budget.
+/// Looks at the target of a search for a rate that has no fixed start, sets the load at which the search begins, and returns a message
+/// about it. The look is not a trial and sets no bounds: if trials miss a goal, the search goes below this load. The study's budget
+/// includes the look.
 ///
 /// Returns `None`, so that the search begins at its smallest load, if the study's hosts are a lab, if requests may change the target's
 /// state (methods other than GET and HEAD, events), if they use up a feeder, or if the first step fails.
@@ -64,14 +65,14 @@ pub fn look(study: &mut Study, options: &Options) -> Option<String> {
     asked.begin = Begin::At(begin);
     let show = |load| search.unit.show(load);
     Some(format!(
-        "a look of {} ms: up to 16 users carried {}, so the search begins at {} (--no-look)",
+        "in a look of {} ms, up to 16 users carried {}; the search begins at {} (see --no-look)",
         looked.as_millis(),
         show(carried_per_s),
         show(begin)
     ))
 }
 
-/// Whether further requests change nothing in the target or in later trials.
+/// Whether extra requests are harmless: they change neither the target nor later trials.
 fn may_be_repeated(plan: &HttpPlan) -> bool {
     let is_simple = plan.script.as_ref().is_none_or(|script| !script.is_session() && !script.may_run_out());
     let is_safe = ["GET", "HEAD"].contains(&plan.request.method.as_str());
@@ -81,7 +82,7 @@ fn may_be_repeated(plan: &HttpPlan) -> bool {
 /// The plan of a step, which sends at most `most_per_s` requests per second.
 fn step(mut plan: HttpPlan, users: u64, most_per_s: f64) -> HttpPlan {
     let pause_ns = (users as f64 / most_per_s * 1e9) as u64;
-    // A pause far below a response time has no effect but costs timers.
+    // A pause far below the response time has no effect but costs timers, so leave it out.
     let think_time = Distribution::Fixed { ns: if pause_ns < 50_000 { 0 } else { pause_ns } };
     let ramp_up_ns = if users == 1 { 0 } else { pause_ns };
     plan.load = LoadModel::Closed { users, loops: None, ramp_up_ns, think_time };

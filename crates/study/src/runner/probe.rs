@@ -13,18 +13,18 @@ use crate::{
     testbed::{Testbed, TestbedError},
 };
 
-/// Probes the external targets of all searched settings with single requests of their own workload, before anything is set up
-/// or written. Targets that the study starts are probed once they are up.
+/// Probes the external targets of all searched settings with single requests of their own workload, before anything is set up or written.
+/// Targets that the study starts are probed once they are up.
 ///
 /// # Errors
-/// The reason why a target does not answer as expected.
+/// If a target does not answer as expected: the reason.
 pub fn probe_targets(study: &Study, options: &Options) -> Result<(), String> {
     let searched = study.settings.iter().enumerate();
     let searched =
         searched.filter_map(|(number, setting)| Some((number, Some(study.search_of(setting)?.min))));
     let mut external: Vec<(usize, Setup)> = Vec::new();
     study.each_setup(searched, &mut |number, setup| {
-        // Mistakes in a setup are reported by the planner.
+        // The planner reports mistakes in a setup.
         external.extend(setup.ok().filter(|setup| setup.lab.is_none()).map(|setup| (number, setup)));
         true
     });

@@ -29,10 +29,10 @@ const SHORT: Duration = Duration::from_millis(300);
 /// Prefix of the names of a lab's hosts.
 const LAB_HOST: &str = "host ";
 
-/// The number of leftovers of each kind on each host before its first trial.
+/// The number of leftovers of each kind on each host before its first trial. These are not the study's.
 pub(super) type Idle = BTreeMap<(String, Kind), u64>;
 
-/// The words for a kind of leftover, the longest wait for it unless the study sets one, and the remedy.
+/// The description of a kind of leftover, the default of the longest wait for it, and the remedy.
 fn about(kind: Kind) -> (&'static str, Duration, &'static str) {
     let (words, wait_s, help) = match kind {
         Kind::Open => ("open connections", 10, "the target keeps connections open, or settle is too short"),
@@ -78,8 +78,8 @@ impl Runner<'_> {
         self.wait_for_leftovers(setup)
     }
 
-    /// Waits while leftovers on the hosts would disturb a trial. Leftovers that outlast the wait count as idle from then on, for
-    /// example connections that a target keeps open for ever, unless the kernel is certain to remove them.
+    /// Waits while leftovers on the hosts would disturb a trial. Leftovers that outlast the wait, such as connections that a target never
+    /// closes, count as idle from then on, unless the kernel is certain to remove them.
     pub(super) fn wait_for_leftovers(&mut self, setup: &Setup) -> Result {
         let wait = self.study.trial.settle;
         if wait == Some(Duration::ZERO) {
@@ -138,8 +138,8 @@ impl Runner<'_> {
         self.remember(seen);
     }
 
-    /// Counts leftovers as idle if no number is known yet, or if fewer are left than before: other programs than this study's left
-    /// them.
+    /// Records the number of idle leftovers: the first one seen, or a smaller one seen later (except for open connections). Other programs
+    /// than this study's left them.
     fn remember(&mut self, seen: Vec<(String, Leftover)>) {
         for (host, left) in seen {
             let idle = self.idle.entry((host, left.kind)).or_insert(left.count);
@@ -149,15 +149,15 @@ impl Runner<'_> {
         }
     }
 
-    /// The number of leftovers before the first trial. While it is unknown, only open connections count as idle, because they may
-    /// belong to other programs.
+    /// The number of leftovers before the first trial. Before that number is known, only open connections count as idle, because other
+    /// programs may own them.
     fn idle(&self, host: &str, left: &Leftover) -> u64 {
         let unknown = if left.kind == Kind::Open { left.count } else { 0 };
         self.idle.get(&(host.to_owned(), left.kind)).copied().unwrap_or(unknown)
     }
 
-    /// The leftovers on the hosts of the lab (without a lab: on this machine) and on remote hosts. Hosts whose leftovers cannot be
-    /// read are skipped: their observers warn of them.
+    /// The leftovers on the hosts of the lab (without a lab: on this machine) and on remote hosts. Skips hosts whose leftovers cannot be
+    /// read, because their observers warn of them.
     fn look(&self, setup: &Setup) -> Vec<(String, Leftover)> {
         let of_hosts = match (&self.testbed, &setup.lab) {
             (_, None) => vec![("this machine".to_owned(), leftovers::here())],

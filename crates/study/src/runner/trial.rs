@@ -25,7 +25,7 @@ use crate::{
     workload::{GOODPUT, Workload},
 };
 
-/// The context for observers. A macro, because it borrows the fields of the runner separately.
+/// The context for observers. It is a macro because it borrows fields of the runner separately, which a method cannot.
 macro_rules! context {
     ($runner:ident, $setup:expr, $planned:expr) => {
         TrialContext {
@@ -39,7 +39,7 @@ macro_rules! context {
     };
 }
 
-/// Longest time for which a trial waits for the target's backlog of given-up requests.
+/// Longest wait for the target's backlog of requests that a trial gave up.
 const MAX_BACKLOG: Duration = Duration::from_secs(30);
 
 impl<'a> Runner<'a> {
@@ -81,7 +81,7 @@ impl<'a> Runner<'a> {
             return Err(StopReason::Stopped);
         }
         if let Err(why) = self.conclude(&setup, &mut trial) {
-            // The user interrupted the hook.
+            // The user interrupted the hook, so run it again to undo the preparations.
             self.conclude_despite_stop(&setup);
             return Err(why);
         }
@@ -103,7 +103,7 @@ impl<'a> Runner<'a> {
             &self.plan.goals,
             self.plan.is_exploratory(planned.setting, asked_s),
         );
-        // An undecided goal counts as missed here, because its loss ratio is the worst case.
+        // An undecided goal counts as missed here, because its loss ratio is that of the worst case.
         let goals_met =
             judged.loss_ratios.iter().zip(&self.plan.goals).all(|(lost, goal)| *lost <= goal.loss_ratio);
         counted::conclude(&mut trial, goals_met, observed.counted.as_ref(), &observed.links);
@@ -134,7 +134,7 @@ impl<'a> Runner<'a> {
         // The entry stays in memory until the end of the study, together with hundreds of others.
         entry.pack();
         self.entries.push(entry);
-        // Later trials could not reach the target either.
+        // Later trials could not reach the target either, so end the study.
         gone.map_or(Ok(()), |why| Err(StopReason::Failed(why)))?;
         Ok(&self.entries[self.entries.len() - 1])
     }
@@ -216,7 +216,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Where the output of the next trial's programs is stored.
+    /// The place where the output of the next trial's programs is stored.
     fn kept_output(&self) -> Kept<'a> {
         Kept { folder: self.folder, within: format!("output/{}", self.next_index) }
     }
@@ -259,7 +259,7 @@ impl<'a> Runner<'a> {
 
     /// Brings up new hosts and targets if the setting needs them, then probes and warms up the target.
     fn bring_up(&mut self, setup: &Setup, planned: PlannedTrial) -> Result {
-        // Another setting needs new hosts even if its setup is equal: processes keep state.
+        // Another setting needs new hosts even if its setup is equal, because processes keep state.
         let is_kept = match self.study.trial.fresh {
             // Programs always need a testbed, which holds their folder and runs their hooks.
             _ if setup.lab.is_none() && setup.workload.kind() == Kind::Http => true,
@@ -297,7 +297,7 @@ impl<'a> Runner<'a> {
         self.testbed_setting = Some(planned.setting);
         if let (Some(balancer), Some(testbed)) = (&setup.balancer, &mut self.testbed) {
             let ready = wait_until_ready(testbed, balancer);
-            // The last output of a process explains more.
+            // The last output of a process explains a failure better than the error here.
             testbed.failure().map_err(failed)?;
             ready.map_err(StopReason::Failed)?;
         }
@@ -348,8 +348,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Time that a target needs for the requests that a trial gave up (by timeout or at its end), at the rate at which it answered
-/// the others.
+/// Time that a target needs for the requests that a trial gave up (after a timeout or at its end), at the rate at which it answered the
+/// other requests.
 pub(super) fn backlog(trial: &Trial) -> Duration {
     let Some(http) = trial.http() else { return Duration::ZERO };
     let given_up = http.counts.in_flight + http.errors.of(ErrorClass::Timeout);

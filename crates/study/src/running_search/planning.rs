@@ -7,15 +7,15 @@ use crate::study::{Begin, Search, Study};
 
 /// Share of the trials at a load that must miss a goal before the load counts as not meeting it.
 const SURELY_NOT: f64 = 0.9;
-/// Number of trials that suffices for this if all miss the goal, even if the lower bound needs more.
+/// Number of trials that suffices for this if all miss the goal. The lower bound may need more.
 const SURELY_NOT_MIN_TRIALS: u32 = 3;
 
-/// Largest factor by which trials may become longer if their results depend on the time: from 5 s to 80 s.
+/// Largest factor by which trials become longer if their results depend on the time: at most from 5 s to 80 s.
 const LONGER_MAX: f64 = 16.0;
 
-/// Smallest such factor. If the budget cannot hold [`LONGER_TRIALS`] trials longer by this factor, trials keep the requested length.
+/// Smallest such factor. If [`LONGER_TRIALS`] trials of this length exceed the budget, trials keep the requested length.
 const LEAST_LONGER: f64 = 6.0;
-/// Number of longer trials that suffices to find bounds.
+/// This many longer trials suffice to find bounds.
 const LONGER_TRIALS: f64 = 12.0;
 
 /// Plans a study's search.
@@ -88,7 +88,7 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
     })
 }
 
-/// Duration of a search's trials, as determined by the workload.
+/// Duration of a search's trials, as far as the workload determines it.
 struct TrialLength {
     /// Whether loops or requests end the trials.
     ends_itself: bool,

@@ -35,12 +35,12 @@ use crate::{
 /// Length of the intervals in which the bytes of flows are counted.
 const FLOW_BIN: Duration = Duration::from_millis(100);
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
-/// A longer gap between samples hides peaks of memory and rates, in seconds.
+/// A gap between samples of more than this, in seconds, hides peaks of memory and rates.
 const MAX_UNSAMPLED_S: f64 = 0.5;
-/// A gap between samples that is a larger share of the trial also distorts the trial's last rate.
+/// A gap between samples of more than this share of the trial also distorts the trial's last rate.
 const MAX_UNSAMPLED_RATIO: f64 = 0.05;
 
-/// Where the output of a trial's programs is stored.
+/// The place where the output of a trial's programs is stored.
 #[derive(Debug)]
 pub(crate) struct Kept<'a> {
     pub folder: &'a ResultFolder,
@@ -152,7 +152,7 @@ impl Testbed {
                 let before = file_states(&path);
                 (path, before, next_tick_unix_ns())
             }
-            // The trial needs the wait for a clock tick only if it counts the bytes of files.
+            // Wait for a clock tick only if the trial counts the bytes of files.
             _ => Default::default(),
         };
         let outputs = output_paths(&jobs);
@@ -160,7 +160,7 @@ impl Testbed {
         let started = Instant::now();
         let flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Traffic)?;
         let mut samples = Samples::start(flows, memory.as_ref().ok());
-        // Links count from their first sample.
+        // Links count from this first sample on.
         let links_before = self.link_counters()?;
         samples.sample(Some(&links_before)).map_err(TestbedError::Traffic)?;
         let report = self.run_jobs(jobs, stop, &mut |links| samples.sample(links));
@@ -278,7 +278,7 @@ impl Testbed {
         })
     }
 
-    /// A job for all copies of a command. The caller fills in copies and limits.
+    /// Makes a job for all copies of a command. The caller sets the copies and limits.
     fn job(&mut self, workload: &CommandWorkload, words: &[String], name: &str) -> Result<Job, TestbedError> {
         self.check_scratch_path(words)?;
         let explain =
@@ -325,8 +325,8 @@ impl Testbed {
         text.replace(SCRATCH_MARKER, &self.scratch.display().to_string())
     }
 
-    /// Refuses a shell line in which the shell would split the path of the scratch folder: `rm -rf {scratch}/copies` would
-    /// remove something else.
+    /// Refuses a shell line if the shell would split the path of the scratch folder: `rm -rf {scratch}/copies` would then remove something
+    /// else.
     fn check_scratch_path(&self, words: &[String]) -> Result<(), TestbedError> {
         let path = self.scratch.display().to_string();
         let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
@@ -369,7 +369,7 @@ fn keep_output(outputs: &[[PathBuf; 2]], kept: &Kept<'_>) -> Option<Warning> {
         let Some(name) = from.file_name().filter(|_| from.exists()) else { continue };
         let name = format!("{}/{}", kept.within, name.display());
         let copied = fs::read(from).and_then(|bytes| {
-            // The program may have met a full disk without reporting it.
+            // The program may have filled the disk without reporting the error.
             let has_space = statvfs(from).is_ok_and(|disk| disk.f_bavail > 0);
             kept.folder.write_bytes(&name, &secrets::mask::mask_learned(&bytes))?;
             if has_space { Ok(()) } else { Err(Errno::NOSPC.into()) }
@@ -378,8 +378,8 @@ fn keep_output(outputs: &[[PathBuf; 2]], kept: &Kept<'_>) -> Option<Warning> {
     }
     let (name, raw, error) = lost?;
     let message = format!(
-        "{} may lack some of what the program wrote ({error}), and so may numbers that are read from it: make room on its disk, and \
-         on that of {}, where programs write to",
+        "{} may lack a part of the program's output ({error}), so numbers that are read from it may be missing, too: make room on \
+         its disk, and on that of {}, where programs write",
         kept.folder.path().join(name).display(),
         raw.unwrap_or(Path::new("/")).display()
     );

@@ -20,9 +20,9 @@ use crate::single;
 const MAX_PROBES: u32 = 10;
 
 impl Testbed {
-    /// Plans a trial and fits the plan to the load's hosts. Returns the plan, with either the adjustments made to it or, as an
-    /// error, the reason why it does not fit. `known`: the addresses of names, which stay the same in all trials.
-    /// `decision_for` returns the decision that the trial must make.
+    /// Plans a trial and fits the plan to the load's hosts. Returns the plan and the adjustments made to it; the inner error is the reason
+    /// why it does not fit. `known` has the addresses of names, which stay the same in all trials. `decision_for` returns the decision that
+    /// the trial must make.
     pub(crate) fn plan(
         &self,
         workload: &HttpWorkload,
@@ -94,7 +94,7 @@ impl Testbed {
         let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
         match single::run(plan, workers, stop, command, on_tick) {
             Ok(trial) => Ok(trial),
-            // A resource shortage on this machine makes the trial void, but does not fail the study.
+            // If this machine lacks a resource, the trial is void, but the study goes on.
             Err((error, plan)) if error.is_resource_shortage() => {
                 Ok(Self::not_run(*plan, command, error.to_string()))
             }
@@ -102,9 +102,9 @@ impl Testbed {
         }
     }
 
-    /// Sends single requests of this plan from each of the load's hosts. Returns the reason why none was answered as expected,
-    /// or `None` once every host has an answer. Probes write no receipts. An answer counts if it comes within the length
-    /// `trial` plus the drain time.
+    /// Sends single requests of this plan from each of the load's hosts. Returns `None` once every host has an answer as expected,
+    /// otherwise the reason why there was none. Probes write no receipts. An answer counts if it comes within the length `trial` plus the
+    /// drain time.
     pub(crate) fn probe(
         &self,
         plan: &HttpPlan,

@@ -26,13 +26,13 @@ pub struct CommandWorkload {
     pub directory: Option<String>,
     /// Number of copies that run at once.
     pub copies: u32,
-    /// A copy that takes longer is ended and counts as failed.
+    /// Time limit of a copy. A copy that exceeds it is ended and counts as failed.
     pub timeout: Option<Duration>,
-    /// The copies are ended after this time, which does not count as a failure.
+    /// Time after which the copies are ended. This does not count as a failure.
     pub stop_after: Option<Duration>,
     /// Exit statuses that count as success.
     pub expect: Vec<i32>,
-    /// How the number of moved bytes is known or measured.
+    /// How the number of moved bytes is determined.
     pub bytes: Option<ByteSource>,
     /// Numbers that are read from the program's output.
     pub read: Vec<Reading>,

@@ -22,7 +22,7 @@ pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
 
 /// The shortest time of a trial whose users end after their loops, with a think time between two loops, in seconds.
 pub(super) fn least_length_s(workload: &HttpWorkload) -> f64 {
-    // The limit on requests may end the trial before the last user has begun.
+    // The limit on requests may end the trial before the last user has begun, so no time is certain.
     if workload.requests.is_some() {
         return 0.0;
     }

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use crate::{HOST, files};
 
-/// Start of the part of a message that only lists known names.
+/// The beginning of the part of a message that only lists known names.
 const LIST: &str = " (known here";
 
 #[test]

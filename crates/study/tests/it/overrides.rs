@@ -57,7 +57,7 @@ fn mistakes_in_overrides_name_them() {
         (&[("trail.repeats", "3")], "--set:1:1: a study has no table 'trail'; did you mean 'trial'?"),
         (&[("targets.web.run.x", "3")], "--set:1:1: 'run' is not a table"),
         (&[("", "1")], "--set:1:1: expected a factor or a key"),
-        (&[("workload.http.users", "3")], "--set:1:21: the factor 'users' has this value in every setting"),
+        (&[("workload.http.users", "3")], "--set:1:21: the factor 'users' replaces this value in every"),
         (&[("seed", "1"), ("seed", "-1")], "--set:1:6: -1 is not a whole number"),
     ] {
         let mistakes = mistakes_with(TEXT, overrides);
@@ -76,7 +76,7 @@ fn a_key_that_a_factor_or_a_search_always_sets_cannot_be_overridden() {
         mistakes_with(text, &[(&format!("workload.http.{key}"), value)]).pop().unwrap_or_default()
     };
     assert!(refused(TEXT, "users", "3").contains("--set users="));
-    // The settings without a value of this factor use the key.
+    // Settings without a value of this factor use the key, so the override is not useless.
     assert_eq!(refused(TEXT, "threads", "2"), "");
     // A placeholder names the factor, so it does not set the key.
     let named = TEXT.replace("[workload.http]", "[workload.http]\npath = \"/{users}\"");
@@ -88,7 +88,7 @@ fn a_key_that_a_factor_or_a_search_always_sets_cannot_be_overridden() {
     assert_eq!(refused(&everywhere, "connections", "5"), "");
     let partly = search.replace("WHEN", "when = { mode = 1 }").replace("size = [\"{mode}\"]\n", "");
     assert_eq!(refused(&partly, "rate", "5"), "");
-    // Some settings have a level of the factor, the search varies all others.
+    // Some settings have a level of the factor, and the search varies the value in all others.
     let max_rps = include_str!("../../../../studies/max-rps.toml");
     assert!(refused(max_rps, "rate", "5").contains("'rate' or the search"));
 }

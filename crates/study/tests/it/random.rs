@@ -1,10 +1,10 @@
-//! Reads random texts: none of them panics.
+//! Reads random texts, which must never cause a panic.
 
 use proptest::{prelude::*, sample::Index};
 
 use crate::{HOST, files};
 
-/// Pieces that TOML and studies are made of.
+/// Pieces of TOML and of studies, from which texts are composed.
 const PIECES: [&str; 28] = [
     "[",
     "]",

@@ -192,7 +192,7 @@ fn a_search_sets_its_load() {
     let setup = study.setup(0, Some(20.0)).unwrap();
     let Program::Known(known) = &setup.lab.unwrap().processes[0].program else { panic!() };
     assert_eq!(known.args, ["--queue", "20"]);
-    // Between whole ends only whole loads are tried.
+    // A search between whole ends tries only whole loads.
     assert!(study.search.as_ref().unwrap().takes_whole_loads());
     let between = study.setup(0, Some(20.4)).unwrap();
     assert_eq!(between.target.unwrap().what, "serve --queue 20");
@@ -291,7 +291,7 @@ fn files_of_bodies_are_relative_to_the_study() {
     };
     assert_eq!(body("@Cargo.toml").unwrap(), concat!("@", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     assert!(body("@no-such-file").unwrap_err()[0].message.contains("no-such-file"));
-    // Templates stay: only the trial fills them in.
+    // Templates must stay as they are, because only the trial fills them in.
     assert_eq!(body("{{user}}").unwrap(), "{{user}}");
 }
 

@@ -43,7 +43,7 @@ fn as_root_the_example_of_the_design_balances_over_25_web_hosts() {
         let is_own = |name: &String| name.starts_with(&format!("balancer={level} "));
         study.settings.iter().position(|setting| is_own(&setting.name))
     };
-    // Of a machine of two processors, one is left to a balancer.
+    // On a machine with two processors, the balancer needs one of them.
     assert!(!study.settings.iter().any(|setting| setting.name.contains("threads=2")), "{:?}", study.settings);
     let told = |text: &str| study.warnings.iter().any(|warning| warning.message.contains(text));
     assert!(of("haproxy").is_none() || told("8 threads of the balancer leave none"), "{:?}", study.warnings);
@@ -87,7 +87,7 @@ fn a_description_lists_what_is_run() {
         "service=nginx from=client bandwidth=10mbit size=1KiB level=2s wait=600",
         "… and 38 more",
         "fast: p99.9 ≤ 900 ms",
-        "hosts and targets new for each",
+        "new hosts and targets for each",
         // 88 trials: half of them 3 s, half 4 s long, each after 1.1 s.
         "at least about 6 min 45 s",
         "no trial begins after 60 min",

@@ -105,7 +105,7 @@ fn mistakes_in_steps_name_the_step_and_the_key() {
         "steps = [{ steps = [{ request = \"/a\" }], take = { a = \"body\" } }]",
         "a group sends no request",
     );
-    refused("steps = [{ request = \"/a\" }]\nbody = \"x\"", "there are steps too");
+    refused("steps = [{ request = \"/a\" }]\nbody = \"x\"", "with steps, each step has its own");
     refused("steps = [{ request = \"/a\" }]\npipeline = 4", "pipeline: it needs requests that are all alike");
     refused("expect = [\"200\", \"201\"]", "expect: statuses are given twice");
     refused("feeders = \"no-such.csv\"", "cannot read");

@@ -1,4 +1,4 @@
-//! Client against server, over a stream in memory.
+//! Tests of a client with a server over a stream in memory.
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 
@@ -15,7 +15,7 @@ struct Channel {
     closed: bool,
 }
 
-/// One end of a stream that takes and gives at most `step` bytes in a call, and holds at most `room` bytes.
+/// One end of a stream that transfers at most `step` bytes per call and stores at most `room` bytes.
 struct End {
     incoming: Rc<RefCell<Channel>>,
     outgoing: Rc<RefCell<Channel>>,
@@ -63,7 +63,7 @@ impl End {
     }
 }
 
-/// A client and a server with their stream.
+/// A client and a server with the stream between them.
 struct Pair {
     client: Session,
     near: End,
@@ -82,7 +82,7 @@ impl Pair {
         Self { client, near, server: Session::server(server).unwrap(), far }
     }
 
-    /// The results of the client's and the server's handshakes. A side that fails closes its stream.
+    /// The results of both sides' handshakes, first the client's. A side that fails closes its stream.
     fn shake(&mut self) -> (Result<bool, Failure>, Result<bool, Failure>) {
         let (mut near, mut far) = (Ok(false), Ok(false));
         for _ in 0..20_000 {
@@ -101,7 +101,7 @@ impl Pair {
         (near, far)
     }
 
-    /// The failures of both sides, including those that a side learns only after its handshake.
+    /// The failures of both sides, including those that a side gets only after its handshake.
     fn failures(&mut self) -> (Failure, Failure) {
         let (near, far) = self.shake();
         let near = near.and_then(|_| self.client.receive(&mut self.near, &mut [0; 4096]));
@@ -146,8 +146,7 @@ fn only(version: Version) -> Offer {
     Offer { min: version, max: version, ..Offer::default() }
 }
 
-/// Carries bytes from one session to the other until nothing moves; returns the received bytes and the result at the
-/// end.
+/// Transfers bytes from one session to the other until no more arrive. Returns the received bytes and the last result.
 fn carry(
     from: (&mut Session, &mut End),
     to: (&mut Session, &mut End),
@@ -196,7 +195,7 @@ fn both_sides_agree_and_carry_bytes_both_ways() {
         assert!(carry((client, near), (server, far), &bytes, 65_536) == bytes);
         assert!(carry((server, far), (client, near), &bytes, 10_000) == bytes);
         assert_eq!(client.tickets(), if version == Version::Tls13 { 2 } else { 0 });
-        // First the end that the peer announced, then the end of the stream without an announcement.
+        // First the end that the peer announced, then the end of the stream without a close_notify.
         assert_eq!(client.send_close_notify(near), Ok(true));
         assert_eq!(server.receive(far, &mut [0; 100]), Ok(0));
         assert!(!server.was_cut_off());
@@ -215,7 +214,7 @@ fn a_session_knows_whether_more_may_be_there() {
     let Pair { client, near, server, far } = &mut pair;
     client.send(near, b"one").unwrap();
     assert_eq!((server.receive(far, &mut buffer), server.may_have_more()), (Ok(3), false));
-    // Three bytes for a buffer of two: the rest stays in the session.
+    // Three bytes arrive for a buffer of two, so the last one stays in the session.
     client.send(near, b"two").unwrap();
     let first = loop {
         match server.receive(far, &mut buffer[..2]) {
@@ -224,10 +223,10 @@ fn a_session_knows_whether_more_may_be_there() {
         }
     };
     assert_eq!((first, server.may_have_more()), (Ok(2), true));
-    // This read took only plaintext of the session, so the stream may have received more.
+    // This call took only plaintext from the session, so the stream may have received more bytes.
     assert_eq!((server.receive(far, &mut buffer), server.may_have_more()), (Ok(1), true));
     assert_eq!(server.receive(far, &mut buffer), Err(Failure::WouldBlock));
-    // The announced end is reported, even if it arrives with the last bytes.
+    // The announced end is reported even if it arrives together with the last bytes.
     client.send(near, b"end").unwrap();
     client.send_close_notify(near).unwrap();
     assert_eq!((server.receive(far, &mut buffer), server.may_have_more()), (Ok(3), true));
@@ -240,7 +239,7 @@ fn a_byte_at_a_time_is_enough() {
     for version in [Version::Tls12, Version::Tls13] {
         let (client, server) = (world.client_of(&only(version), None), world.server());
         let (mut near, mut far) = stream(1);
-        // The stream holds one byte: each write waits for a read.
+        // The stream stores a single byte, so each write must wait for a read.
         (near.room, far.room) = (1, 1);
         let mut pair = Pair::over((near, far), Arc::new(client), Arc::new(server));
         assert_eq!(pair.shake(), (Ok(true), Ok(true)));
@@ -302,7 +301,7 @@ fn a_later_session_resumes_an_earlier_one() {
             let mut pair = Pair::over(stream(usize::MAX), client.clone(), server.clone());
             assert_eq!(pair.shake(), (Ok(true), Ok(true)));
             assert_eq!((pair.client.is_resumed(), pair.server.is_resumed()), (resumed, resumed), "{version}");
-            // The tickets arrive after the handshake.
+            // The server's tickets arrive after the handshake.
             let _ = pair.client.receive(&mut pair.near, &mut [0; 4096]);
         }
     }

@@ -9,7 +9,7 @@ use testing::PATIENCE;
 use super::*;
 use crate::{Journal, Setting};
 
-/// A folder of journals for one test.
+/// A journal folder for one test.
 struct Scratch(Folder, #[expect(dead_code, reason = "removes the folder on drop")] tempfile::TempDir);
 
 impl Scratch {
@@ -22,7 +22,7 @@ impl Scratch {
         fs::read_dir(self.0.path()).unwrap().count()
     }
 
-    /// Makes the one journal look as if its owner had been killed.
+    /// Makes the only journal look as if its owner had been killed.
     fn orphan(&self) {
         let path = &self.0.path().join(&journals(&self.0).unwrap()[0]);
         let text = fs::read_to_string(path).unwrap();
@@ -54,7 +54,7 @@ fn only_dead_owners_are_cleaned_up_after() {
     scratch.orphan();
     assert_eq!(clean(&scratch.0).unwrap().runs, 0, "its lock is still held");
     assert!(path.exists() && runs(&scratch.0).unwrap().is_empty());
-    // Simulates a kill: no destructor ran, and the kernel released the lock.
+    // Simulates a kill: no destructor has run, and the kernel has released the lock.
     let State { text, path: file } = State::of(&scratch);
     drop(journal);
     fs::write(&file, text).unwrap();
@@ -68,7 +68,7 @@ fn only_dead_owners_are_cleaned_up_after() {
 fn an_owner_that_is_dying_is_waited_for() {
     for _ in 0..5 {
         let scratch = Scratch::new();
-        // A process that must free much memory is slow to end.
+        // A process that must free much memory takes long to end.
         let script = "import sys; x = bytearray(100 << 20); print(flush=True); sys.stdin.read()";
         let mut owner = std::process::Command::new("python3")
             .args(["-c", script])
@@ -148,7 +148,7 @@ fn an_unprovable_change_is_not_recorded() {
     let refused = journal.record(Change::Folder { path: "/home".into() }).unwrap_err();
     assert!(matches!(refused, Error::Unprovable(_)));
     drop(journal);
-    // A manipulated journal proves nothing either.
+    // A manipulated journal does not prove that its changes are ours.
     let run = "fedcba9876543210";
     let header = journal::Header {
         kind: "test".into(),
@@ -179,13 +179,14 @@ fn an_unprovable_change_is_not_recorded() {
     ] {
         let line = journal::Line::Recorded { entry: 0, change };
         let text = [serde_json::to_string(&header).unwrap(), serde_json::to_string(&line).unwrap()];
-        // The last line may be torn.
+        // The last line may be incomplete.
         fs::write(&file, text.join("\n") + "\n").unwrap();
         let cleaned = clean(&scratch.0).unwrap();
         assert!(matches!(cleaned.failures[..], [Error::Damaged { .. }]), "{cleaned:?}");
         assert!(cleaned.undone.is_empty() && fs::read(&list).unwrap() == b"3 word", "{cleaned:?}");
     }
-    // A journal with another run's name proves nothing either, nor does a journal that other users may have written.
+    // Two other journals prove nothing either: one with the name of another run, and one that other users may have
+    // written.
     fs::rename(&file, scratch.0.path().join("0123456789abcdef.journal")).unwrap();
     let cleaned = clean(&scratch.0).unwrap();
     assert!(matches!(cleaned.failures[..], [Error::Read { .. }]), "{cleaned:?}");

@@ -1,4 +1,4 @@
-//! What bounds the load before it reaches the target.
+//! Rules about the load before it reaches the target.
 
 use record::{
     ErrorClass, HttpTrial, LoadModel, VoidReason, VoidRule,
@@ -9,7 +9,7 @@ use record::{
 use super::{busiest_target, core_full_of_interrupts, counted, percent, targets, work::Work};
 use crate::{Finding, Observed};
 
-/// Smallest share of the planned requests that a carried load completes.
+/// A carried load completes at least this share of the planned requests.
 const CARRIED_SHARE: f64 = 0.99;
 /// At most one in this many requests of a carried load fails.
 pub(super) const MIN_REQUESTS_PER_FAILURE: u64 = 1_000;
@@ -79,12 +79,12 @@ fn ports(observed: &Observed<'_>) -> Option<String> {
             show_count(failed)
         ));
     }
-    // Before it starts, a trial is fitted to the ports; if it does not fit, the reason why it is void says so.
+    // A trial that needs more ports than there are is void before it starts, and the reason says so.
     let lacks_ports = |reason: &&VoidReason| reason.evidence.contains("ports: ");
     observed.trial.validity.reasons().iter().find(lacks_ports).map(|reason| reason.evidence.clone())
 }
 
-/// Why the load itself bounded the trial, if the target carried it.
+/// The evidence that the load itself bounded the trial, because the target carried it; none if it did not.
 pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
     let http = observed.trial.http()?;
     let (counts, busiest) = (&http.counts, busiest_target(observed));
@@ -113,8 +113,8 @@ pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
     }
 }
 
-/// Whether an open load left more and more requests without an answer while it was sent. Those that are answered after it hide
-/// that the target was too slow.
+/// Whether the number of unanswered requests grew while an open load was sent. If the target answers them after the load has ended, all
+/// requests are complete although the target was too slow.
 fn piles_up(http: &HttpTrial) -> bool {
     let answered_in_time = http.throughput_per_s * http.measured_s;
     if http.counts.scheduled as f64 * (1.0 - PILED_UP_SHARE) <= answered_in_time {

@@ -1,4 +1,4 @@
-//! What bounds the network path between the load and the target.
+//! Rules about the network path between the load and the target.
 
 use std::ops::RangeInclusive;
 
@@ -15,14 +15,15 @@ use crate::{Finding, LinkUse, Observed};
 
 /// Smallest share of its rate that a full link carries.
 const FULL_LINK_SHARE: f64 = 0.9;
-/// Smallest share of the trial for which a link that bounds it is full. At first, programs log in and send slowly.
+/// A link bounds a trial only if it is full for at least this share of it. The share is below 1 because programs first log in and send
+/// slowly.
 const FULL_LINK_TIME_SHARE: f64 = 0.5;
 /// The window of a channel of OpenSSH (`CHAN_SES_WINDOW_DEFAULT` in its channels.h): a sender stops when this much is not acknowledged.
 const SSH_WINDOW_BYTES: u64 = 2 << 20;
 /// The share of the SSH window that is in flight when the window stops the sender. It may be below 1, because the receiver reopens the
 /// window gradually, or above, because encryption adds bytes. A connection with still more in flight has several channels.
 const FULL_SSH_WINDOW_SHARES: RangeInclusive<f64> = 0.8..=1.1;
-/// Smallest share of the entries of a connection tracking table that are in use when a trial ends, if the table was full.
+/// A connection tracking table that was full during a trial still has at least this share of its entries in use at the end.
 const FULL_TABLE_SHARE: f64 = 0.5;
 /// An interface that carries the load received at least this share of the packets of the host's busiest interface.
 const MAIN_INTERFACE_SHARE: f64 = 0.1;
@@ -32,11 +33,11 @@ const LOSS_SHARE: f64 = 0.000_5;
 const MIN_DROPS: u64 = 10;
 /// Fewer retransmitted segments prove nothing: a retransmission timer may have been too short.
 const MIN_SENT_AGAIN: u64 = 10;
-/// Smallest share of a sender's busy time for which a limit that matters stops it.
+/// A limit matters only if it stops a sender for at least this share of the sender's busy time.
 const LIMITED_SHARE: f64 = 0.5;
 /// A send buffer of which at least this share is in use is full: the program refills freed space only gradually.
 const FULL_BUFFER_SHARE: f64 = 0.6;
-/// A sender with a smaller share of its congestion window in flight is not limited by it.
+/// The congestion window limits a sender only if at least this share of it is in flight.
 const FILLED_WINDOW_SHARE: f64 = 0.7;
 
 /// The connection tracking table was full.
@@ -47,7 +48,7 @@ pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
         Some((get(host, "drop"), entries, max, host))
     });
     let fullness = |entries: u64, max: u64| entries as f64 / max.max(1) as f64;
-    // First a full table that dropped, then the most drops, then the fullest.
+    // Prefer a full table that dropped packets, then the table with the most drops, then the fullest.
     let rank = |&(dropped, entries, max, _): &(Option<u64>, u64, u64, &HostCounters)| {
         let fullness = fullness(entries, max);
         (dropped.is_some_and(|dropped| dropped > 0) && fullness >= FULL_TABLE_SHARE, dropped, fullness)
@@ -56,7 +57,7 @@ pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
     let Some((dropped, entries, max, host)) = fullest else { return Finding::Irrelevant };
     let is_full = fullness(entries, max) >= FULL_TABLE_SHARE;
     match dropped {
-        None if is_full => Finding::Unknown("the kernel does not count what a full table drops".to_owned()),
+        None if is_full => Finding::Unknown("the kernel does not count drops of a full table".to_owned()),
         None => Finding::Irrelevant,
         // Entries of closed connections make room for new ones, which costs nothing.
         Some(0) => Finding::Not(format!(
@@ -66,9 +67,9 @@ pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
             &host.host,
             format!("{dropped} packets were dropped because all {max} entries were in use"),
         ),
-        // One such reason is that two packets of a new connection come at the same time.
+        // For example, two packets of a new connection arrived at the same time.
         Some(dropped) => Finding::Not(format!(
-            "{dropped} packets were dropped for other reasons than a full table; it had {entries} of {max} entries"
+            "{dropped} packets were dropped, but not because of a full table; it had {entries} of {max} entries"
         )),
     }
 }
@@ -97,7 +98,7 @@ pub(super) fn link_rate(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// Whether a link carried nearly all that its rate allows. If so, whatever stops senders before the link costs nothing.
+/// Whether a link carried nearly all that its rate allows. If so, a limit that stops senders before the link costs nothing.
 pub(super) fn is_a_link_full(observed: &Observed<'_>) -> bool {
     let is_full = |link: &LinkUse| {
         link.rate_bits_per_s.is_some_and(|rate| link.carried_bits_per_s >= FULL_LINK_SHARE * rate)
@@ -148,7 +149,7 @@ pub(super) fn packet_queue(observed: &Observed<'_>) -> Finding {
     let of_interfaces = observed.counters.hosts.iter().flat_map(dropped_by_interfaces);
     match of_interfaces.max_by(|a, b| a.share.total_cmp(&b.share)) {
         Some(Dropped { share, host, of_driver: true, evidence }) if at(share) => counted(host, evidence),
-        // The kernel counts packets of unknown protocols among these.
+        // This counter of the kernel includes packets of unknown protocols, so the cause is only likely.
         Some(Dropped { share, host, evidence, .. }) if at(share) => likely(host, evidence),
         Some(_) => Finding::Not("neither processors nor interfaces dropped packets".to_owned()),
         None => Finding::Not("no processor dropped packets".to_owned()),
@@ -160,7 +161,8 @@ struct Dropped<'a> {
     /// The drops as a share of the received packets.
     share: f64,
     host: &'a str,
-    /// Whether the driver counted: it counts packets that found no room; the kernel also counts those of unknown protocols.
+    /// Whether the counter is the driver's, which counts only packets that found no room. The kernel's also counts packets of unknown
+    /// protocols.
     of_driver: bool,
     evidence: String,
 }
@@ -194,8 +196,8 @@ fn dropped_by_interfaces(host: &HostCounters) -> impl Iterator<Item = Dropped<'_
     })
 }
 
-/// Whether a driver's counter has a name of received packets that were dropped for lack of room. Others are dropped on purpose,
-/// by programs and filters.
+/// Whether a driver's counter, by its name, counts received packets that were dropped for lack of room. Programs and filters drop other
+/// packets on purpose.
 fn is_lack_of_room(counter: &str) -> bool {
     let has = |words: &[&str]| words.iter().any(|word| counter.contains(word));
     has(&["drop", "discard", "missed", "fifo", "no_buf", "out_of_buf", "no_dma"])
@@ -233,10 +235,10 @@ fn limited(observed: &Observed<'_>, of: fn(&SenderUse) -> u64, what: &str) -> Fi
         Err(finding) => return finding,
     };
     let Some(busy_us) = senders.busy_us.filter(|busy_us| *busy_us > 0) else {
-        return Finding::Unknown("the kernel does not tell what stopped senders".to_owned());
+        return Finding::Unknown("the kernel does not report how long senders were stopped".to_owned());
     };
     let share = of(&senders) as f64 / busy_us as f64;
-    let evidence = format!("{what} stopped its senders for {} of their busy time", percent(share));
+    let evidence = format!("{what} stopped the senders for {} of their busy time", percent(share));
     if share >= LIMITED_SHARE { counted(host, evidence) } else { Finding::Not(evidence) }
 }
 
@@ -362,7 +364,7 @@ pub(super) fn congestion_window(observed: &Observed<'_>) -> Finding {
         Err(finding) => return finding,
     };
     let evidence = window_in_words(&senders);
-    // The kernel hardly grows the window beyond what is used, so the window looks full whatever stops the sender.
+    // The kernel hardly grows the window beyond what is used, so the window looks full for any cause that stops the sender.
     let is_other = is_explained(observed) || is_bound(observed, ssh_window);
     if filled_share(&senders) >= FILLED_WINDOW_SHARE && !is_other {
         likely(host, evidence)

@@ -1,4 +1,4 @@
-//! What bounds the target's programs and its host.
+//! Rules about the target's programs and its host.
 
 use record::{
     HostCounters, HttpTrial, ListenerUse, ProgramUse,
@@ -16,21 +16,21 @@ use super::{
 };
 use crate::{Finding, Observed};
 
-/// Smallest share of the trial for which a quota that matters stops its group.
+/// A quota matters only if it stops its group for at least this share of the trial.
 const THROTTLED_SHARE: f64 = 0.05;
-/// Descriptors that may be opened and closed between two looks.
+/// A program may open or close this many descriptors between two samples.
 const BETWEEN_LOOKS: u64 = 3;
-/// Smallest share of the trial for which a program waits for a busy disk.
+/// A disk matters only if programs wait for it for at least this share of the trial.
 const DISK_SHARE: f64 = 0.3;
-/// The same if the target was seen to wait for a device in half of the samples.
+/// The same, for a target that was seen to wait for a device in at least half of the samples.
 const STOOD_DISK_SHARE: f64 = 0.1;
 /// A smaller share of the time of all requests does not bound a load.
 const CHEAP_SHARE: f64 = 0.01;
 /// After this time, the kernel sends a SYN again (`TCP_TIMEOUT_INIT`).
 const FIRST_RETRANSMISSION_NS: u64 = 1_000_000_000;
-/// At least this many connections that took that long show that the target dropped their first packets.
+/// This many connections that took that long show that the target dropped their first packets. Fewer may be packets lost on the way.
 const LATE_CONNECTS: u64 = 10;
-/// Smallest share of the requests under way that wait to be accepted if a connection limit matters: a few have always just come.
+/// A connection limit matters only if at least this share of the requests under way waits to be accepted: a few have always just arrived.
 const WAITING_SHARE: f64 = 0.1;
 /// From this share of steal time on, the programs of a virtual machine may be slow for lack of processors.
 const STOLEN_SHARE: f64 = 0.2;
@@ -57,12 +57,12 @@ pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
     let is_near = most + BETWEEN_LOOKS >= max && leaves_connections(observed, host, program);
     match hidden_programs(observed, true) {
         _ if most >= max || is_near => counted(&host.host, evidence),
-        Some(why) => Finding::Unknown(format!("{evidence}, but not all processes were looked at ({why})")),
+        Some(why) => Finding::Unknown(format!("{evidence}, but not all processes could be examined ({why})")),
         None => Finding::Not(evidence),
     }
 }
 
-/// Whether connections to a program waited or failed, as they do once it has no descriptor for them.
+/// Whether connections to a program waited or failed. They do if the program has no descriptor for them.
 fn leaves_connections(observed: &Observed<'_>, host: &HostCounters, program: &ProgramUse) -> bool {
     let waits = |at: &String| host.listeners.get(at).is_some_and(|queue| queue.samples_waiting > 0);
     let has_failed = observed.trial.http().is_none_or(|http| http.counts.failed > 0);
@@ -72,7 +72,7 @@ fn leaves_connections(observed: &Observed<'_>, host: &HostCounters, program: &Pr
 fn no_program(observed: &Observed<'_>) -> Finding {
     let why = targets(observed).find_map(|host| host.counters.missing.get("programs"));
     let why = why.map_or_else(String::new, |why| format!(" ({why})"));
-    Finding::Unknown(format!("no process of the target could be looked at{why}"))
+    Finding::Unknown(format!("no process of the target could be examined{why}"))
 }
 
 /// A control group used up its quota.
@@ -104,7 +104,7 @@ pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
     };
     match work.is_hot() {
         true if work.is_server || observed.trial.http().is_none() => counted(work.host, work.in_words()),
-        // A hot program that does not listen, or a target that waits for processors.
+        // The hot program does not listen, or the target waits for processors. Neither proves the cause.
         is_hot if is_hot || work.lacks_processors() && !is_a_link_full(observed) => {
             likely(work.host, work.in_words())
         }
@@ -115,28 +115,28 @@ pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// The processes of the targets that had the least time left, if none of them was hidden; otherwise the finding of a rule on them.
+/// The group of target processes that had the least time left. The error is the finding to return if a process was hidden or none was seen.
 fn seen_work<'a>(observed: &'a Observed<'_>) -> Result<Work<'a>, Finding> {
     let work = busiest_target(observed).ok_or_else(|| no_program(observed))?;
     hidden_programs(observed, false).map_or(Ok(work), |why| Err(some_hidden(why)))
 }
 
 fn some_hidden(why: &str) -> Finding {
-    Finding::Unknown(format!("not every process of the target could be looked at ({why})"))
+    Finding::Unknown(format!("not every process of the target could be examined ({why})"))
 }
 
-/// Connections wait to be accepted all the time, and the program has time to accept them.
+/// Connections wait to be accepted most of the time although the program has time to accept them.
 pub(super) fn connection_limit(observed: &Observed<'_>) -> Finding {
     let work = match seen_work(observed) {
         Ok(work) => work,
         Err(unknown) => return unknown,
     };
     if let Some(why) = targets(observed).find_map(|host| host.counters.missing.get("listeners")) {
-        return Finding::Unknown(format!("no queue of connections could be looked at ({why})"));
+        return Finding::Unknown(format!("no queue of connections could be examined ({why})"));
     }
     let least = WAITING_SHARE * in_flight(observed);
     let waits = |queue: &ListenerUse| {
-        // The first look and the last are before the load and after it.
+        // The first sample precedes the load, and the last one follows it.
         let under_load = queue.samples.saturating_sub(2);
         let is_often = under_load >= MIN_SAMPLES && queue.samples_waiting * 2 > under_load;
         is_often && f64::from(queue.most_waiting) >= least
@@ -171,21 +171,21 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     let (asked, others): (Vec<_>, Vec<_>) =
         host.listeners.iter().partition(|(address, _)| is_asked(observed, address));
     let is_only = if asked.is_empty() { others.len() == 1 } else { others.is_empty() };
-    // Requests do not go directly to a host behind the one that is asked, but its queues belong to the target, too.
+    // A host behind the one that receives the requests gets none directly, but its queues belong to the target, too.
     let (of_target, others) = if asked.is_empty() { (others, asked) } else { (asked, others) };
     let share = |queue: &ListenerUse| f64::from(queue.most_waiting) / f64::from(queue.backlog.max(1));
     let fullest = of_target.iter().max_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
     let what = fullest.map_or_else(|| "it".to_owned(), |(_, queue)| format!("a queue of {}", queue.backlog));
     let times = how_often(times);
     let busiest = busiest_target(observed).map_or_else(String::new, |work| format!("; {}", work.in_words()));
-    // The kernel counts the overflows of all sockets of a namespace together. A queue is full when one more waits than its size.
+    // The kernel adds up the overflows of all sockets of a network namespace. A queue is full when its size plus one connection waits.
     let was_full = |queue: &ListenerUse| queue.most_waiting > queue.backlog;
     // A connection to the target that took this long shows that the target dropped its first packet.
     let connects = observed.trial.http().map(|http| http.connect_time.max_ns());
     let has_dropped = connects.is_some_and(|longest_ns| longest_ns >= FIRST_RETRANSMISSION_NS);
     let other = others.iter().find(|(_, queue)| was_full(queue));
-    // Samples may miss a queue while it is full, so late connections count as well: several, because a single packet may have been
-    // lost on the way. The bound is below the time, because a bin of the histogram reaches below it.
+    // Samples may miss a queue while it is full, so late connections count as well. It takes several, because a single packet may have been
+    // lost on the way. The bound is 10 % lower, because a bin of the histogram may begin below the timeout.
     let is_late = |http: &HttpTrial| {
         http.connect_time.count() - http.connect_time.count_up_to_ns(FIRST_RETRANSMISSION_NS / 10 * 9)
             >= LATE_CONNECTS
@@ -269,7 +269,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     let stood = target_programs(observed).find(|(_, program)| {
         program.samples >= MIN_SAMPLES && program.samples_blocked * 2 >= program.samples
     });
-    // If none of the target's processes was ever seen to wait, another program did.
+    // If none of the target's processes was ever seen to wait, another program waited.
     let never_waited =
         |(_, program): (_, &ProgramUse)| program.samples >= MIN_SAMPLES && program.samples_blocked == 0;
     let is_of_another =
@@ -282,7 +282,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
         _ if share >= DISK_SHARE && !is_of_another => likely(place, evidence),
         _ => match hidden_programs(observed, true).filter(|_| share >= STOOD_DISK_SHARE) {
             Some(why) => {
-                Finding::Unknown(format!("{evidence}, but not all processes were looked at ({why})"))
+                Finding::Unknown(format!("{evidence}, but not all processes could be examined ({why})"))
             }
             None => Finding::Not(evidence),
         },
@@ -300,14 +300,14 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
         Ok(work) => work,
         Err(unknown) => return unknown,
     };
-    // A program that waits for others works least, so the place is the host that receives the requests.
+    // The program that waits for others works least, so the place is the host that receives the requests instead of the busiest one.
     let is_asked = |host: &&HostCounters| host.listeners.keys().any(|address| is_asked(observed, address));
     let place = targets(observed).find(is_asked).map_or(work.host, |host| &host.host);
     let median = http.service_time.percentile(0.5).in_words(|ns| show_time_ns(ns as u64));
     let evidence = if work.host == place {
         format!("it answered in {median} (median), while {}", work.in_words())
     } else {
-        format!("it, or what it waits for, took {median} (median), while {}", at_host(&work))
+        format!("it, or a service that it waits for, took {median} (median), while {}", at_host(&work))
     };
     // Steal time of a virtual machine is not part of any thread's time.
     let stolen =

@@ -1,4 +1,4 @@
-//! How much processor time the targets' processes used, and how much they could have had.
+//! The processor time that the targets' processes used, and the time that they could have used.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use record::units::parse_cpus;
 use super::{percent, share_at, target_programs};
 use crate::Observed;
 
-/// From this share of the trial on, a thread has no time left, or all threads on their processors have none.
+/// If a thread works for at least this share of the trial, it has no time left. The same holds for all threads on their processors.
 const HOT_SHARE: f64 = 0.9;
 /// A program that works or waits for a processor for less than this share of the trial has time to spare.
 const IDLE_SHARE: f64 = 0.5;
@@ -18,31 +18,31 @@ const NOTEWORTHY_SHARE: f64 = 0.1;
 #[derive(Debug, Clone)]
 pub(super) struct Work<'a> {
     pub(super) host: &'a str,
-    /// The process that worked most, or whose busiest thread did.
+    /// The process that worked most, or the one with the busiest thread.
     pub(super) program: &'a str,
     /// Whether this process listens.
     pub(super) is_server: bool,
-    /// Its busiest thread, if that is known.
+    /// The work of its busiest thread, if known.
     thread: Option<f64>,
-    /// The work of that thread, or of the whole process if the thread is not known.
+    /// The work of that thread, or of the whole process if the thread's is unknown.
     most: f64,
     /// The work of all threads of the process that worked most.
     process: f64,
     /// The work of all threads of all processes, which may be more than 1.
     together: f64,
-    /// The longest wait of a process's busiest thread for a processor, without the time that a quota took.
+    /// The longest time for which the busiest thread of a process waited for a processor, without the time that a quota took.
     waited: f64,
-    /// Number of processors that they share, if it is known.
+    /// Number of processors that they share, if known.
     processors: Option<usize>,
 }
 
 impl Work<'_> {
-    /// Whether the thread, or all on their processors, had no time left.
+    /// Whether the busiest thread, or all threads on their processors, had no time left.
     pub(super) fn is_hot(&self) -> bool {
         self.fullness() >= HOT_SHARE
     }
 
-    /// Whether others took the processors for so long that the target had to wait.
+    /// Whether other programs used the processors for so long that the target had to wait.
     pub(super) fn lacks_processors(&self) -> bool {
         self.waited >= IDLE_SHARE
     }
@@ -58,7 +58,9 @@ impl Work<'_> {
             Some(thread) => {
                 format!("the busiest thread of {} was {} busy", self.program, percent(thread))
             }
-            None => format!("{} and what shares its processors worked {together} of the time", self.program),
+            None => {
+                format!("{} and the programs on its processors worked {together} of the time", self.program)
+            }
         };
         if self.thread.is_some_and(|thread| self.together >= thread + NOTEWORTHY_SHARE) {
             words += &format!(" (all processes of the target {together})");
@@ -113,7 +115,7 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
     works
 }
 
-/// The processes of the targets that had the least time left; none if no process could be looked at.
+/// The group of target processes that had the least time left; none if proofload saw no process.
 pub(super) fn busiest_target<'a>(observed: &'a Observed<'_>) -> Option<Work<'a>> {
     let load = |work: &Work<'_>| (work.fullness() / HOT_SHARE).max(work.waited / IDLE_SHARE).max(0.0);
     works(observed)
@@ -129,9 +131,9 @@ pub(super) fn in_flight(observed: &Observed<'_>) -> f64 {
     })
 }
 
-/// Whether the targets' processes worked or waited for a processor for less than half of the time. This must hold for each
-/// process, since a lock can make its threads take turns, and for all of a host together, over as many processors as they
-/// have, but no more than there were requests under way.
+/// Whether the targets' processes worked or waited for a processor for less than half of the time. This must hold for each process, because
+/// a lock can make its threads take turns. It must also hold for all processes of a host together, over as many processors as they have,
+/// but no more than there were requests under way.
 pub(super) fn have_time(observed: &Observed<'_>) -> bool {
     let in_flight = in_flight(observed);
     // By host: the work of all processes, and the number of processors that they may use, at most one for each request under way.

@@ -1,4 +1,4 @@
-//! Signs that look like a cause but are none, or are not the cause that matters.
+//! Signs that resemble a cause but are not one, or not the one that matters.
 
 use record::Interval;
 
@@ -58,7 +58,7 @@ fn packets_dropped_beside_a_table_with_room_have_another_reason() {
     assert_eq!(both.named(), [(Cause::Conntrack, "web".to_owned())]);
 }
 
-/// Answers take 300 ms from a program that does nothing.
+/// A target whose answers take 300 ms although it works for only 1 % of the time.
 fn slow_handler() -> Case {
     let mut case = Case::slow();
     case.works(0.1);

@@ -1,10 +1,10 @@
-//! Which program queues, descriptors and processors belong to, and which programs share them.
+//! Tests that assign queues, descriptors and processors to the right programs.
 
 use record::ListenerUse;
 
 use super::*;
 
-/// The verdict's words on a cause that it excludes, or cannot judge.
+/// What the verdict says about a cause that it excludes or cannot judge.
 fn said(case: &Case, cause: Cause) -> String {
     let verdict = case.verdict();
     let excluded = verdict.excluded.into_iter().find(|one| one.cause == cause).map(|one| one.evidence);
@@ -12,7 +12,8 @@ fn said(case: &Case, cause: Cause) -> String {
     excluded.or(missing).unwrap_or_else(|| panic!("nothing on {cause:?}"))
 }
 
-/// Requests go to port 80, where at most `own` of 128 wait; of another program's queue, at most `other` of 4.
+/// Two queues. Requests go to port 80, whose queue has 128 places and at most `own` waiting connections. Another program's queue has 4
+/// places and at most `other`.
 fn two_queues(own: u32, other: u32) -> Case {
     let mut case = Case::slow();
     case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
@@ -68,7 +69,7 @@ fn processors_that_are_full_are_seen_however_many_share_them() {
         (Certainty::Counted, "the busiest thread of nginx was 5.0 % busy (all processes", |case| {
             case.web().running_s = 9.6;
         }),
-        (Certainty::Counted, "nginx and what shares its processors worked 96 % of the time", |case| {
+        (Certainty::Counted, "nginx and the programs on its processors worked 96 % of the time", |case| {
             (case.web().busiest_thread_s, case.web().running_s) = (None, 9.6);
         }),
         (Certainty::Counted, "(all processes of the target 96 %)", |case| {
@@ -94,7 +95,7 @@ fn processors_that_are_full_are_seen_however_many_share_them() {
     });
     assert_eq!(throttled.named()[0].0, Cause::CpuQuota);
     assert!(!throttled.named().iter().any(|(cause, _)| *cause == Cause::HotCore));
-    // On two processors, there is no evidence that they were full, and none that the target had time.
+    // The target may use two processors. Nothing shows that they were full, and nothing shows that it had time.
     let undetermined = full(|case| (case.web().running_s, case.web().cpus) = (9.6, Some("0-1".to_owned())));
     assert_eq!(undetermined.named(), []);
     assert!(said(&undetermined, Cause::ConnectionLimit).contains("96 %"));
@@ -141,10 +142,10 @@ fn of_processes_that_were_not_looked_at_nothing_is_known() {
         case.works(0.5);
         case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
         case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 2_000_000);
-        let why = "of 70 processes that listen, 64 are looked at".to_owned();
+        let why = "of the 70 listening processes, only 64 are observed".to_owned();
         case.counters.hosts[1].counters.missing.insert(key.to_owned(), why);
         change(&mut case);
-        let is_unknown = |cause| said(&case, cause).contains("but not all processes were looked at (of 70");
+        let is_unknown = |cause| said(&case, cause).contains("not all processes could be examined (of");
         (is_unknown(Cause::Descriptors), is_unknown(Cause::Disk))
     };
     assert_eq!(missing("more programs", |_| {}), (true, true));
@@ -249,7 +250,7 @@ fn slow_answers_come_from_who_is_asked_or_from_behind() {
     assert_eq!(case.named(), [(Cause::SlowHandler, "web".to_owned())]);
     let evidence = &case.verdict().bottlenecks[0].evidence;
     assert!(
-        evidence.starts_with("it, or what it waits for, took 2.00 ms (median), while at app, "),
+        evidence.starts_with("it, or a service that it waits for, took 2.00 ms (median), while at app, "),
         "{evidence}"
     );
     case.counters.hosts[2].programs[0].running_s = 6.0;

@@ -1,4 +1,4 @@
-//! Looks at names while a copy runs, and at the processes that it has started.
+//! Watches files while a copy runs, and lists the processes that it has started.
 
 use std::{
     collections::BTreeMap,
@@ -16,13 +16,13 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// Time between two looks.
+/// Interval between two checks.
 const TICK: Duration = Duration::from_millis(3);
 
-/// What a name may lead to, by name.
+/// The contents that each file may have, by name.
 type Allowed = BTreeMap<String, Vec<Vec<u8>>>;
 
-/// Looks whether what has a final name is whole.
+/// Checks that a file with a final name is always complete.
 #[derive(Debug)]
 pub(super) struct Watch {
     allowed: Arc<Mutex<Allowed>>,
@@ -31,7 +31,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Begins to look. Of each file of the source, the target may be a copy, or what it is now.
+    /// Starts to watch. A file of the target may have its current contents or those of the source.
     pub(super) fn start(source: &Path, target: &Path) -> Result<Self> {
         let mut allowed = Allowed::new();
         for entry in fs::read_dir(source)? {
@@ -45,7 +45,7 @@ impl Watch {
         let thread = thread::spawn(move || {
             let (mut seen, mut wrong) = (BTreeMap::new(), Vec::new());
             loop {
-                // The last look is after the end.
+                // Check once more after the end of the copy.
                 let is_last = over.load(Ordering::Acquire);
                 for (name, allowed) in own.lock().unwrap_or_else(PoisonError::into_inner).iter() {
                     look(&target.join(name), allowed, &mut seen, &mut wrong);
@@ -59,7 +59,7 @@ impl Watch {
         Ok(Self { allowed, is_over, thread })
     }
 
-    /// A name may lead to something else from now on, made of what it could lead to last.
+    /// Allows further contents of a file. `next` makes them from the contents that were allowed last.
     pub(super) fn allow(&self, name: &str, next: impl FnOnce(&[u8]) -> Vec<u8>) {
         let mut allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(of_name) = allowed.get_mut(name) {
@@ -68,14 +68,14 @@ impl Watch {
         }
     }
 
-    /// Ends looking; what was wrong.
+    /// Ends the watch, and returns what was wrong.
     pub(super) fn end(self) -> Vec<String> {
         self.is_over.store(true, Ordering::Release);
         self.thread.join().unwrap_or_else(|_| vec!["nobody watched".to_owned()])
     }
 }
 
-/// Which file it is, and when it was last changed.
+/// Identifies a version of a file: inode, size and time of the last change.
 type Version = (u64, u64, i64, i64);
 
 fn look(path: &Path, allowed: &[Vec<u8>], seen: &mut BTreeMap<PathBuf, Version>, wrong: &mut Vec<String>) {
@@ -91,7 +91,7 @@ fn look(path: &Path, allowed: &[Vec<u8>], seen: &mut BTreeMap<PathBuf, Version>,
     }
 }
 
-/// All that a process has started, and what they have started: numbers and command lines.
+/// All descendants of a process, with their process ids and command lines.
 pub(super) fn descendants(of: u32) -> Vec<(u32, String)> {
     let all = processes();
     let mut found = vec![of];
@@ -116,13 +116,13 @@ pub(super) fn ssh_of(folder: &str) -> Vec<(u32, Option<PathBuf>)> {
     own.map(|(pid, _, words)| (pid, socket(&words))).collect()
 }
 
-/// Numbers of all processes, those above them, and their command lines.
+/// All processes: process id, parent, command line.
 fn processes() -> Vec<(u32, u32, String)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let known = entries.filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let status = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name stands in brackets, and may hold some itself.
+        // The name is in brackets and may contain brackets itself, so search for the last one.
         let above = status.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
         let words = fs::read(entry.path().join("cmdline")).ok()?;
         Some((pid, above, String::from_utf8_lossy(&words).replace('\0', " ")))

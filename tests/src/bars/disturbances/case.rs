@@ -1,4 +1,4 @@
-//! A disturbance and a load, drawn from a seed, and what came of them.
+//! A disturbance and a load, drawn from a seed, and the results.
 
 use std::{
     fmt,
@@ -17,44 +17,44 @@ use crate::{
     witnessed_target::{Delay, Served, WitnessedTarget},
 };
 
-/// How long a trial lasts.
+/// Duration of a trial, in seconds.
 pub(super) const SECONDS: u64 = 3;
-/// How many disturbances there are.
+/// Number of kinds of disturbances.
 pub(super) const DISTURBANCES: u64 = 5;
 const LOADS: u64 = 4;
 const SHARES: [f64; 2] = [0.01, 0.3];
 const BURSTS_MS: [f64; 2] = [0.2, 50.0];
-/// A program that starts is not throttled: it would take seconds.
+/// The quota starts this late, because a throttled program would take seconds to start.
 const STARTING: Duration = Duration::from_millis(400);
 
-/// A sound machine needs less beside the target's time: a few calls, and one or two wake-ups.
+/// On an undisturbed machine, the generator needs less time per cycle than this: a few calls, and one or two wake-ups.
 const MAX_CYCLE: Duration = Duration::from_micros(500);
 
-/// What disturbs.
+/// The disturbance.
 #[derive(Debug, Clone)]
 enum Disturbance {
     /// A hog on the generator's processor.
     HogOfGenerator(Bursts),
     /// A hog on the target's processor.
     HogOfTarget(Bursts),
-    /// Both.
+    /// Hogs on both processors.
     Hogs([Bursts; 2]),
     /// SIGSTOP and SIGCONT.
     Stops(Bursts),
-    /// So much of each period for the generator.
+    /// The generator may run for the first time in each period of the second.
     Quota([Duration; 2]),
 }
 
-/// The load.
+/// The load that the generator makes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Load {
-    /// So many users.
+    /// This many users, who keep their connections.
     Users(u64),
-    /// Users of whom each opens a connection for each request.
+    /// This many users, who open a connection for each request.
     NewConnections(u64),
-    /// A rate, and connections that exist.
+    /// A rate per second, over this many connections that are already open.
     Pool(f64, u64),
-    /// A rate, and connections as they are needed.
+    /// A rate per second, with connections opened on demand.
     OnDemand(f64),
 }
 
@@ -69,11 +69,11 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// The case of a seed: each disturbance with each load in turn.
+    /// The case of a seed. Seeds go through each disturbance with each load in turn.
     pub(super) fn drawn(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let share = random.log_uniform(SHARES[0], SHARES[1]);
-        // Bursts of some cases are all short.
+        // In some cases, all bursts are short.
         let longest_ms = random.log_uniform(2.0 * BURSTS_MS[0], BURSTS_MS[1]);
         let shown = format!("{:.1} % in bursts of at most {longest_ms:.1} ms", share * 100.0);
         let mut bursts = || Bursts::new(random.any(), share, [BURSTS_MS[0], longest_ms]);
@@ -84,7 +84,7 @@ impl Case {
             3 => (Disturbance::Stops(bursts()), format!("stops, {shown}")),
             _ => {
                 let period_ms = random.log_uniform(20.0, 100.0);
-                // The kernel wants a millisecond at least.
+                // The kernel requires at least a millisecond.
                 let time_ms = (period_ms * random.log_uniform(0.01, 0.08)).max(1.0);
                 let shown = format!("quota of {time_ms:.1} of {period_ms:.1} ms");
                 (Disturbance::Quota([time_ms, period_ms].map(|ms| Duration::from_secs_f64(ms / 1e3))), shown)
@@ -98,7 +98,7 @@ impl Case {
             false => Delay::Fixed(mean),
         };
         let rate_per_s = random.log_uniform(400.0, 2_000.0).round();
-        // Twice what the mean delay, a burst and its aftermath keep busy.
+        // Twice the number that the mean delay, a burst and its backlog keep busy.
         let connections = (rate_per_s * 2.0 * (8.0 * mean_ms + 2.0 * BURSTS_MS[1]) / 1e3).ceil() as u64;
         let load = match seed / DISTURBANCES % LOADS {
             0 => Load::Users(16),
@@ -111,7 +111,7 @@ impl Case {
         Self { seed, disturbance, load, delay, shown }
     }
 
-    /// The rate of an open load.
+    /// The rate of an open load, per second; none for a closed load.
     pub(super) fn open_rate_per_s(&self) -> Option<f64> {
         match self.load {
             Load::Pool(rate_per_s, _) | Load::OnDemand(rate_per_s) => Some(rate_per_s),
@@ -119,7 +119,7 @@ impl Case {
         }
     }
 
-    /// The users of a closed load.
+    /// The users of a closed load; 0 for an open load.
     pub(super) fn users(&self) -> u64 {
         match self.load {
             Load::Users(users) | Load::NewConnections(users) => users,
@@ -127,7 +127,7 @@ impl Case {
         }
     }
 
-    /// Runs it.
+    /// Runs the case.
     pub(super) fn run(&self, cores: Cores) -> Result<Ran> {
         let hog = match &self.disturbance {
             Disturbance::HogOfGenerator(bursts) => vec![(cores.generator, bursts.clone())],
@@ -138,11 +138,11 @@ impl Case {
             Disturbance::Stops(_) | Disturbance::Quota(_) => Vec::new(),
         };
         let target = WitnessedTarget::start(self.delay.clone(), cores.server)?;
-        // It has the processor before the hog: it sees what this machine adds.
+        // The witness starts before the hog, so it gets the processor first and only sees delays by this machine.
         let witness = Witness::on(cores.generator)?;
         let mut running = self.load.start(&target, cores)?;
         let hog = Hog::start(hog)?;
-        // Ended after the generator, whose control group it is.
+        // Drop the quota after the generator has ended, because the generator is in its control group.
         let mut quota = None;
         let disturbed = match &self.disturbance {
             Disturbance::Stops(bursts) => stopped(&mut running, bursts.clone(), Duration::from_secs(SECONDS)),
@@ -153,7 +153,7 @@ impl Case {
         drop(quota);
         let of_hogs = hog.end()?.iter().map(|taken| taken.share()).fold(0.0, f64::max);
         let (trial, gaps) = (output.trial()?.clone(), witness.end()?);
-        // Who waits for a hog waits in the kernel's account as well, and there for other programs, too.
+        // The kernel's account of waiting includes the hog, but other programs, too.
         let disturbed = (disturbed.max(of_hogs) + gaps.share).max(gaps.waited_share(&trial));
         Ok(Ran { trial, served: target.stop()?, disturbed })
     }
@@ -181,7 +181,7 @@ impl Load {
     }
 }
 
-/// Stops a generator in bursts until its trial is over; for which share of the time (0 to 1).
+/// Stops a generator in bursts until its trial is over. Returns the share of the time for which it was stopped (0 to 1).
 pub(in crate::bars) fn stopped(running: &mut Running, bursts: Bursts, end: Duration) -> f64 {
     let began = Instant::now();
     let mut total = Duration::ZERO;
@@ -197,7 +197,7 @@ pub(in crate::bars) fn stopped(running: &mut Running, bursts: Bursts, end: Durat
     total.as_secs_f64() / began.elapsed().as_secs_f64()
 }
 
-/// Throttles a generator until its trial is over; for which share of the time (0 to 1).
+/// Throttles a generator until its trial is over. Returns the share of the time for which it was throttled (0 to 1).
 fn throttled(running: &Running, times: [Duration; 2], quota: &mut Option<Quota>) -> Result<f64> {
     let duration = Duration::from_secs(SECONDS);
     std::thread::sleep(STARTING);
@@ -208,19 +208,20 @@ fn throttled(running: &Running, times: [Duration; 2], quota: &mut Option<Quota>)
     Ok(share)
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) trial: Trial,
     /// The target's log.
     pub(super) served: Vec<Served>,
-    /// The share of the time for which something was disturbed (0 to 1): the larger one of generator and target, and for how long a
-    /// witness of real-time priority had no processor beside that; or for how long the generator waited for its processor.
+    /// The share of the time for which something was disturbed (0 to 1), the larger of two figures: first, the disturbance of the generator
+    /// or the target, plus the time for which a witness of real-time priority had no processor; second, the time for which the generator
+    /// waited for its processor.
     pub(super) disturbed: f64,
 }
 
 impl Ran {
-    /// What the trial says of its absences and counts.
+    /// The trial's absences and counts in words.
     pub(super) fn shown(&self) -> String {
         let Trial { elapsed_s, .. } = self.trial;
         let (away, counts) = (&self.trial.away, &self.trial.counts);
@@ -235,7 +236,7 @@ impl Ran {
     }
 }
 
-/// What a user's cycle takes beside the target's time, undisturbed: with a kept connection, and with a new one.
+/// The time that a user's undisturbed cycle takes in addition to the target's time: with a kept connection, and with a new one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cycle {
     kept: Duration,
@@ -243,7 +244,7 @@ pub(super) struct Cycle {
 }
 
 impl Cycle {
-    /// The least of five undisturbed trials: what else disturbs this machine only adds to it.
+    /// The minimum of five undisturbed trials, because other disturbances only lengthen a cycle.
     pub(super) fn measured(cores: Cores) -> Result<Self> {
         let of = |load: Load, users: u64| -> Result<Duration> {
             let mut least_s = f64::INFINITY;
@@ -263,12 +264,12 @@ impl Cycle {
         Ok(Self { kept: of(Load::Users(16), 16)?, new: of(Load::NewConnections(8), 8)? })
     }
 
-    /// Why it tells nothing of the throughput, if so.
+    /// Why the cycle says nothing about the throughput, if so.
     pub(super) fn fault(self) -> Option<String> {
         (self.kept.max(self.new) > MAX_CYCLE).then(|| format!("something else took {self} of each cycle"))
     }
 
-    /// That of a case's users; what is more than a sound machine needs was a disturbance, too.
+    /// The cycle of a case's users. Time beyond that of an undisturbed machine counts as a disturbance, so it is left out.
     pub(super) fn of(self, case: &Case) -> Duration {
         let measured = match case.load {
             Load::NewConnections(_) => self.new,

@@ -1,4 +1,4 @@
-//! A figure beside its truth.
+//! A figure and the truth about it.
 
 use std::{fmt, time::Duration};
 
@@ -6,20 +6,20 @@ use record::{CensoredTimes, Span, nearest_rank};
 
 use crate::witnessed_target::Served;
 
-/// Percentiles that are held against the log where at least ten times lie beyond them.
+/// Percentiles to compare with the log, if at least [`MIN_BEYOND`] times lie beyond them.
 const PERCENTILES: [(f64, &str); 4] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9")];
 const MIN_BEYOND: f64 = 10.0;
 
-/// What a figure says.
+/// The kind of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// A percentile or the mean of the response time, in nanoseconds.
     Response(&'static str),
     /// The same of the service time.
     Service(&'static str),
-    /// Answers per second.
+    /// Number of answers per second.
     Throughput,
-    /// Answers.
+    /// Number of answers.
     Answers,
 }
 
@@ -40,14 +40,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What the target's log says of its times, sorted, in nanoseconds: the least and the most that each may have been.
+/// The times in the target's log, sorted, in nanoseconds: the shortest and the longest that each may have been.
 #[derive(Debug)]
 pub(super) struct Truth {
     sorted_ns: [Vec<u64>; 2],
 }
 
 impl Truth {
-    /// Of these requests: all of a trial, or those of a part of it.
+    /// The truth about these requests, which are all requests of a trial or some of them.
     pub(super) fn of_times(served: &[Served]) -> Self {
         let sorted_ns = [0, 1].map(|end: usize| {
             let mut times_ns: Vec<u64> = served.iter().map(|served| served.times_ns()[end]).collect();
@@ -67,14 +67,14 @@ impl Truth {
         self.sorted_ns.each_ref().map(of)
     }
 
-    /// Answers per second of users who wait for nothing but the target, and at most so long for their generator.
+    /// Answers per second of users who wait only for the target, and at most `beside` for their generator.
     pub(super) fn of_closed_rate(&self, users: u64, beside: Duration) -> [f64; 2] {
         let [least_ns, most_ns] = self.mean_ns();
         let per_s = |cycle_ns: f64| users as f64 * 1e9 / cycle_ns;
         [per_s(most_ns + beside.as_nanos() as f64), per_s(least_ns)]
     }
 
-    /// Answers per second up to when the last request was due, if each came when it was due.
+    /// Answers per second until the last request is due, if each request comes when it is due.
     pub(super) fn of_open_rate(served: &[Served], rate_per_s: f64, duration: Duration) -> [f64; 2] {
         let mut served = served.to_vec();
         served.sort_unstable_by_key(|served| served.came_ns);
@@ -91,7 +91,8 @@ impl Truth {
     }
 }
 
-/// Percentiles and mean of a trial, beside those of the log, whose most may be longer by what depends on how many lie beyond.
+/// The percentiles and the mean of a trial with those of the log. `longer_ns` widens the upper end of the truth, depending on the number of
+/// times beyond the percentile.
 pub(super) fn times(
     kind: fn(&'static str) -> Kind,
     times: &CensoredTimes,
@@ -123,14 +124,14 @@ pub(super) struct Held {
     truth: [f64; 2],
 }
 
-/// What neither clock sees, the way over loopback, and a histogram's bins.
+/// Tolerance for what neither clock sees: the way over loopback, and the width of a histogram's bins.
 const RESOLUTION_NS: f64 = 50_000.0;
 const RESOLUTION: f64 = 0.01;
-/// How far the target's own may be from what is shown as one value: a time below it, a rate above it.
+/// Tolerance if a figure is shown as one value: the true time may be shorter, the true rate higher.
 const VALUE_NS: f64 = 200_000.0;
 const VALUE_TIME: f64 = 0.08;
 const VALUE_RATE: f64 = 0.03;
-/// Beyond both, a figure is far from the truth.
+/// A figure is far from the truth if it exceeds both of these.
 const FAR: f64 = 0.1;
 const FAR_NS: f64 = 250_000.0;
 
@@ -139,13 +140,13 @@ impl Held {
         Self { kind, figure, truth }
     }
 
-    /// A count that lies between these two.
+    /// A count that lies between these two numbers.
     pub(super) fn counted([least, most]: [u64; 2], truth: u64) -> Self {
         let figure = Span { value: least as f64, least: least as f64, most: most as f64, at_least: false };
         Self { kind: Kind::Answers, figure, truth: [truth as f64; 2] }
     }
 
-    /// Whether the interval does not hold the truth, with what is tolerated.
+    /// Whether the interval misses the truth by more than the tolerance.
     pub(super) fn is_outside(&self) -> bool {
         let [above, below] = self.off();
         let Span { least, most, .. } = self.figure;
@@ -163,19 +164,19 @@ impl Held {
         above > value_above + resolution(least) || below > value_below + resolution(most)
     }
 
-    /// Whether the ends, as printed, are far from the truth.
+    /// Whether the printed ends are far from the truth.
     pub(super) fn is_far(&self) -> bool {
         let least = if self.kind.is_time() { FAR_NS } else { 0.0 };
         self.off().into_iter().any(|off| off > least.max(FAR * self.truth[0]))
     }
 
-    /// The width of the interval relative to the truth; without an upper end, infinite.
+    /// The width of the interval relative to the truth; infinite if there is no upper end.
     pub(super) fn width(&self) -> f64 {
         let Span { least, most, at_least, .. } = self.figure;
         if at_least { f64::INFINITY } else { (most - least) / f64::midpoint(self.truth[0], self.truth[1]) }
     }
 
-    /// By how much the figure lies above the truth, and below it; negative where it does not.
+    /// How far the figure lies above the truth, and how far below it; negative if it does not.
     fn off(&self) -> [f64; 2] {
         let Span { least, most, at_least, .. } = self.figure;
         let below = if at_least { f64::NEG_INFINITY } else { self.truth[0] - most };
@@ -230,8 +231,8 @@ mod tests {
             let came_ns = index * 10_000_000;
             Served { came_ns, left_ns: [came_ns + least * 1_000_000, came_ns + most * 1_000_000] }
         };
-        // The last of a hundred, each 10 ms after the one before, has not ended when it is due, nor has the one before in its
-        // worse case.
+        // At the end, the last of a hundred requests, sent every 10 ms, has no answer yet. In the worse case, the one before has none
+        // either.
         let log: Vec<Served> =
             (0..100).map(|index| served(index, if index == 98 { [9, 11] } else { [5, 5] })).collect();
         let truth = Truth::of_times(&log);

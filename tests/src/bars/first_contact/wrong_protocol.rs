@@ -1,4 +1,4 @@
-//! What does not speak the protocol: nothing is said of it but that.
+//! Services that do not speak the protocol: proofload reports only that, and explains nothing else.
 
 use std::{
     fs,
@@ -17,16 +17,16 @@ use anyhow::Result;
 use super::Outcome;
 use crate::{Output, Proofload, Serve, nginx::free_address, temporary::TemporaryFolder};
 
-/// Loads of `http`.
+/// Options of `http`, one load each.
 const LOADS: [&str; 4] =
     ["-u 16 -d 300ms", "-R 200 -d 300ms", "-R 200 -d 300ms -c 8", "-c 4 -n 200 --no-keepalive"];
-/// Searches.
+/// Commands that search for a limit.
 const SEARCHES: [&str; 3] =
     ["limit rate --budget 5s", "limit rate --p99 20ms --budget 5s", "limit users --trial 1s --budget 5s"];
-/// Words of an explanation.
+/// Words that an explanation would contain.
 const EXPLANATIONS: [&str; 4] = ["bound by", "Bound by", "bottleneck", "valid"];
 
-/// Adds how many calls explained what did not happen.
+/// Adds the number of calls that explained something although no request was answered.
 pub(super) fn check(outcome: &mut Outcome) -> Result<()> {
     let serve = Serve::start("")?;
     let speakers = [Speaker::start(greet)?, Speaker::start(repeat)?, Speaker::start(greet_in_bytes)?];
@@ -61,7 +61,7 @@ pub(super) fn check(outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with a call that nothing answers: its exit status, a trial that is not void, or an explanation.
+/// The fault of a call that nothing answers: its exit status, a trial that is not void, or an explanation.
 fn fault(call: &str, url: &str) -> Result<Option<String>> {
     let folder = TemporaryFolder::new()?;
     let is_search = call.starts_with("limit");
@@ -90,7 +90,7 @@ fn fault_of(output: &Output, is_search: bool, has_answer: bool) -> Option<String
     }
 }
 
-/// A server that takes connections and speaks no HTTP. Ended when dropped.
+/// A server that accepts connections but does not speak HTTP. It ends when dropped.
 struct Speaker {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -109,7 +109,7 @@ impl Speaker {
                     thread::sleep(Duration::from_millis(1));
                     continue;
                 };
-                // A client that is gone is no fault of ours.
+                // The client may already have closed the connection.
                 let _ = connection.set_nonblocking(false);
                 let _ = connection.set_read_timeout(Some(Duration::from_millis(100)));
                 let _ = speak(&mut connection);
@@ -128,7 +128,7 @@ impl Drop for Speaker {
     }
 }
 
-/// A mail server's first words, and what it says to a request.
+/// A mail server's greeting, and its answer to a request.
 fn greet(connection: &mut TcpStream) -> io::Result<()> {
     connection.write_all(b"220 mail.example ESMTP\r\n")?;
     let _ = connection.read(&mut [0; 4_096])?;

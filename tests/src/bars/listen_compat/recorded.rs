@@ -1,5 +1,5 @@
-//! What a real Fluentd has answered and stored (`scripts/record-fluentd.py`), request by request, beside ours: the
-//! differences are those that docs/listen.md lists, and no others.
+//! The recorded answers and events of a real Fluentd (`scripts/record-fluentd.py`), compared with ours request by request. The only
+//! differences must be those that docs/listen.md lists.
 
 use std::{collections::BTreeMap, fs};
 
@@ -12,7 +12,7 @@ use crate::{bars::Outcome, listen::ListenCall, temporary::TemporaryFolder};
 const RECORDED: &str = include_str!("../../../data/fluentd.jsonl");
 const PAGE: &str = include_str!("../../../../docs/listen.md");
 
-/// The `<parse>` sections of the record, as in the script.
+/// The `<parse>` sections of the record, the same as in the script.
 const PARSE: [(&str, &str); 3] = [
     ("default", ""),
     ("json", "<parse>\n@type json\n</parse>"),
@@ -22,7 +22,7 @@ const PARSE: [(&str, &str); 3] = [
     ),
 ];
 
-/// A request, and what Fluentd with Oj made of it. A character of `body` and of the events is a byte.
+/// A request, with the answer and the events of Fluentd with Oj. Each character of `body` and of the events is one byte.
 #[derive(Debug, Deserialize)]
 struct Row {
     parse: String,
@@ -36,22 +36,22 @@ struct Row {
     stored: Vec<[String; 3]>,
 }
 
-/// A request, the status of our answer, and what we have stored of it.
+/// A request, the status of our answer, and the events that we stored.
 type Answered<'r> = (&'r Row, u16, Vec<[String; 3]>);
 
-/// What we make of a request that Fluentd takes otherwise.
+/// How we treat a request that Fluentd treats differently.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Ours {
-    /// It is refused, and nothing of it is stored.
+    /// We refuse it and store nothing.
     Refused,
-    /// All its events are stored.
+    /// We store all its events.
     Stored,
 }
 
-/// The first column of the page's table, what we do, and whether it is about a row.
+/// The first column of the table in docs/listen.md, our behaviour, and whether the difference concerns a row.
 type Difference = (&'static str, Ours, fn(&Row) -> bool);
 
-/// The first that is about a row counts.
+/// If several differences concern a row, the first one counts.
 const DIFFERENCES: [Difference; 15] = [
     ("MessagePack", Ours::Refused, |row| row.body.starts_with("msgpack=")),
     ("`;` between the fields of a form", Ours::Refused, |row| row.body.contains("%7D;")),
@@ -89,7 +89,7 @@ const DIFFERENCES: [Difference; 15] = [
     }),
 ];
 
-/// Sends every request of the record.
+/// Sends every recorded request and compares the results.
 pub(super) fn replay(outcome: &mut Outcome) -> Result<()> {
     let rows = RECORDED.lines().skip(1).map(serde_json::from_str).collect::<Result<Vec<Row>, _>>()?;
     ensure!(rows.len() >= 230, "the record has only {} requests", rows.len());
@@ -130,7 +130,7 @@ pub(super) fn replay(outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// What a listener with this section answers and stores.
+/// Our answers and stored events for these rows, with this `<parse>` section.
 fn answered<'r>(section: &str, rows: impl Iterator<Item = &'r Row>) -> Result<Vec<Answered<'r>>> {
     let folder = TemporaryFolder::new()?;
     let (conf, lines) = (folder.file("fluent.conf"), folder.file("lines"));
@@ -160,7 +160,7 @@ fn answered<'r>(section: &str, rows: impl Iterator<Item = &'r Row>) -> Result<Ve
         let mut columns = line.splitn(3, '\t').map(str::to_owned);
         let mut next = || columns.next().context("a line has three columns");
         let (time, tag, event) = (next()?, next()?, next()?);
-        // Times in the record are of 2019 and before.
+        // Recorded times are from 2019 or earlier, so a later time is the current one.
         let time = if time.as_str() > "2020" { "now".to_owned() } else { time };
         let number = tag.split('.').next().unwrap_or_default().to_owned();
         stored.entry(number).or_default().push([time, tag, event]);
@@ -177,7 +177,7 @@ fn bytes(text: &str) -> Vec<u8> {
     text.chars().map(|c| c as u8).collect()
 }
 
-/// The first column of the page's table.
+/// The first column of the table in docs/listen.md.
 fn listed() -> Vec<&'static str> {
     let table = PAGE
         .split_once("<!-- differences -->")

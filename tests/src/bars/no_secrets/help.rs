@@ -1,4 +1,4 @@
-//! Waiting for what other processes write.
+//! Helpers that wait for the output of other processes.
 
 use std::{fs, path::Path, thread, time::Duration};
 
@@ -8,7 +8,7 @@ use testing::{PATIENCE, find};
 use super::{KINDS, Search};
 use crate::process::Process;
 
-/// An nginx that writes down what it is sent.
+/// An nginx that logs what it receives.
 pub(super) struct Listening {
     pub(super) _process: Process,
     pub(super) authority: String,
@@ -21,7 +21,7 @@ impl Listening {
 }
 
 impl Search {
-    /// A program that is given a secret by its environment, and repeats it.
+    /// Tests programs that get a secret from their environment and print it.
     pub(super) fn programs(&mut self) -> Result<()> {
         let (file, out) = (self.folder.file("programs.toml"), self.out("programs"));
         let secret = KINDS[7].1;
@@ -33,7 +33,7 @@ impl Search {
             ),
         )?;
         let running = self.call(["run", &file, "--out", &out], &[])?.start()?;
-        // Every user can read the arguments of a process.
+        // Search the arguments of processes, because every user can read them.
         for _ in 0..20 {
             for process in fs::read_dir("/proc")?.flatten() {
                 let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
@@ -49,7 +49,7 @@ impl Search {
     }
 }
 
-/// Whether a file within a folder whose name ends so holds a text.
+/// Whether a folder has a file with this ending that contains a text.
 pub(super) fn holds(folder: &Path, end: &str, text: &str) -> bool {
     fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).any(|path| {
         holds(&path, end, text)

@@ -1,18 +1,18 @@
-//! The secrets that are looked for, and the forms in which they may be met.
+//! The secrets to search for, and the forms in which they may appear.
 
 use std::collections::BTreeSet;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 
-/// What a secret is called here, the secret, and what the target hears of it.
+/// The name of a secret in this test, the secret, and the form in which the target receives it.
 pub(super) type Kind = (&'static str, &'static str, Heard);
 
 pub(super) enum Heard {
-    /// The secret as it is.
+    /// Unchanged.
     Plain,
-    /// In base64, behind a user's name.
+    /// In base64, after this user name.
     Basic(&'static str),
-    /// So, in the URL.
+    /// In the URL, encoded like this.
     Encoded(&'static str),
 }
 
@@ -32,7 +32,7 @@ pub(super) const KINDS: [Kind; 13] = [
     ("a URL in ${NAME}", "PATH-SECRET-13", Heard::Plain),
 ];
 
-/// What the target hears of a secret.
+/// The form in which the target receives a secret.
 pub(super) fn heard_of((_, secret, heard): &Kind) -> String {
     match heard {
         Heard::Plain => (*secret).to_owned(),
@@ -41,7 +41,7 @@ pub(super) fn heard_of((_, secret, heard): &Kind) -> String {
     }
 }
 
-/// All forms in which a secret may be met.
+/// All forms in which a secret may appear.
 pub(super) fn forms(kind: &Kind) -> BTreeSet<String> {
     let secret = kind.1;
     let encoded: String = secret

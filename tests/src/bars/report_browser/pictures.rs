@@ -1,4 +1,4 @@
-//! What is seen in the pictures of a page: data, in the colours of its series.
+//! Checks that the pictures of a page show data in the colours of their series.
 
 use std::{fs, path::Path};
 
@@ -10,9 +10,9 @@ use super::{TemporaryFolder, chromium};
 
 /// Width of the browser's window.
 const WIDTH: u32 = 1_000;
-/// Coloured pixels below the legend of a picture that shows anything: less than one dot has.
+/// A picture with fewer coloured pixels below its legend shows no data: a single dot has more.
 const MIN_COLOURED: usize = 20;
-/// Pictures that one screenshot holds, so that it stays below the browser's largest.
+/// Number of pictures in one screenshot. More would exceed the largest screenshot of the browser.
 const BATCH: usize = 20;
 
 /// A picture of a page.
@@ -20,20 +20,20 @@ struct Picture<'a> {
     svg: &'a str,
     name: &'a str,
     height: u32,
-    /// Where its legend ends; nothing above is data.
+    /// Bottom edge of its legend, in pixels. The colours above it are not data.
     legend_bottom: u32,
 }
 
-/// The pictures of a page, and the names of those that show no data.
+/// The number of pictures on a page, and the names of those that show no data.
 ///
 /// # Errors
-/// When the browser fails, or a picture without data is not noticed.
+/// If the browser fails, or the test does not notice a picture without data.
 pub(super) fn without_data(folder: &TemporaryFolder, page: &Path) -> Result<(usize, Vec<String>)> {
     let html = fs::read_to_string(page)?;
     let style = between(&html, "<style>", "</style>").next().context("the page has no style")?;
     let pictures: Result<Vec<_>> = between(&html, "<svg", "</svg>").map(Picture::read).collect();
     let pictures = pictures?;
-    // What a picture looks like whose data is missing: the axes alone.
+    // A picture without data: only axes.
     let control = Picture {
         svg: " width=\"880\" height=\"100\"><path class=\"grid\" d=\"M0 50h880\"/><path class=\"axis\" d=\"M9 9v80\"/>",
         name: "control",
@@ -71,7 +71,7 @@ fn blank_ones<'a>(folder: &TemporaryFolder, style: &str, shown: &[&Picture<'a>])
         })
         .collect();
     let page = folder.path().join("pictures.html");
-    // Texts have the colours of what they name.
+    // Hide texts, because they have the colours of the series that they name.
     let own = "body{margin:0;padding:0;max-width:none}svg text{display:none}";
     fs::write(&page, format!("<!DOCTYPE html><style>{style}{own}</style><body>{pictures}"))?;
     let file = folder.file("pictures.png");
@@ -83,7 +83,7 @@ fn blank_ones<'a>(folder: &TemporaryFolder, style: &str, shown: &[&Picture<'a>])
     let finished = browser.run(PATIENCE)?;
     ensure!(finished.code == Some(0), "chromium ended with {:?}:\n{}", finished.code, finished.stderr);
     let rows = coloured_by_row(Path::new(&file)).context("chromium left no screenshot")?;
-    // The next screenshot is not to be taken for this one.
+    // Remove this screenshot, so that it cannot be taken for the next one.
     fs::remove_file(&file)?;
     let mut top = 0;
     let mut blank = Vec::new();
@@ -98,7 +98,7 @@ fn blank_ones<'a>(folder: &TemporaryFolder, style: &str, shown: &[&Picture<'a>])
     Ok(blank)
 }
 
-/// How many pixels of each row have a colour, not black, white or a grey.
+/// The number of coloured pixels in each row. Black, white and grey do not count.
 fn coloured_by_row(file: &Path) -> Result<Vec<usize>> {
     let mut decoder = zune_png::PngDecoder::new(ZCursor::new(fs::read(file)?));
     decoder.set_options(DecoderOptions::default().png_set_strip_to_8bit(true));
@@ -114,13 +114,13 @@ fn coloured_by_row(file: &Path) -> Result<Vec<usize>> {
     Ok(rows.map(|row| row.chunks_exact(samples).filter(|pixel| is_coloured(pixel)).count()).collect())
 }
 
-/// The value of an element's attribute, which begins so.
+/// The value of an element's attribute. `begin` is the attribute's name with the opening quote.
 fn attribute<'a>(element: &'a str, begin: &str) -> Result<&'a str> {
     let value = element.split_once(begin).and_then(|(_, rest)| rest.split('"').next());
     value.with_context(|| format!("no {begin} in {element:.200}"))
 }
 
-/// What stands between two marks, each time.
+/// Each text between the two marks.
 fn between<'a>(text: &'a str, begin: &'a str, end: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(begin).skip(1).filter_map(move |rest| rest.split(end).next())
 }

@@ -1,4 +1,4 @@
-//! What is done to a copy of a finished folder, and what becomes of it.
+//! Changes to a copy of a finished folder, and the expected results.
 
 mod case;
 mod edits;
@@ -14,7 +14,7 @@ use case::{
 pub(super) use edits::sealed;
 use edits::*;
 
-/// All of them.
+/// All cases.
 pub(super) const CASES: &[Case] = &[
     // Trials.
     refused(
@@ -345,7 +345,7 @@ pub(super) const CASES: &[Case] = &[
         },
         &["there is no plan.json"],
     ),
-    // Half-finished: what a kill, a signal or a budget leaves.
+    // Half-finished folders, as a kill, a signal or a budget leaves them.
     read("killed behind its last trial", |copy, _| take(copy, RESULT), Half { trials: 4 }),
     read(
         "killed behind a trial",

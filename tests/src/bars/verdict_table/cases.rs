@@ -1,27 +1,27 @@
-//! Studies with a bottleneck, whose parameters are drawn.
+//! Studies that have a bottleneck, with random parameters.
 
 use crate::random::Random;
 
-/// A control group whose members write to the disk 30 times a second at most.
+/// A control group whose members can write to the disk at most 30 times a second.
 pub(super) const SLOW_DISK: &str = "/sys/fs/cgroup/blkio/proofload-bar";
 
-/// The sysctl for the cookies of a SYN queue, as it stands in the case of that queue.
+/// The sysctl for the SYN queue's cookies, as the case of that queue writes it.
 pub(in super::super) const COOKIES: &str = "\"net.ipv4.tcp_syncookies\"";
 
-/// A bottleneck, and the study that has it.
+/// A bottleneck, and a study that has it.
 pub(in super::super) struct Case {
-    /// The cause as the result names it.
+    /// The name of the cause in results.
     pub(in super::super) cause: &'static str,
     pub(in super::super) study: fn(&mut Random) -> String,
 }
 
-/// A lab of two hosts, with a `serve` that HTTP requests go to.
+/// A lab of two hosts, with a `serve` that receives HTTP requests.
 #[derive(Default)]
 pub(in super::super) struct Web {
     pub(in super::super) client: String,
     pub(in super::super) web: String,
     pub(in super::super) link: String,
-    /// Keys of the target.
+    /// Keys of the target's table.
     pub(in super::super) target: String,
     pub(in super::super) serve: String,
     pub(in super::super) workload: String,
@@ -30,7 +30,7 @@ pub(in super::super) struct Web {
 impl Web {
     pub(in super::super) fn study(&self) -> String {
         let Self { client, web, link, target, serve, workload } = self;
-        // An emulated link needs a processor of its own.
+        // An emulated link also needs a processor, so leave the hosts unpinned.
         let pinned = |cpu| if link.is_empty() { format!("cpus = \"{cpu}\", ") } else { String::new() };
         let (client, web) = (pinned("CLIENT") + client, pinned("WEB") + web);
         let arguments: Vec<String> = serve.split_whitespace().map(|word| format!("{word:?}")).collect();
@@ -49,7 +49,7 @@ pub(in super::super) const CASES: &[Case] = &[
     Case {
         cause: "accept_queue",
         study: |random| {
-            // While it stands still, ten times as many users connect as its queue holds.
+            // While the target stalls, ten times as many users connect as its queue can hold.
             let backlog = 4 + random.below(12);
             Web {
                 serve: format!("--backlog {backlog} --stall 1s,150ms"),
@@ -62,7 +62,8 @@ pub(in super::super) const CASES: &[Case] = &[
     Case {
         cause: "syn_queue",
         study: |random| {
-            // Handshakes take a round trip, and more of them are under way than the queue holds. With cookies, that would cost nothing.
+            // Handshakes take a round trip, and more of them are in progress than the queue can hold. Disable cookies, because with them a
+            // full queue costs nothing.
             let (backlog, delay_ms) = (6 + random.below(6), 80 + random.below(40));
             Web {
                 web: format!("sysctls = {{ {COOKIES} = 0 }}"),
@@ -191,7 +192,7 @@ pub(in super::super) const CASES: &[Case] = &[
     Case {
         cause: "hot_core",
         study: |random| {
-            // The sender of large answers works more than the receiver, whose packets it moves too.
+            // The sender of large answers works more than the receiver, because it also moves the receiver's packets.
             let (body_kb, users) = (800 + random.below(800), 3 + random.below(3));
             Web {
                 serve: format!("--body {body_kb}KB"),
@@ -263,7 +264,7 @@ pub(in super::super) const CASES: &[Case] = &[
     },
 ];
 
-/// A study that nothing bounds: open at 30 % of the capacity.
+/// A study without a bottleneck: an open load at 30 % of the capacity.
 pub(in super::super) const SOUND: fn(&mut Random) -> String = |random| {
     let capacity_per_s = 500 + random.below(2_000);
     Web {

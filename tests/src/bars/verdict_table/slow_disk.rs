@@ -1,4 +1,4 @@
-//! A control group with a slow disk.
+//! A control group whose members have a slow disk.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
@@ -6,16 +6,16 @@ use anyhow::{Context, Result};
 
 use super::cases::SLOW_DISK;
 
-/// What members of the group may write to the disk of temporary files.
+/// Limits on what members of the group may write to the disk of temporary files.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Slow {
-    /// So often a second.
+    /// Writes per second.
     Writes(u32),
-    /// So many bytes a second.
+    /// Bytes per second.
     Bytes(u32),
 }
 
-/// The group, which is removed when this is dropped.
+/// The control group. It is removed on drop.
 pub(in super::super) struct SlowDisk;
 
 impl SlowDisk {
@@ -28,7 +28,7 @@ impl SlowDisk {
         let device = fs::metadata(std::env::temp_dir())?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let of_device = format!("/sys/dev/block/{major}:{minor}");
-        // A partition has the limits of its disk.
+        // The limits of a partition are set on its disk.
         let disk = if Path::new(&of_device).join("partition").exists() { "../dev" } else { "dev" };
         let disk = fs::read_to_string(fs::canonicalize(&of_device)?.join(disk))?;
         let (file, limit) = match slow {
@@ -42,7 +42,7 @@ impl SlowDisk {
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
-        // Its members end with their lab; if one is left, the next bar says so.
+        // The group's members end with their lab. If one is left, creating the group fails in the next bar.
         let _ = fs::remove_dir(SLOW_DISK);
     }
 }

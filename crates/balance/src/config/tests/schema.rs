@@ -1,5 +1,5 @@
-//! The JSON Schema of a balancer's file, which editors use for completion and checks. It is not part of the program, but published in
-//! `docs/schema`.
+//! The JSON Schema of a balancer's file, for completion and checks in editors. The program does not contain it; it is
+//! published in `docs/schema`.
 
 use serde_json::{Value, json};
 use settings::{
@@ -13,7 +13,7 @@ use super::{
     keys::{BALANCER, CHECK, CheckKeys, SERVER, SIZES, VIP},
 };
 
-/// The schema, in draft 7, which the TOML plugins of editors know.
+/// The schema, in draft 7, which TOML plugins of editors support.
 fn schema() -> Value {
     let mut properties = properties(BALANCER);
     let device = text("What clients' frames come by; the servers are on its segment.", "eth0");
@@ -35,14 +35,14 @@ fn described(mut schema: Value, what: &str) -> Value {
     schema
 }
 
-/// A table of rows and other keys.
+/// The schema of a table with the keys of these rows and further keys.
 fn of<T>(rows: &[OptionSpec<T>], more: Value, required: &[&str]) -> Value {
     let mut keys = properties(rows);
     keys.extend(more.as_object().cloned().unwrap_or_default());
     table(keys.into(), required)
 }
 
-/// The keys of a VIP that are not in rows.
+/// The keys of a VIP that no row defines.
 fn vip() -> Value {
     let server = json!({ "address": text("Its own address on the segment.", "192.168.16.1") });
     let servers = json!({ "type": "array", "items": of(SERVER, server, &["address"]) });
@@ -78,7 +78,7 @@ fn the_schema_has_the_keys_that_the_reader_takes() {
     assert_eq!(taken, described);
 }
 
-/// The known keys that a mistake lists.
+/// The known keys in the message of a mistake.
 fn known(message: &str) -> Vec<String> {
     let list = message.split("known here: ").nth(1).unwrap_or_default().trim_end_matches(')');
     let mut keys: Vec<String> = list.split(", ").map(str::to_owned).collect();
@@ -98,7 +98,7 @@ fn keys(schema: &Value, place: &str) -> Vec<String> {
     keys
 }
 
-/// Each example is a value, and no default changes anything.
+/// Checks that each example is a valid value and that each default changes nothing.
 fn hold<T: Clone>(rows: &[OptionSpec<T>], usual: &T, are_equal: impl Fn(&T, &T) -> bool) {
     for row in rows {
         if !row.example.is_empty() {

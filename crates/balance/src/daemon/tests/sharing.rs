@@ -1,4 +1,4 @@
-//! Balancers beside each other: each has tables of its own, and none takes those of another.
+//! Several balancers at the same time: each has its own tables, and none uses those of another.
 
 use super::*;
 
@@ -8,17 +8,17 @@ fn as_root_tables_of_a_balancer_that_runs_are_nobody_elses() {
         let (text, other_text) = (file("", PLAIN), file("", PLAIN).replace("0.100", "0.101"));
         let first = Running::start(folder, "eth0", &text);
         let pins = first.instance.pins();
-        // With other state it cannot know of the first one.
+        // A daemon with another state folder cannot know the first daemon.
         let other = Folder::at("/run/other").unwrap();
         let refused = Daemon::start(options(&other, "eth0", &other_text)).map(drop).unwrap_err().to_string();
-        for part in [&*pins.to_string_lossy(), "a balancer that runs uses it", "(--name)"] {
+        for part in [&*pins.to_string_lossy(), "a running balancer uses it", "(--name)"] {
             assert!(refused.contains(part), "{refused}");
         }
         assert!(!other.path().join("balance").exists(), "a refusal leaves a folder");
-        assert!(crate::unpin(&pins).unwrap_err().to_string().contains("a balancer that runs uses it"));
+        assert!(crate::unpin(&pins).unwrap_err().to_string().contains("a running balancer uses it"));
         assert!(is_attached() && pins.join("rings").exists() && first.statistics().trouble.is_none());
 
-        // The next start continues with kept tables and their state; tables without a state have no owner.
+        // The next start continues with kept tables and their state. Tables without state have no owner.
         first.end(Order::Keep).unwrap();
         let again = Running::start(folder, "eth0", &text);
         assert!(is_attached());
@@ -31,7 +31,7 @@ fn as_root_tables_of_a_balancer_that_runs_are_nobody_elses() {
     });
 }
 
-/// Tells this process which container it is.
+/// Names the container that this process represents.
 const CONTAINER: &str = "BALANCE_TEST_CONTAINER";
 
 #[test]

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use super::*;
 use crate::tune::KNOWN;
 
-/// Compares a part of docs/host.md with the table from the code.
+/// Checks that a part of docs/host.md matches the table from the code.
 fn assert_documented(part: &str, table: &str) {
     testing::assert_published("host.md", |text| {
         let (begin, end) = (format!("<!-- {part} -->\n"), format!("<!-- end of {part} -->"));

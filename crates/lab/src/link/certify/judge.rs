@@ -2,34 +2,35 @@
 
 use super::{Counters, ExpectedDelay, JitterOrder, Measured, Shape, probe_wire_ns, show_rate};
 
-/// By how much the median of the delay may differ, in nanoseconds.
+/// Allowed difference of the median delay from the expected one, in nanoseconds.
 const MEDIAN_TOLERANCE_NS: f64 = 150_000.0;
-/// By how much the 99.9th percentile of the delay may exceed the expected one, in nanoseconds.
+/// Allowed excess of the 99.9th percentile of the delay over the expected one, in nanoseconds.
 const TAIL_TOLERANCE_NS: f64 = 1_000_000.0;
-/// Share of a probe's time on the wire that is added to both tolerances. On slow links probes are rare, and threads that
-/// are rarely woken wake up late.
+/// Both tolerances grow by this share of a probe's time on the wire. On slow links, probes are rare, and threads that
+/// rarely wake up wake up late.
 const WIRE_TOLERANCE: f64 = 0.02;
-/// By how much the rate may differ, as a share.
+/// Allowed difference of the rate from the expected one, as a share.
 const RATE_TOLERANCE: f64 = 0.005;
-/// The same if the hypervisor took processor time: the link is not at fault for packets that are missing because of that.
+/// The same tolerance if the hypervisor took processor time: the packets that are missing because of that are not the
+/// link's fault.
 const STOLEN_RATE_TOLERANCE: f64 = 0.05;
-/// Minimum probes for judging a delay.
+/// Minimum number of probes for a judgement of the delay.
 const MIN_PROBES: u64 = 10;
-/// Maximum additional tolerance of the rate because of few packets.
+/// Maximum of the additional tolerance of the rate that allows for few packets, as a share.
 const MAX_CHANCE_ERROR: f64 = 0.2;
 
-/// Adds the reasons why a direction does not have the requested shape.
+/// Adds a reason for each difference between a direction's measured and requested shape.
 pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, reasons: &mut Vec<String>) {
     let ms = |ns: f64| ns / 1e6;
     let delay = &measured.delay;
     let expected = ExpectedDelay::of(shape);
     let spread_ns = expected.jitter_spread_ns as f64;
-    // If the link keeps the order of packets, a late packet delays those behind it, so delays are not independent.
+    // If the link keeps the order of packets, a late packet delays those behind it, so the delays are not independent.
     let alike = match shape.jitter_order {
         JitterOrder::Keep => 1.0 + spread_ns / 1e6,
         JitterOrder::Free => 1.0,
     };
-    // Three standard deviations of the share that is below the median.
+    // Three standard deviations of the share of probes below the median.
     let chance_error = 1.5 * (alike / delay.probes.max(1) as f64).sqrt();
     let wire_ns = WIRE_TOLERANCE * probe_wire_ns(shape);
     let slack_ns = 2.0 * chance_error * spread_ns + wire_ns;
@@ -43,7 +44,7 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
         ));
     } else if delay.probes < MIN_PROBES || delay.probes * 10 < stolen {
         reasons.push(format!(
-            "only {} of {} probes were not disturbed by the hypervisor: measure again when the machine gets its \
+            "the hypervisor left only {} of {} probes undisturbed: measure again when the machine gets its \
              processor time",
             delay.probes,
             delay.probes + stolen
@@ -59,7 +60,8 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
                 ms(delay.expected_p50_ns as f64)
             ));
         }
-        // With fewer than 1,000 probes, a thousandth is at most a single probe, which any interrupt may have delayed.
+        // With fewer than 1,000 probes, the highest thousandth is at most one probe, which any interrupt may have
+        // delayed, so the 99th percentile is judged instead.
         let (share, tail_ns) =
             if delay.probes >= 1_000 { ("1,000", delay.p999_ns) } else { ("100", delay.p99_ns) };
         if tail_ns as f64 > delay.expected_p999_ns as f64 + TAIL_TOLERANCE_NS + 2.0 * slack_ns {
@@ -82,7 +84,7 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
             four_digits(expected)
         ));
     }
-    // A full receive buffer may lose one packet in a million.
+    // The tolerance is at least one packet in a million, because a full receive buffer may lose that many.
     let off = (measured.loss_ratio - measured.expected_loss_ratio).abs();
     if off > measured.loss_tolerance.max(1e-6) {
         reasons.push(format!(
@@ -95,13 +97,13 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
     }
 }
 
-/// A rate as users write it, rounded to four digits.
+/// A rate in the units of lab files, rounded to four digits.
 fn four_digits(rate: f64) -> String {
     let unit = 10_f64.powf(rate.max(1e3).log10().floor() - 3.0);
     show_rate(Some(((rate / unit).round() * unit) as u64))
 }
 
-/// Adds the reasons why the machine could not carry a direction.
+/// Adds a reason for each counter that shows that the machine was too slow for a direction.
 pub(super) fn judge_counters(before: &Counters, after: &Counters, reasons: &mut Vec<String>) {
     for (count, what) in [
         (

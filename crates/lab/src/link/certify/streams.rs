@@ -9,12 +9,13 @@ use crate::link::{
     traffic::{Arrivals, Stream},
 };
 
-/// Packets per second that measure the loss of a link without a rate.
+/// Rate of the loss measurement on a link without a rate, in packets per second.
 const UNLIMITED_PACKETS_PER_S: f64 = 200_000.0;
-/// Payload of a probe: a number and a time. Slow links take long for each byte.
+/// Payload of a probe in bytes: its number and its time of sending. It is small, because slow links take long for each
+/// byte.
 const PROBE_BYTES: usize = 16;
 
-/// Time from the last sent datagram until all have arrived, in nanoseconds: the delay and the rest of the queue.
+/// Time from the last sent datagram until all have arrived, in nanoseconds: the delay plus the time to empty the queue.
 pub(super) fn drain_ns(shape: &Shape, stream: &Stream) -> u64 {
     let wire_ns = stream.packets as f64 * wire_ns(shape, stream.payload_bytes).unwrap_or(0.0);
     let queue_ns = (wire_ns as u64).saturating_sub(stream.duration_ns());
@@ -28,13 +29,13 @@ fn wire_ns(shape: &Shape, payload_bytes: usize) -> Option<f64> {
     shape.rate_bits_per_s.map(|rate| bytes as f64 * 8e9 / rate as f64)
 }
 
-/// Header bytes of IPv4 and UDP. The 20 more of IPv6 matter only to the measured rate.
+/// Header bytes of IPv4 and UDP. The 20 additional bytes of IPv6 matter only to the rate.
 const IP_UDP_BYTES: u64 = 28;
 const IPV6_UDP_BYTES: u64 = 48;
 
-/// A few small packets that measure the delay.
+/// The few small packets that measure the delay.
 pub(super) fn probe_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
-    // No probe waits for another, and the interval is not a multiple of the kernel's 4 ms ticks.
+    // The interval is so long that no probe waits for another, and it is not a multiple of the kernel's 4 ms ticks.
     let interval_ns = probe_interval_ns(shape);
     let packets = ((options.delay_ms as f64 * 1e6 / interval_ns) as u64).clamp(20, 1_000_000);
     Some(Stream { payload_bytes: PROBE_BYTES, burst: 1, interval_ns, packets, is_probe: true })
@@ -47,20 +48,22 @@ pub(super) fn probe_wire_ns(shape: &Shape) -> f64 {
 
 fn probe_interval_ns(shape: &Shape) -> f64 {
     let wire_ns = probe_wire_ns(shape);
-    // Bounded, because slow links would otherwise take half a minute.
+    // The upper bound keeps slow links from taking half a minute.
     (10.0 * wire_ns).min((2.0 * wire_ns).max(120e6)).max(2_037_000.0)
 }
 
 /// Maximum payload of the datagrams that measure the rate, in bytes.
 pub(super) const RATE_PAYLOAD_BYTES: usize = 1_400;
-/// Packets needed to measure a rate.
+/// Number of packets that a measurement of the rate needs.
 const RATE_PACKETS: f64 = 50.0;
-/// Ratio of the sent rate to the link's rate. The excess fills the queue, so that a delayed sender leaves no gap.
+/// Ratio of the sent rate to the link's rate. The excess fills the queue, so that a delayed sender leaves no gap on the
+/// wire.
 const OVERLOAD: f64 = 1.15;
 
-/// A stream above the link's rate that measures the rate; none without a rate. `max_bytes` is the maximum payload.
+/// A stream above the link's rate, which measures that rate; none if the link has no rate. `max_bytes` is the maximum
+/// payload.
 pub(super) fn rate_stream(shape: &Shape, options: &CertifyOptions, max_bytes: usize) -> Option<Stream> {
-    // On slow links datagrams are so small that enough of them fit into the phase.
+    // On slow links, datagrams are smaller, so that enough of them fit into the phase.
     let fitting_bytes = shape.rate_bits_per_s? as f64 / 8.0 * options.phase().as_secs_f64() / RATE_PACKETS;
     let head_bytes =
         shape.layer.bytes(RATE_PAYLOAD_BYTES as u64 + IP_UDP_BYTES) as usize - RATE_PAYLOAD_BYTES;
@@ -69,7 +72,7 @@ pub(super) fn rate_stream(shape: &Shape, options: &CertifyOptions, max_bytes: us
         .min(max_bytes)
         .clamp(PROBE_BYTES, RATE_PAYLOAD_BYTES);
     let each_ns = wire_ns(shape, payload_bytes)?;
-    // Enough packets for the rate, and a fifth more for the beginning and the end.
+    // Enough packets for the rate, plus a fifth for the beginning and the end.
     let min_ns = 500.0 * each_ns;
     let phase_ns = (options.rate_ms as f64 * 1e6).max(min_ns).min(options.phase().as_nanos() as f64) * 1.2;
     // A burst takes half a millisecond on the wire.
@@ -79,10 +82,10 @@ pub(super) fn rate_stream(shape: &Shape, options: &CertifyOptions, max_bytes: us
     Some(Stream { payload_bytes, burst, interval_ns, packets, is_probe: false })
 }
 
-/// Many small packets at half the rate that measure the loss.
+/// Many small packets at half the link's rate, which measure the loss.
 pub(super) fn loss_stream(shape: &Shape, options: &CertifyOptions) -> Stream {
     let each_ns = wire_ns(shape, PROBE_BYTES).map_or(1e9 / UNLIMITED_PACKETS_PER_S, |ns| 2.0 * ns);
-    // The receiver cannot take single packets faster.
+    // The receiver cannot process single packets faster.
     let each_ns = each_ns.max(2_000.0);
     let queued = shape.queue_bytes(0).map_or(usize::MAX, |bytes| (bytes / 200) as usize);
     let burst = Stream::burst_of(PROBE_BYTES, queued.min((1e6 / each_ns) as usize));
@@ -109,7 +112,7 @@ pub(super) struct ExpectedDelay {
 }
 
 impl ExpectedDelay {
-    /// Computes the expected delay. If the link keeps the order, no probe arrives before those ahead of it.
+    /// Computes the expected delay. If the link keeps the order, no probe arrives before an earlier one.
     pub(super) fn of(shape: &Shape) -> Self {
         let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
         let interval_ns = match shape.jitter_order {
@@ -145,19 +148,19 @@ impl ExpectedDelay {
     }
 }
 
-/// Maximum payload of a datagram between these ends without IP fragmentation, in bytes.
+/// Maximum payload of a datagram between these ends that needs no IP fragmentation, in bytes.
 pub(super) fn max_payload_bytes([from, to]: [&End; 2]) -> usize {
     (u64::from(from.mtu.min(to.mtu)).saturating_sub(header_bytes(to))) as usize
 }
 
-/// Header bytes of datagrams to the first address of this end.
+/// Header bytes of datagrams to the first address of this end: IP and UDP.
 pub(super) fn header_bytes(to: &End) -> u64 {
     let is_v6 = to.addresses.first().is_some_and(|address| address.ip.is_ipv6());
     if is_v6 { IPV6_UDP_BYTES } else { IP_UDP_BYTES }
 }
 
-/// The arrival rate in bits of the layer per second, and the number of packets of `ip_bytes` bytes that it is computed
-/// from. The first tenth of the phase is left out.
+/// The arrival rate in bits of the layer per second, and the number of packets, each of `ip_bytes` bytes, that it was
+/// computed from. The first tenth of the phase is left out.
 pub(super) fn arrival_rate(
     shape: &Shape,
     arrivals: &Arrivals,
@@ -167,7 +170,7 @@ pub(super) fn arrival_rate(
     let Some(&(first_ns, _)) = arrivals.batches.first() else { return (0.0, 0) };
     let last_ns = arrivals.batches.last().map_or(first_ns, |&(at_ns, _)| at_ns);
     let lead_ns = (options.rate_ms * 100_000).min((last_ns - first_ns) / 10);
-    // The overload lasts until the last datagram is sent; datagrams that arrive later come from the queue.
+    // The overload ends when the last datagram is sent; later arrivals come from the queue.
     let mut within = arrivals.batches.iter().skip_while(|(at_ns, _)| *at_ns < first_ns + lead_ns).copied();
     let Some((from_ns, _)) = within.next() else { return (0.0, 0) };
     let (packets, to_ns) =
@@ -187,7 +190,7 @@ mod tests {
         Shape { rate_bits_per_s: Some(rate), delay_ns: 1_000_000, ..Shape::default() }
     }
 
-    /// The rate of a stream, in bits per second on the layer of the shape.
+    /// The sent rate of a stream, in bits of the shape's layer per second.
     fn requested(shape: &Shape, stream: &Stream) -> f64 {
         let bytes = shape.layer.bytes(stream.payload_bytes as u64 + IP_UDP_BYTES);
         (bytes * 8 * stream.burst as u64) as f64 * 1e9 / stream.interval_ns

@@ -1,4 +1,4 @@
-//! Tests of how given arrivals are judged.
+//! Tests of the judgement of given arrivals.
 
 use super::*;
 

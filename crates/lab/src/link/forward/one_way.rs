@@ -1,4 +1,4 @@
-//! One direction of a link: reads packets from a device and writes them to the other when they are due.
+//! One direction of a link: reads packets from one device and writes them to the other when they are due.
 
 use std::{fs::File, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::link::{
     store::Store,
 };
 
-/// Maximum packets read before due packets are written.
+/// Maximum number of packets read before due packets are written.
 pub(super) const READS_PER_TURN: usize = 32;
 
 /// One direction.
@@ -36,13 +36,13 @@ impl OneWay {
             pipe,
             store: Store::new(max_bytes),
             counters: Counters::default(),
-            // Up to a minute, in nanoseconds, with three significant digits.
+            // The maximum is one minute, in nanoseconds, with three significant digits.
             lateness: Histogram::new_with_max(60_000_000_000, 3).expect("the bounds are valid"),
             is_gone: false,
         }
     }
 
-    /// Reads at most [`READS_PER_TURN`] packets. Returns their number. `is_late` counts them as late.
+    /// Reads at most [`READS_PER_TURN`] packets and returns their number. With `is_late`, they count as late.
     pub(super) fn read_some(&mut self, is_late: bool) -> usize {
         let mut discarded = [0; 64];
         for number in 0..READS_PER_TURN {
@@ -51,7 +51,8 @@ impl OneWay {
             }
             let (buffer, is_kept) = match self.store.next_buffer() {
                 Some(buffer) => (buffer, true),
-                // Out of memory: the packet is read and dropped here, because drops of the kernel would not be counted here.
+                // Without free memory, the packet is read and dropped here: if the kernel dropped it, this counter
+                // would miss it.
                 None => (&mut discarded[..], false),
             };
             match read(&*self.from, &mut *buffer) {
@@ -66,14 +67,14 @@ impl OneWay {
                 Ok(_) => self.counters.dropped_memory_packets += 1,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return number,
-                // The host and its interface are gone.
+                // The device fails only when the host and its interface are gone.
                 Err(_) => self.is_gone = true,
             }
         }
         READS_PER_TURN
     }
 
-    /// Writes the due packets. Returns their number.
+    /// Writes the packets that are due and returns their number.
     pub(super) fn write_due(&mut self) -> usize {
         let mut written = 0;
         let mut now = monotonic_ns();

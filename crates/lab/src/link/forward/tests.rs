@@ -1,11 +1,11 @@
-//! Tests of devices that are gone and of a thread that is away.
+//! Tests of devices that have disappeared and of absences of the thread.
 
 use std::os::unix::net::UnixDatagram;
 
 use super::*;
 use crate::link::packet::VIRTIO_BYTES;
 
-/// A device, and its end on the host's side.
+/// A device and the host's end of it.
 fn device() -> (Arc<File>, UnixDatagram) {
     let (device, host) = UnixDatagram::pair().unwrap();
     device.set_nonblocking(true).unwrap();
@@ -27,7 +27,7 @@ fn mover([a, b]: [Arc<File>; 2]) -> Mover {
         spin: SpinTail::new(0),
         slept_ns: 0,
         is_batching: false,
-        away: LinkAway::default(),
+        absences: AwayCounter::default(),
         has_backlog: false,
         next_check_ns: monotonic_ns(),
     }
@@ -55,7 +55,8 @@ fn what_waited_while_the_thread_was_away_is_late() {
 #[test]
 fn a_device_that_is_gone_is_not_waited_for() {
     let gone = || {
-        // The write end of a pipe without a reader cannot be read and is always ready, like a device that is gone.
+        // The write end of a pipe without a reader is always ready but cannot be read, like a device that has
+        // disappeared.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         Arc::new(File::from(OwnedFd::from(writer)))
@@ -65,7 +66,7 @@ fn a_device_that_is_gone_is_not_waited_for() {
         let has_quiet = devices.iter().any(|device| Arc::ptr_eq(device, &quiet));
         let mut mover = mover(devices.clone());
         assert_eq!(mover.read_some(), (0, false));
-        // A wait that ends too early would be repeated at once and keep the processor busy.
+        // A wait that ended too early would be repeated at once and keep the processor busy.
         assert_eq!(mover.poll(MAX_SLEEP_NS, true), (false, false));
         host.send(&[0; VIRTIO_BYTES + 40]).unwrap();
         assert_eq!(mover.poll(MAX_SLEEP_NS, true), (has_quiet, false), "the other one is watched");

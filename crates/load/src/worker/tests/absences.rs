@@ -49,7 +49,7 @@ pub(super) fn wrong(result: &WorkerResult, truth_ns: u64) -> Vec<(f64, Span, f64
     wrong_times(&result.http.response_time, |_| truth_ns as f64)
 }
 
-/// Percentiles whose interval misses the target's by more than the allowed error.
+/// Percentiles whose interval misses the target's true time by more than the allowed error.
 fn wrong_times(times: &CensoredTimes, truth_ns: impl Fn(f64) -> f64) -> Vec<(f64, Span, f64)> {
     let count = times.observed.count() as f64;
     let printed = QUANTILES.iter().filter(|&&quantile| count * (1.0 - quantile) >= 10.0);
@@ -350,7 +350,7 @@ fn a_second_away_is_the_generators() {
     let (result, rules) = run_stopped(users.clone(), Steady { after_ns: MS }, &[(2 * S, S)], false);
     assert_eq!(rules, []);
     assert_eq!(wrong(&result, MS), []);
-    // Ten users have ten thousand answers a second, and had three seconds of four.
+    // Ten users get 10,000 answers per second, but had only three of the four seconds.
     assert!((1.3..1.4).contains(&max_throughput_ratio(&users, &result)));
 }
 
@@ -437,7 +437,7 @@ fn what_an_absence_made_late_fills_no_accept_queue() {
     assert!(wrong(&result, 5 * MS).is_empty(), "{:?}", result.http.away);
 }
 
-/// Opens connections after a second, as a target whose accept queue was full, and answers at once.
+/// Opens connections after a second, like a target whose accept queue was full, and answers at once.
 struct SlowHandshakes;
 
 impl Target for SlowHandshakes {

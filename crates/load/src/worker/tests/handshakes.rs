@@ -1,4 +1,4 @@
-//! Connections with a handshake of their own, on virtual time.
+//! Connections that need a handshake after TCP's, on virtual time.
 
 use std::{
     ops::RangeInclusive,
@@ -145,7 +145,7 @@ impl Wire for SecureWire {
     }
 }
 
-/// Two users with five requests each, each on a connection of its own.
+/// Two users with five requests each. Each request uses a new connection.
 fn plan(connection: ConnectionPlan) -> HttpPlan {
     let plan = HttpPlan { keepalive: false, requests: Some(10), timeout_ns: S, ..testing::closed(2) };
     HttpPlan { connection, ..plan }

@@ -148,7 +148,7 @@ fn failures_between_answers_count_for_the_time() {
     let plan = HttpPlan { timeout_ns: 200 * MS, ..plan };
     let (result, rules) = run(plan.clone(), EveryOther);
     assert_eq!(rules, []);
-    // 1 ms, 400 ms; 200 ms until the timeout, 400 ms.
+    // One answer per cycle: 1 ms and a pause of 400 ms, then a timeout of 200 ms and a pause of 400 ms.
     let rate = trial(plan, result).throughput_per_s;
     assert!((rate * 1.001 - 1.0).abs() < 0.01, "{rate}");
 }

@@ -71,7 +71,7 @@ fn run(plan: &HttpPlan, target: &(impl Target + Clone), stops: &[(u64, u64)]) ->
     run_stopped(plan.clone(), target.clone(), stops, false).0.http
 }
 
-/// The sound share of the time, after a check of its percentiles against those without stops.
+/// Checks the percentiles of the sound windows against those without stops, and returns the windows' share of the time.
 fn sound_share(plan: &HttpPlan, target: &(impl Target + Clone), stops: &[(u64, u64)]) -> f64 {
     let truth = run(plan, target, &[]);
     assert_eq!(truth.sound, None, "all of it is sound");

@@ -1,4 +1,4 @@
-//! An audit as text: the answer, the events by acknowledgement, and the findings.
+//! An audit as text: the conclusion, the events by acknowledgement, and the findings.
 
 use std::fmt::{self, Write};
 
@@ -8,7 +8,6 @@ use record::{
     units::{show_bytes, show_count},
 };
 
-/// Renders the result of an audit as text.
 pub(super) fn render(result: &AuditResult) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -17,7 +17,7 @@ use crate::{
     output::standard,
 };
 
-/// How often the command counts the connections of a server while it waits for their end.
+/// Time between two queries for a server's connections while the command waits for zero.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Add a server to a VIP of the running balancer.
@@ -76,13 +76,13 @@ struct ValueArgs {
     resume: Option<u32>,
 }
 
-/// Runs `add`.
+/// Adds a server.
 pub(super) fn add(arguments: &AddArgs) -> Result<Exit, Refusal> {
     let (name, values) = (arguments.server_name.clone(), arguments.values.read());
     change(&arguments.server, Change::Add { name, values })
 }
 
-/// Runs `set`.
+/// Changes values of a server.
 pub(super) fn set(arguments: &SetArgs) -> Result<Exit, Refusal> {
     let values = arguments.values.read();
     if values == Values::default() {
@@ -91,12 +91,12 @@ pub(super) fn set(arguments: &SetArgs) -> Result<Exit, Refusal> {
     change(&arguments.server, Change::Set(values))
 }
 
-/// Runs `remove`.
+/// Removes a server.
 pub(super) fn remove(arguments: &RemoveArgs) -> Result<Exit, Refusal> {
     change(&arguments.server, Change::Remove)
 }
 
-/// Runs `drain`.
+/// Drains a server, or ends its drain with `--undo`. With `--wait`, waits until the server has no connections.
 pub(super) fn drain(arguments: &DrainArgs) -> Result<Exit, Refusal> {
     let wait = arguments.wait.as_deref().map(parse_time).transpose();
     let wait = wait.map_err(|error| Refusal::one(format_args!("--wait: {error}")))?;
@@ -112,7 +112,7 @@ fn change(server: &ServerArgs, change: Change) -> Result<Exit, Refusal> {
     client::tell(&client::find(&server.which)?, &Request::Server { server: name, change })
 }
 
-/// Waits until a sweep that began after this call has found no connection of a server.
+/// Waits until a sweep that started after this call finds no connection of the server.
 fn wait_until_empty(server: &ServerArgs, wait: Duration) -> Result<Exit, Refusal> {
     let (name, instance, stop) =
         (server_name(server)?, client::find(&server.which)?, crate::stop::on_signal()?);
@@ -139,7 +139,7 @@ fn wait_until_empty(server: &ServerArgs, wait: Duration) -> Result<Exit, Refusal
     }
 }
 
-/// Numbers of a server's established and closing connections; `None` if no sweep within this time has counted them.
+/// A server's established and closing connections, or `None` if no sweep has counted them in the last `within`.
 fn connections(statistics: &Statistics, name: &ServerName, within: Duration) -> Option<(u64, u64)> {
     statistics.sweep.age_s.filter(|age_s| *age_s < within.as_secs_f64())?;
     let vips = statistics

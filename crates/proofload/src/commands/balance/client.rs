@@ -16,9 +16,9 @@ use crate::{
     output::standard,
 };
 
-/// Maximum time that a balancer may take to end.
+/// Maximum wait for a balancer to end, after its answer to `stop`.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the command checks whether the balancer has ended.
+/// Time between two checks whether the balancer has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Read the file of the running balancer again.
@@ -40,19 +40,19 @@ pub(super) struct StopArgs {
     which: WhichArgs,
 }
 
-/// Runs `reload`.
+/// Tells the balancer to read its configuration file again.
 pub(super) fn reload(arguments: &ReloadArgs) -> Result<Exit, Refusal> {
     tell(&find(&arguments.which)?, &Request::Reload)
 }
 
-/// Runs `stop`, and waits for the end.
+/// Runs `stop` and waits until the balancer has ended.
 pub(super) fn stop(arguments: &StopArgs) -> Result<Exit, Refusal> {
     let instance = find(&arguments.which)?;
     let process = statistics(&instance)?.process;
-    // The balancer answers once it has undone everything; the answer names any remainder.
+    // The balancer answers after it has undone its changes; the answer names those it could not undo.
     let exit = tell(&instance, &Request::Stop { keep: arguments.keep })?;
     let deadline = Instant::now() + END_TIMEOUT;
-    // A service manager may have started another balancer, which has another process ID.
+    // Compares process IDs, because a service manager may already have started another balancer.
     while statistics(&instance).is_ok_and(|now| now.process == process) {
         if Instant::now() > deadline {
             return Err(Refusal::one(format_args!("the balancer, process {process}, has not ended yet")));
@@ -62,7 +62,7 @@ pub(super) fn stop(arguments: &StopArgs) -> Result<Exit, Refusal> {
     Ok(exit)
 }
 
-/// The balancer with the given name, or the only one of this network namespace.
+/// The named balancer, or the only one in this network namespace.
 pub(super) fn find(which: &WhichArgs) -> Result<Instance, Refusal> {
     let journals = Folder::of_this_user().map_err(Refusal::one)?;
     if let Some(name) = &which.name {
@@ -72,23 +72,24 @@ pub(super) fn find(which: &WhichArgs) -> Result<Instance, Refusal> {
     match &all[..] {
         [one] => Ok(one.clone()),
         [] => Err(Refusal::one(format_args!(
-            "no balancer runs here, as far as {} says, the folder of user {}; `proofload balance --config FILE` starts one",
+            "no balancer runs here: {}, the folder of user {}, lists none; `proofload balance --config FILE` starts one",
             journals.path().display(),
             geteuid().as_raw()
         ))),
         several => {
             let names: Vec<&str> = several.iter().map(|instance| instance.name.as_str()).collect();
             Err(Refusal::one(format_args!(
-                "there are several balancers; say which by --name: {}",
+                "several balancers are running; choose one with --name: {}",
                 names.join(", ")
             )))
         }
     }
 }
 
-const OTHER_ANSWER: &str = "the balancer has answered something else; is it of this version?";
+const OTHER_ANSWER: &str =
+    "the balancer sent an unexpected answer; it may run another version of proofload: restart it";
 
-/// Requests a change and prints what the balancer did.
+/// Sends a request and prints the balancer's answer.
 pub(super) fn tell(instance: &Instance, request: &Request) -> Result<Exit, Refusal> {
     match ask(instance, request).map_err(Refusal::one)? {
         Answer::Done { what } => standard::print_wrapped(&format!("{what}\n")).map(|()| Exit::GoalsMet),
@@ -97,7 +98,6 @@ pub(super) fn tell(instance: &Instance, request: &Request) -> Result<Exit, Refus
     }
 }
 
-/// Requests the balancer's statistics.
 pub(super) fn statistics(instance: &Instance) -> Result<Statistics, Refusal> {
     match ask(instance, &Request::Statistics).map_err(Refusal::one)? {
         Answer::Statistics(statistics) => Ok(*statistics),

@@ -1,4 +1,4 @@
-//! `proofload balance explain`: lists what is missing on this host.
+//! `proofload balance explain`: lists what a balancer would lack on this host.
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -29,7 +29,7 @@ pub(super) struct ExplainArgs {
     server: Vec<IpAddr>,
 }
 
-/// Prints the facts.
+/// Prints which requirements this host meets.
 pub(super) fn run(arguments: &ExplainArgs) -> Result<Exit, Refusal> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     let findings = match (&arguments.config, &arguments.device) {

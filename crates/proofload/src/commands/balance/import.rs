@@ -23,7 +23,7 @@ pub(super) struct ImportArgs {
     output: PathBuf,
 }
 
-/// Converts the LVS table at a path to a configuration and writes it, or lists everything that cannot be converted.
+/// Converts an LVS table to a configuration and writes it, or lists everything that cannot be converted.
 pub(super) fn run(path: &Path, arguments: &ImportArgs) -> Result<Exit, Refusal> {
     let path = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
     let text = record::input::read_text(path).map_err(|why| Refusal::one(format_args!("--import: {why}")))?;

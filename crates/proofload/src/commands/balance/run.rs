@@ -1,4 +1,4 @@
-//! `proofload balance --config FILE`: the daemon.
+//! `proofload balance --config FILE`: runs the balancer in the foreground.
 
 use std::{path::PathBuf, thread};
 
@@ -38,8 +38,11 @@ pub(super) struct RunArgs {
 
 /// Runs until a signal or `proofload balance stop`.
 pub(super) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
-    // Clap refuses a command line without --config.
-    let path = arguments.config.as_ref().ok_or_else(|| Refusal::one("--config is missing"))?;
+    // Unreachable: clap requires --config.
+    let path = arguments
+        .config
+        .as_ref()
+        .ok_or_else(|| Refusal::one("--config is missing: give the configuration file"))?;
     let (config, text) = super::read(path)?;
     let journals = Folder::of_this_user().map_err(Refusal::one)?;
     let name = arguments.name.as_deref().unwrap_or(&config.device);
@@ -50,13 +53,13 @@ pub(super) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
         standard::print_wrapped(&format!("the file is valid: {vips} VIP(s) on {device}\n"))?;
         return Ok(Exit::GoalsMet);
     }
-    // Must precede this process's own mount namespace, because the file system must remain after the process ends.
+    // Must precede this process's private mount namespace, so that the file system outlives the process.
     let short_lived = instance.ensure_bpf_file_system().map_err(Refusal::one)?;
     lab::ensure_own_proc().map_err(Refusal::one)?;
     let format = if arguments.json_log { LogFormat::Json } else { LogFormat::Text };
     logs::start(format, LevelFilter::INFO);
     short_lived.into_iter().for_each(|why| warn!("{why}"));
-    // Catches signals before any change, so that none ends the process in between.
+    // Registered before any change, so that a signal cannot end the process in the middle of one.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2]);
     let signals = signals.map_err(|error| Refusal::one(format_args!("cannot handle signals: {error}")))?;
     let options = Options { instance, config, file: path.clone(), text };
@@ -70,7 +73,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
 }
 
 fn forward_signals(mut signals: Signals, handle: Handle, keeps: bool) {
-    // The thread ends with the process.
+    // No handle is kept: the thread runs until the process ends.
     thread::spawn(move || {
         for signal in signals.forever() {
             let order = match signal {

@@ -1,4 +1,4 @@
-//! `proofload balance server-setup`: makes a web host a server of VIPs until it is stopped.
+//! `proofload balance server-setup`: prepares a web host to receive traffic for VIPs, until it is stopped.
 
 use std::net::IpAddr;
 
@@ -32,11 +32,11 @@ pub(crate) struct ServerSetupArgs {
     device: Vec<String>,
 }
 
-/// Sets the host up, waits for a signal, and undoes it.
+/// Sets up the host, waits for a signal, and undoes the setup.
 pub(crate) fn run(arguments: &ServerSetupArgs) -> Result<Exit, Refusal> {
     let folder = Folder::of_this_user().map_err(Refusal::one)?;
     lab::ensure_own_proc().map_err(Refusal::one)?;
-    // Catches signals before any change, so that none ends the process in between.
+    // Registered before any change, so that a signal cannot end the process in the middle of one.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
     let mut signals =
         signals.map_err(|error| Refusal::one(format_args!("cannot handle signals: {error}")))?;

@@ -1,4 +1,4 @@
-//! `proofload balance stats` and `top`.
+//! `proofload balance stats` and `proofload balance top`.
 
 use std::{
     path::PathBuf,
@@ -18,7 +18,7 @@ use crate::{
 
 /// Time between two updates of `top`.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How often the stop flag is checked.
+/// Time between two checks of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Show what the running balancer has counted, by VIP and server.
@@ -40,7 +40,7 @@ pub(super) struct TopArgs {
     which: WhichArgs,
 }
 
-/// Runs `stats`.
+/// Prints the statistics once.
 pub(super) fn stats(arguments: &StatsArgs) -> Result<Exit, Refusal> {
     let destination = Destination::open_optional("--json", arguments.json.as_deref())?;
     let statistics = client::statistics(&client::find(&arguments.which)?)?;
@@ -51,7 +51,7 @@ pub(super) fn stats(arguments: &StatsArgs) -> Result<Exit, Refusal> {
     Ok(Exit::GoalsMet)
 }
 
-/// Runs `top`.
+/// Prints the statistics every [`INTERVAL`] until a signal.
 pub(super) fn top(arguments: &TopArgs) -> Result<Exit, Refusal> {
     let (instance, stop) = (client::find(&arguments.which)?, crate::stop::on_signal()?);
     let mut before: Option<(Instant, Statistics)> = None;
@@ -59,7 +59,7 @@ pub(super) fn top(arguments: &TopArgs) -> Result<Exit, Refusal> {
     loop {
         let now = (Instant::now(), client::statistics(&instance)?);
         let rates = before.as_ref().map(|(at, statistics)| (statistics, (now.0 - *at).as_secs_f64()));
-        // The sequence moves the cursor to the top left and clears the screen.
+        // Moves the cursor to the top left and clears the screen.
         let clear = if is_terminal { "\u{1b}[H\u{1b}[2J" } else { "" };
         standard::print_coloured(&format!("{clear}{}", table::text(&now.1, rates)))?;
         let next = now.0 + INTERVAL;

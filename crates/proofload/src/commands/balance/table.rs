@@ -8,10 +8,10 @@ use record::units::{show_bytes, show_count, show_rate};
 
 const HEADINGS: [&str; 8] = ["", "weight", "state", "active", "closing", "new", "packets", "bytes"];
 
-/// Earlier statistics, and their age in seconds.
+/// Earlier statistics, and the seconds since then.
 pub(super) type Rates<'a> = Option<(&'a Statistics, f64)>;
 
-/// The table in the layout of `ipvsadm -Ln --stats`; with earlier statistics, it has rates.
+/// A table in the layout of `ipvsadm -Ln --stats`. Earlier statistics add rates.
 pub(super) fn text(statistics: &Statistics, rates: Rates<'_>) -> String {
     let Statistics { name, device, hook, sweep, .. } = statistics;
     let mut text = format!(

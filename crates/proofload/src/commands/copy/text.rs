@@ -1,12 +1,12 @@
-//! The texts that `proofload copy` shows.
+//! The text output of `proofload copy`.
 
 use copy::{Bottleneck, Progress, Report, Verified};
 use record::units::{show_bytes, show_count};
 
-/// Maximum number of files of an interrupted copy that are named.
+/// Maximum number of missing files that are listed after an interrupted copy.
 const MAX_SHOWN: usize = 20;
 
-/// The progress of a copy in one line.
+/// The progress of a copy as one line.
 pub(super) fn progress(progress: &Progress) -> String {
     let elapsed_s = progress.elapsed.as_secs_f64();
     let rate = progress.done_bytes as f64 / elapsed_s.max(0.1);
@@ -24,7 +24,7 @@ pub(super) fn progress(progress: &Progress) -> String {
     )
 }
 
-/// A count with its noun, such as `2 files`.
+/// A count with its noun in the right number, such as `2 files`.
 fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", show_count(count), if count == 1 { "" } else { "s" })
 }
@@ -33,29 +33,29 @@ fn rate_in_words(bytes_per_s: f64) -> String {
     format!("{:.1} Mbit/s", bytes_per_s * 8.0 / 1e6)
 }
 
-/// A name with its line breaks escaped, so that it fits on one line.
+/// A name with escaped line breaks, so that it stays on one line.
 fn one_line(name: &str) -> String {
     name.replace('\n', "\\n")
 }
 
-/// The files that were not copied, the notes and the warnings, one line each.
+/// The failed files, the notes and the warnings, one line each.
 pub(super) fn problems(report: &Report) -> Vec<String> {
     let failed = report
         .files
         .iter()
         .filter_map(|file| Some(format!("{}: {}", one_line(&file.source), file.error.as_ref()?)));
     let mut lines: Vec<_> = failed.collect();
-    // A list of all files that an interrupted copy has left would be too long to read.
+    // An interrupted copy may have left thousands of files, so the list is cut.
     let more = lines.len().saturating_sub(MAX_SHOWN);
     if report.is_interrupted && more > 0 {
         lines.truncate(MAX_SHOWN);
-        lines.push(format!("and {} more, which --json names", show_count(more as u64)));
+        lines.push(format!("and {} more; --json lists all of them", show_count(more as u64)));
     }
     let warnings = report.warnings.iter().map(|words| format!("warning: {words}"));
     lines.into_iter().chain(report.notes.iter().cloned()).chain(warnings).collect()
 }
 
-/// The result of a copy or of a dry run, as text.
+/// The result of a copy or of a dry run.
 pub(super) fn render(report: &Report, is_dry: bool) -> String {
     let there: Vec<_> = report.files.iter().filter(|file| file.error.is_none()).collect();
     let bytes = there.iter().fold(0_u64, |sum, file| sum.saturating_add(file.size_bytes));
@@ -78,7 +78,7 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
         text += &format!(", steady {}", rate_in_words(steady));
     }
     if resumed > 0 {
-        text += &format!("; {} were there", show_bytes(resumed));
+        text += &format!("; {} were there already", show_bytes(resumed));
     }
     text += &format!(
         "\n{}, {}, round trip {:.1} ms, login {:.1} s, up to {} on the way\n",
@@ -93,7 +93,7 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
     }
     let of = |how: Verified| there.iter().filter(|file| file.verified == Some(how)).count() as u64;
     let ways = [
-        (Verified::ByChecksum, "compared by checksums of the other machine"),
+        (Verified::ByChecksum, "verified by checksums from the other machine"),
         (Verified::ReadBack, "read back over the connection"),
         (Verified::HereOnly, "not compared, only read again on this machine"),
         (Verified::No, "not verified"),
@@ -109,7 +109,7 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
     text
 }
 
-/// The bottlenecks of copies to and from a host.
+/// Rate and bottleneck of copies to a host and from it.
 pub(super) fn why(up: &Report, down: &Report) -> String {
     let of = |way: &str, report: &Report| {
         let rate = steady(&report.rate_bytes_per_s).map_or("unknown".to_owned(), rate_in_words);
@@ -122,13 +122,14 @@ pub(super) fn why(up: &Report, down: &Report) -> String {
     round_trip + &of("Upload", up) + &of("Download", down)
 }
 
-/// The bottleneck of a copy, in one line or two.
+/// What limited a copy, and what would help, in one or two lines.
 pub(super) fn held_back(held: &Bottleneck) -> String {
     let advice = held.advice.iter().map(|advice| format!("  would help: {advice}\n"));
     format!("Held back by {}: {}\n{}", held.cause.words(), held.evidence, advice.collect::<String>())
 }
 
-/// The mean rate after the ramp-up, without the first fifth of the seconds and the last second.
+/// The mean rate without the ramp-up: leaves out the first fifth of the seconds, and the last second, which may be
+/// partial.
 fn steady(rates: &[f64]) -> Option<f64> {
     let rates = rates.get(rates.len() / 5..rates.len().saturating_sub(1)).filter(|rates| rates.len() >= 5)?;
     Some(rates.iter().sum::<f64>() / rates.len() as f64)

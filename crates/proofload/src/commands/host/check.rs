@@ -1,4 +1,4 @@
-//! `proofload host check`: the current settings, those that a profile wants, and the faults in a file of settings.
+//! `proofload host check`: compares the current settings with a profile, and finds faults in settings files.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use crate::{
 };
 
 const EXIT_STATUS: &str = "Exit status: 0 every setting is as the profile wants and none is faulty, 1 a setting differs, is \
-                           faulty or could not be looked at, 2 wrong use, or a file cannot be read.";
+                           faulty or could not be read, 2 wrong use, or a file cannot be read.";
 
 /// Compare the kernel's settings with a profile, and say what is wrong with them or with files of settings.
 ///
@@ -43,24 +43,24 @@ pub(super) struct CheckArgs {
     json: Option<PathBuf>,
 }
 
-/// The result.
+/// The result for `--json`.
 #[derive(Serialize)]
 struct Report {
-    /// The profile, if one was asked for.
+    /// The profile, if requested.
     profile: Option<&'static str>,
     bandwidth_delay_product_bytes: Option<u64>,
-    /// The settings that the profile wants.
+    /// The settings that the profile requires.
     wanted: Vec<Wanted>,
-    /// The known settings, if no profile was asked for.
+    /// The current values of known settings, if no profile was requested.
     present: Vec<Judged>,
-    /// The settings of the files.
+    /// The settings in the files.
     lines: Vec<Judged>,
     hardware: Vec<Finding>,
-    /// Whether all settings are as the profile wants and none is faulty.
+    /// Whether all settings match the profile and none is faulty.
     ok: bool,
 }
 
-/// A setting that was judged.
+/// A setting and its faults.
 #[derive(Serialize)]
 struct Judged {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,13 +71,13 @@ struct Judged {
     value: String,
     unit: &'static str,
     faults: Vec<Fault>,
-    /// What the setting does, if known.
+    /// What the setting does; `None` if unknown.
     remark: Option<&'static str>,
-    /// The kernel's counts that justify the setting, if there are any.
+    /// Kernel counters that justify the setting; `None` if none do.
     justification: Option<Justification>,
 }
 
-/// Checks, and prints what was found.
+/// Checks the settings and prints the findings.
 pub(super) fn run(arguments: &CheckArgs) -> Result<Exit> {
     let mut m = Mistakes::default();
     let asked = arguments.profile.read(&mut m);
@@ -90,14 +90,14 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<Exit> {
     }
     m.into_result(()).map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
-    // Reading needs less certainty than writing that /sys belongs to this host.
+    // Reading requires weaker evidence than writing that /sys belongs to this host.
     let sys_is_own = || tune::sys_looks_own() || undo::sys_is_own();
     let report = Judge { machine: Machine { sys_is_own, ..Machine::own() } }.report(asked, &files);
     write_result(json, &report, false, || text(&report, asked))?;
     Ok(if report.ok { Exit::GoalsMet } else { Exit::GoalsNotMet })
 }
 
-/// Judges settings on this machine.
+/// Finds the faults of settings on this machine.
 struct Judge {
     machine: Machine<'static>,
 }
@@ -107,7 +107,7 @@ impl Judge {
         let wanted = asked.map_or_else(Vec::new, |asked| asked.profile.wanted(asked.path, &self.machine));
         let present = |known: &Known| {
             let mut judged = self.judge(known.name, (self.machine.read)(known.name)?, &self.machine.read);
-            // The kernel's own defaults mislead nobody.
+            // Other kinds of faults matter only in settings that a person wrote, and these may be the kernel's defaults.
             judged.faults.retain(|fault| matches!(fault.kind, FaultKind::Harmful | FaultKind::WrongUnit));
             Some(judged)
         };
@@ -172,7 +172,7 @@ impl Judge {
     }
 }
 
-/// Whether no setting is faulty and every wanted setting has its value.
+/// Whether no setting is faulty and all required settings have their values.
 fn is_ok(judged: &[&Judged], wanted: &[Wanted]) -> bool {
     judged.iter().all(|judged| judged.faults.is_empty())
         && wanted.iter().all(|wanted| wanted.to_write.is_none() && !wanted.is_unseen)
@@ -204,7 +204,7 @@ fn text(report: &Report, asked: Option<Asked>) -> String {
     let faulty = judged().filter(|judged| !judged.faults.is_empty()).count();
     let unseen = report.wanted.iter().filter(|wanted| wanted.is_unseen).count();
     if unseen > 0 {
-        let _ = writeln!(text, "{unseen} setting(s) could not be looked at.");
+        let _ = writeln!(text, "{unseen} setting(s) could not be read.");
     }
     text += &match (differing, faulty) {
         (0, 0) if unseen > 0 => String::new(),
@@ -218,7 +218,7 @@ fn text(report: &Report, asked: Option<Asked>) -> String {
     text
 }
 
-/// The settings that a profile wants, one line each.
+/// The settings that a profile requires, one line each.
 pub(super) fn wanted_text(all: &[Wanted]) -> String {
     let line = |wanted: &Wanted| {
         let Wanted { name, now, wants, why, justification, to_write, not_applied, .. } = wanted;
@@ -290,6 +290,6 @@ mod tests {
         assert!(seen.ok && !unseen.ok);
         let last = |report: &Report| text(report, None).lines().last().unwrap().to_owned();
         assert_eq!(last(&seen), "Nothing needs to be changed.");
-        assert_eq!(last(&unseen), "1 setting(s) could not be looked at.");
+        assert_eq!(last(&unseen), "1 setting(s) could not be read.");
     }
 }

@@ -1,4 +1,4 @@
-//! `proofload host restore`: restores the settings that `host tune` has changed.
+//! `proofload host restore`: restores the kernel settings that `host tune` changed.
 
 use std::path::PathBuf;
 
@@ -26,13 +26,13 @@ pub(super) struct RestoreArgs {
     json: Option<PathBuf>,
 }
 
-/// The result.
+/// The result for `--json`.
 #[derive(Serialize)]
 struct Report {
     restored: Vec<Value>,
-    /// Settings that other programs have changed since.
+    /// Settings that other programs have changed since, so they were not restored.
     left: Vec<String>,
-    /// Number of settings that were tuned in other network namespaces.
+    /// Number of settings that were changed in other network namespaces, so they were not restored.
     elsewhere: usize,
 }
 
@@ -42,7 +42,7 @@ struct Value {
     value: String,
 }
 
-/// Restores the settings of this network namespace.
+/// Restores the settings that belong to this network namespace.
 pub(super) fn run(arguments: &RestoreArgs) -> Result<Exit> {
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let folder = tunings()?;
@@ -73,8 +73,8 @@ pub(super) fn run(arguments: &RestoreArgs) -> Result<Exit> {
     }
     if restored.elsewhere > 0 {
         standard::print_to_stderr(format_args!(
-            "proofload: {} setting(s) were tuned in other network namespaces; restore them there, or forget them if the \
-             namespaces are gone",
+            "proofload: {} setting(s) were tuned in other network namespaces; run `proofload host restore` in those \
+             that still exist",
             restored.elsewhere
         ));
     }

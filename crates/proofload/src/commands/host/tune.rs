@@ -36,20 +36,20 @@ pub(super) struct TuneArgs {
     json: Option<PathBuf>,
 }
 
-/// The result.
+/// The result for `--json`.
 #[derive(Serialize)]
 struct Report {
     wanted: Vec<Wanted>,
-    /// The changed settings; empty after a dry run.
+    /// The settings that were changed; empty after a dry run.
     changed: Vec<Applied>,
 }
 
-/// Changes the settings.
+/// Changes the settings and prints the changes.
 pub(super) fn run(arguments: &TuneArgs) -> Result<Exit> {
     let mut m = Mistakes::default();
     let asked = arguments.profile.read(&mut m);
     if arguments.profile.profile.is_none() && arguments.set.is_empty() {
-        m.add("nothing is asked for; give --profile NAME or --set NAME=VALUE");
+        m.add("there is nothing to change; give --profile NAME or --set NAME=VALUE");
     }
     let given: Vec<(String, String)> =
         arguments.set.iter().filter_map(|text| setting(text, &mut m)).collect();
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &TuneArgs) -> Result<Exit> {
     m.into_result(()).map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let folder = tunings()?;
-    // The lock is held while changes are chosen, so that no other tuning happens in between.
+    // Locked before the changes are chosen, so that another tuning cannot change the values in between.
     let _lock = folder.lock().map_err(Refusal::one)?;
     let machine = Machine::own();
     let mut wanted = asked.map_or_else(Vec::new, |asked| asked.profile.wanted(asked.path, &machine));
@@ -87,7 +87,7 @@ pub(super) fn run(arguments: &TuneArgs) -> Result<Exit> {
     Ok(if is_as_asked { Exit::GoalsMet } else { Exit::GoalsNotMet })
 }
 
-/// Reads `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 fn setting(text: &str, m: &mut Mistakes) -> Option<(String, String)> {
     let Some((name, value)) = text.split_once('=').filter(|(_, value)| !value.trim().is_empty()) else {
         m.add(format!("--set: '{text}' is not NAME=VALUE, such as net.core.somaxconn=4096"));
@@ -108,7 +108,7 @@ fn text(report: &Report, is_dry_run: bool) -> String {
     if is_dry_run {
         return wanted_text(wanted);
     }
-    // The changed settings are printed below.
+    // Lists only the settings that stay as they are, because the changed ones follow.
     let left: Vec<Wanted> = wanted.iter().filter(|wanted| wanted.to_write.is_none()).cloned().collect();
     let line = |applied: &Applied| {
         let Applied { name, before, asked, after } = applied;
@@ -121,7 +121,7 @@ fn text(report: &Report, is_dry_run: bool) -> String {
     };
     let lines: String = changed.iter().map(line).collect();
     let end = match changed.len() {
-        0 => "Nothing was to be changed.\n".to_owned(),
+        0 => "Nothing needed to be changed.\n".to_owned(),
         number => format!("{number} setting(s) changed; proofload host restore puts them back.\n"),
     };
     (wanted_text(&left) + &lines + &end).replace('\t', " ")

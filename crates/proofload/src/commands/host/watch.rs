@@ -1,4 +1,4 @@
-//! `proofload host watch`: kernel counters, one line per second.
+//! `proofload host watch`: prints kernel counters, one line per second.
 
 use std::{
     sync::atomic::Ordering,
@@ -20,13 +20,13 @@ use crate::{
     output::standard,
 };
 
-/// Time from one line to the next.
+/// Time between two lines.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How often the stop flag is checked.
+/// Time between two checks of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum number of sockets listed for each state, so that a reading stays short.
+/// Maximum number of sockets to list per state, which limits the time of a reading.
 const MAX_SOCKETS: usize = 10_000;
-/// Lines between two headings.
+/// Number of lines between two headings.
 const LINES_PER_HEADING: usize = 20;
 
 /// Show sockets, drops, descriptors, processors and pressure, a line each second.
@@ -42,42 +42,42 @@ pub(super) struct WatchArgs {
     duration: Option<String>,
 }
 
-/// The figures of one second. Counts cover this second alone.
+/// The figures of one interval. Counts are increases during it.
 #[derive(Debug, Serialize)]
 struct Second {
-    /// Time since the start, in seconds.
+    /// Seconds since the start of the command.
     time_s: f64,
     established: u64,
-    /// Half-open connections; 10,000 at most, like the next two. None if the kernel does not list sockets.
+    /// Half-open connections. Like the next two, at most 10,000; `None` if the kernel cannot list sockets.
     syn_received: Option<u64>,
     fin_wait: Option<u64>,
     close_wait: Option<u64>,
     time_wait: u64,
     orphaned: u64,
     opened_per_s: f64,
-    /// Connections that were refused because an accept queue was full.
+    /// Connections dropped because an accept queue was full.
     accept_queue_overflows: u64,
-    /// SYNs dropped for this or another reason.
+    /// SYNs dropped for any reason, including full accept queues.
     listen_drops: u64,
-    /// Packets dropped because the queue of a processor was full.
+    /// Packets dropped because a processor's input queue was full.
     packet_queue_drops: u64,
-    /// Packets dropped by interfaces.
+    /// Packets that network interfaces dropped.
     interface_drops: u64,
     retransmitted_segments: u64,
     open_files: u64,
-    /// Number of busy processors; the next two are parts of it.
+    /// Number of busy processors; includes the next two.
     cores_busy: f64,
     cores_softirq: f64,
-    /// Number of processors' time that the hypervisor used for others.
+    /// Processor time that the hypervisor gave to other machines, as a number of processors.
     cores_stolen: f64,
-    /// Share of time in which some process waited for a processor; none if the kernel does not report it, like the next
-    /// two.
+    /// Share of the time in which a process waited for a processor. Like the next two, `None` if the kernel does not
+    /// report pressure.
     pressure_cpu_ratio: Option<f64>,
     pressure_memory_ratio: Option<f64>,
     pressure_io_ratio: Option<f64>,
 }
 
-/// Prints lines until it is stopped or its duration is over.
+/// Prints lines until a signal or the end of the duration.
 pub(super) fn run(arguments: &WatchArgs) -> Result<Exit> {
     let mut m = Mistakes::default();
     let duration = m.optional("--duration", arguments.duration.as_deref(), parse_time);
@@ -98,7 +98,7 @@ pub(super) fn run(arguments: &WatchArgs) -> Result<Exit> {
         }
         let (now, at) = (read(), Instant::now());
         let change = since(now.clone(), &before);
-        // Without tcp_diag, the other figures are still valid.
+        // Listing sockets fails without the kernel module tcp_diag; the other figures are still valid.
         let passing = tcp::passing(MAX_SOCKETS).ok();
         let second = Second::of(&change, passing, (at - before_at).as_secs_f64(), (at - begin).as_secs_f64());
         if arguments.json_lines {
@@ -115,7 +115,7 @@ pub(super) fn run(arguments: &WatchArgs) -> Result<Exit> {
     Ok(Exit::GoalsMet)
 }
 
-/// All counters of this network namespace and of the machine.
+/// Reads all counters of this network namespace and of the machine.
 fn read() -> Counters {
     let mut all = of_network(&read_own);
     all.values.extend(of_machine(&read_own).values);
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(second.pressure_io_ratio, None);
         let bars =
             |text: &str| text.char_indices().filter(|(_, c)| *c == '|').map(|(at, _)| at).collect::<Vec<_>>();
-        // A dash has three bytes.
+        // A dash is one column wide but three bytes long.
         let columns = |text: &str| bars(&text.replace('–', "-"));
         assert_eq!(bars(HEADING.lines().last().unwrap()), columns(&second.text()));
         let unlisted = Second::of(&change, None, 0.5, 3.0);

@@ -1,5 +1,5 @@
-//! Runs a lab in the background. The background process owns the lab and has a session of its own. Until the lab is
-//! ready, this process forwards its output, and the background process ends if this one does.
+//! Runs a lab in the background. The background process owns the lab and runs in a separate session. Until the lab is
+//! ready, this process forwards the output, and the background process ends if this process does.
 
 use std::{
     fs::{File, OpenOptions},
@@ -27,13 +27,13 @@ use crate::{
     output::standard,
 };
 
-/// How often the stop flag is checked.
+/// Time between two checks of the stop flag.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// The log of the background process, in the lab's folder.
+/// Name of the background process's log in the lab's folder.
 const LOG: &str = "lab.log";
 
-/// Starts `proofload lab up` in the background. Returns when the lab is ready, or when it has failed, with its messages
-/// and exit status.
+/// Starts `proofload lab up` in the background and returns when the lab is ready. If it fails, prints the background
+/// process's messages and returns its exit status.
 pub(super) fn up_in_background(arguments: &UpArgs) -> Result<Exit> {
     let stop = crate::stop::on_signal()?;
     let (mut child, mut messages) = start(arguments)
@@ -42,7 +42,7 @@ pub(super) fn up_in_background(arguments: &UpArgs) -> Result<Exit> {
     while forward_output(&mut child, &mut output)? {
         if stop.load(Ordering::Relaxed) && !stop_sent {
             stop_sent = true;
-            // The process is not reaped yet, so no other process can have its ID.
+            // The process has not been reaped, so its ID cannot belong to another process.
             let _ = Pid::from_raw(child.id() as i32).map(|pid| kill_process(pid, Signal::TERM));
         }
     }
@@ -56,15 +56,15 @@ pub(super) fn up_in_background(arguments: &UpArgs) -> Result<Exit> {
     exit_status(status)
 }
 
-/// Called in the background process once it has entered its user namespace. Starts a session, so that signals of the
-/// terminal do not reach it, and requests a SIGTERM at the end of the parent process.
+/// The background process calls this after it has entered its user namespace. Starts a session, so that signals of the
+/// terminal do not reach it, and requests a SIGTERM for the time when the parent process ends.
 pub(super) fn leave_session() -> io::Result<()> {
     setsid()?;
     Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
-/// Called in the background process when the lab is ready, before the announcement. Cancels the SIGTERM at the end of
-/// the parent process and redirects messages to a log in the lab's folder.
+/// The background process calls this when the lab is ready, before the announcement. Cancels the SIGTERM at the parent's
+/// end and redirects messages to a log in the lab's folder.
 pub(super) fn detach_from_parent(run_folder: &Path) -> io::Result<File> {
     let log = OpenOptions::new().append(true).create_new(true).mode(0o600).open(run_folder.join(LOG))?;
     dup2_stderr(&log)?;
@@ -72,14 +72,14 @@ pub(super) fn detach_from_parent(run_folder: &Path) -> io::Result<File> {
     Ok(log)
 }
 
-/// Called in the background process after the announcement that the lab is ready. Closes the pipe to the parent
-/// process, which then returns.
+/// The background process calls this after it has announced that the lab is ready. Closes the pipe to the parent
+/// process, whose command then returns.
 pub(super) fn close_parent_pipe(log: &File) -> io::Result<()> {
     Ok(dup2_stdout(log)?)
 }
 
-/// Starts the background process. Its standard error is a file in memory, because processes of the lab keep it open
-/// while they live, and a pipe would have no reader.
+/// Starts the background process. Its standard error is a file in memory: the lab's processes keep it open for as long
+/// as they run, and a pipe would then have no reader.
 fn start(arguments: &UpArgs) -> io::Result<(Child, File)> {
     let messages: OwnedFd = memfd_create("stderr", MemfdFlags::CLOEXEC)?;
     let messages = File::from(messages);
@@ -93,7 +93,8 @@ fn start(arguments: &UpArgs) -> io::Result<(Child, File)> {
     Ok((child, messages))
 }
 
-/// Waits up to [`POLL_INTERVAL`] for output of the process, prints it and appends it to `received`; false at its end.
+/// Waits up to [`POLL_INTERVAL`] for output, prints it and appends it to `received`. Returns false at the end of the
+/// output.
 fn forward_output(child: &mut Child, received: &mut Vec<u8>) -> Result<bool> {
     let Some(output) = &mut child.stdout else { return Ok(false) };
     match poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&POLL_INTERVAL)) {
@@ -120,9 +121,9 @@ fn forward_messages(messages: &mut File) -> io::Result<()> {
 
 fn exit_status(status: ExitStatus) -> Result<Exit> {
     match (status.code(), status.signal()) {
-        // Stopped. The status is 0 if the stop came just as the lab became ready.
+        // Stopped by the user. The status is 0 if the stop arrived just as the lab became ready.
         (Some(0 | 130), _) => Ok(Exit::Interrupted),
-        // The messages of the process name the reason.
+        // The process has already printed the reason.
         (Some(_), _) => Ok(Exit::WrongUse),
         (None, signal) => Err(Refusal::one(format_args!(
             "signal {} ended the lab's process before the lab was ready; `proofload clean` removes what it left",

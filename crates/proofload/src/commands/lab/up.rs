@@ -1,4 +1,4 @@
-//! `proofload lab up`: brings a lab up and keeps it up.
+//! `proofload lab up`: brings a lab up and keeps it running.
 
 use std::{
     path::PathBuf,
@@ -18,9 +18,9 @@ use crate::{
     output::standard,
 };
 
-/// How often the stop flag is checked.
+/// Time between two checks of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The beginning of the line that announces a ready lab.
+/// Start of the line that announces a ready lab.
 pub(super) const READY: &str = "ready in ";
 
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(super) struct UpArgs {
     pub background: bool,
 }
 
-/// Brings a lab up and keeps it up.
+/// Brings a lab up and keeps it running until a signal.
 pub(super) fn up(arguments: &UpArgs) -> Result<Exit> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     if arguments.detach && !arguments.background {
@@ -46,7 +46,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit> {
     }
     let plan = read(&arguments.file)?;
     let mut options = Options::new().map_err(Refusal::one)?;
-    // Before any thread starts, and after the folder is determined, because user IDs differ inside the namespace.
+    // Must precede the first thread, and follow the choice of the folder, because user IDs differ inside the namespace.
     options.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
     options.keep_logs = arguments.keep_logs.clone();
     load::raise_descriptors();
@@ -82,7 +82,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit> {
     }
     let failure = keep_up(&lab, &stop);
     if let Some(failure) = &failure {
-        // Printed before `down`, which copies and removes the log that this may go to.
+        // Standard error may be a log that `down` copies and removes, so the failure is printed first.
         standard::print_to_stderr(format_args!("proofload: {failure}"));
     }
     let started = Instant::now();

@@ -6,7 +6,7 @@ use record::{
     units::show_number,
 };
 
-/// The given bounds of percentiles of the response time, as text.
+/// The given bounds for percentiles of the response time, as text.
 #[derive(Debug)]
 pub(super) struct PercentileBounds(pub Vec<(Percentile, String)>);
 

@@ -1,4 +1,4 @@
-//! The study file that is equivalent to a command line of `limit`.
+//! The study file that is equivalent to a command line of `proofload limit`.
 
 use record::OnNoise;
 use study::{Source, Study, file::goal_parts};
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl LimitArgs {
-    /// The study file that is equivalent to this study.
+    /// The study file that is equivalent to the command line, whose study is `study`.
     pub(in super::super) fn saved(&self, study: &Study) -> Saved {
         let search = study.search.as_ref().expect("the study searches");
         let mut goals =
@@ -45,7 +45,7 @@ impl LimitArgs {
     }
 }
 
-/// A goal of `--goal`, which was parsed before.
+/// The keys of a goal of `--goal`, which has already been parsed successfully.
 fn other_goal(goal: &str) -> Vec<SavedKey> {
     let (name, bound) = goal_parts(goal).unwrap_or_default();
     let number = bound.replace('_', "");

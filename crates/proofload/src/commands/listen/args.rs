@@ -33,7 +33,7 @@ pub(crate) struct ListenArgs {
     #[arg(long, value_name = "FILE")]
     pub import: Option<PathBuf>,
     /// Check all settings and the files they name, without starting
-    // The alias is Fluentd's name of the option.
+    // Fluentd calls this option `--dry-run`.
     #[arg(long, alias = "dry-run")]
     pub check: bool,
     /// Fluentd's option for its configuration
@@ -55,7 +55,7 @@ pub(crate) enum ListenCommand {
     Init(InitArgs),
 }
 
-/// All settings of the listener.
+/// The option table of the listener's settings.
 #[derive(Debug)]
 pub(crate) struct Settings;
 

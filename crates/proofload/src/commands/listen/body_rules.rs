@@ -1,30 +1,30 @@
-//! The settings for parsing and answering bodies, for both values of `--compat`.
+//! The settings that control how bodies are parsed and answered, with and without `--compat fluentd`.
 
 use events::{Rules, TimeFormat, Zone};
 use listen::{Compat, import::Imported};
 
-/// The rules of proofload and of Fluentd, and the settings that override both. `--compat` only selects between the two,
-/// so the order of options does not matter.
+/// The rules of proofload and of Fluentd, and the settings that override both. Both are kept until all options are read,
+/// so `--compat` has the same effect at any place among the options.
 #[derive(Debug)]
 pub(crate) struct BodyRules {
-    /// Proofload's rules, with the settings in an imported file.
+    /// proofload's rules, with the settings of an imported file.
     own: Rules,
-    /// Fluentd's rules, with the settings in an imported file.
+    /// Fluentd's rules, with the settings of an imported file.
     fluentd: Rules,
-    /// Fluentd's answers, with the settings in an imported file.
+    /// Fluentd's answers, with the settings of an imported file.
     pub(crate) answers: Compat,
-    /// The member with an event's time, if set: `Some(None)` means no member.
+    /// The member of an event that has its time: `None` if not set, `Some(None)` for no member.
     pub time_key: Option<Option<String>>,
-    /// The format of that member.
+    /// Format of the member `time_key`.
     pub time_format: Option<TimeFormat>,
-    /// Whether that member is removed from the event.
+    /// Whether the member `time_key` is removed from events.
     pub drops_time_key: bool,
-    /// Whether times without a zone are in UTC.
+    /// Whether times without a zone are UTC rather than local time.
     pub is_utc: bool,
 }
 
 impl BodyRules {
-    /// The rules before any setting.
+    /// The rules before any setting is applied.
     pub(crate) fn new(imported: Option<&Imported>) -> Self {
         let fluentd = imported.map_or_else(Rules::fluentd, |imported| imported.config.rules.clone());
         Self {
@@ -38,7 +38,7 @@ impl BodyRules {
         }
     }
 
-    /// The mistake for an imported file whose settings need `--compat fluentd`; `None` if it has no such setting.
+    /// The error message if the imported file has settings that require `--compat fluentd`.
     pub(crate) fn settings_for_fluentd_only(&self) -> Option<&'static str> {
         (self.answers != Compat::fluentd()).then_some(
             "--compat none: cors_allow_origins, cors_allow_credentials, respond_with_empty_img and use_204_response in \
@@ -46,7 +46,7 @@ impl BodyRules {
         )
     }
 
-    /// The rules for a value of `--compat` and a maximum number of records in a body.
+    /// The rules for a `--compat` mode, with at most `max_records` records in a body.
     pub(crate) fn rules(&self, compat: &Compat, max_records: usize) -> Rules {
         let base = match compat {
             Compat::None => &self.own,
@@ -77,7 +77,7 @@ mod tests {
         listen::import::fluentd("f", &text).unwrap()
     }
 
-    /// The rules and answers after settings are applied in the given order.
+    /// Applies settings in the given order and returns the resulting rules and answers.
     fn read(imported: Option<Imported>, given: &[(&str, &str)]) -> (Rules, Compat) {
         let mut builder = ConfigBuilder::new(imported).unwrap();
         for (key, value) in given {
@@ -109,7 +109,7 @@ mod tests {
         for order in [given, reversed] {
             assert_eq!(read(None, &order), (expected.clone(), Compat::fluentd()), "{order:?}");
         }
-        // The settings file is read before the options.
+        // Settings of the file come before those of the command line.
         for (text, option) in [
             ("compat = \"fluentd\"\nmax_events = 7\ntime_format = \"%Y\"\nutc = true", ("time_key", "at")),
             ("time_key = \"at\"\nmax_events = 7\ntime_format = \"%Y\"\nutc = true", ("compat", "fluentd")),
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((rules.mode, rules), (Mode::Strict, expected));
         let (rules, _) = read(Some(imported("time_key time\nkeep_time_key false", "")), &none);
         assert_eq!((rules.time_key.as_deref(), rules.keep_time_key), (Some("time"), false));
-        // Changing back restores Fluentd's rules and answers.
+        // A later `--compat fluentd` restores Fluentd's rules and answers.
         let file = imported("time_key at", "use_204_response true");
         let (rules, compat) = (file.config.rules.clone(), file.config.compat.clone());
         assert_eq!(read(Some(file), &[none[0], ("compat", "fluentd")]), (rules, compat));

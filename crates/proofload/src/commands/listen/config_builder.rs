@@ -1,4 +1,4 @@
-//! Collects the settings of the listener, then checks and combines them.
+//! Collects the settings of the listener, then validates and combines them.
 
 use std::path::{Path, PathBuf};
 
@@ -13,15 +13,15 @@ use crate::commands::logs::LogFormat;
 /// The default of `path`.
 pub(super) const DEFAULT_PATH: &str = "events/${tag}.%Y-%m-%d.log";
 
-/// The settings read so far; after `build`, the checked settings.
+/// The settings read so far; `build` validates them.
 #[derive(Debug)]
 pub(crate) struct ConfigBuilder {
-    /// The settings that need no combining. Of `rules`, only the number of records is set here; the others are in
-    /// [`ConfigBuilder::body_rules`].
+    /// Settings that are complete when they are read. Of `rules`, only the number of records is set here; the others
+    /// are in [`ConfigBuilder::body_rules`].
     pub config: Config,
     /// How bodies are parsed and answered.
     pub body_rules: BodyRules,
-    /// Whether addresses were given, so that they are not the default.
+    /// Whether the user gave addresses. Otherwise sockets from systemd replace the default.
     pub has_explicit_addresses: bool,
     /// Format of a stored line.
     pub format: Format,
@@ -31,36 +31,32 @@ pub(crate) struct ConfigBuilder {
     pub has_tag: bool,
     /// The columns of [`Format::Csv`].
     pub csv_fields: Vec<String>,
-    /// The journal's folder; `None` means beside the files.
+    /// The journal's folder; `None` puts it beside the stored files.
     pub state: Option<PathBuf>,
-    /// File with the certificates.
+    /// File with the certificate chain.
     pub certificates: Option<PathBuf>,
     /// File with the private key.
     pub key: Option<PathBuf>,
-    /// File with tokens.
+    /// File with bearer tokens.
     pub bearer_tokens: Option<PathBuf>,
-    /// File with names and passwords.
+    /// File with NAME:PASSWORD pairs.
     pub basic_users: Option<PathBuf>,
-    /// File for the report.
+    /// File for the final report.
     pub report: Option<PathBuf>,
-    /// Format of the log.
     pub log: LogFormat,
-    /// Lowest level that is logged.
     pub log_level: LevelFilter,
-    /// Warnings about valid settings.
+    /// Warnings to log when the listener starts.
     pub warnings: Vec<String>,
 }
 
-/// Format of a stored line.
+/// Format of a stored line, which `build` combines with `has_time`, `has_tag` and `csv_fields`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Time, tag and JSON.
+    /// Time, tag and JSON, as in Fluentd's out_file.
     OutFile,
-    /// JSON.
     Json,
-    /// Comma-separated values.
     Csv,
-    /// The text as it was sent.
+    /// The text as received.
     Raw,
 }
 
@@ -68,7 +64,7 @@ impl ConfigBuilder {
     /// Starts with the defaults, or with an imported configuration.
     ///
     /// # Errors
-    /// If the default path is invalid, which a test excludes.
+    /// If the default path is invalid, which a test rules out.
     pub(crate) fn new(imported: Option<Imported>) -> Result<Self, String> {
         let body_rules = BodyRules::new(imported.as_ref());
         let config = match imported {
@@ -107,7 +103,7 @@ impl ConfigBuilder {
         })
     }
 
-    /// Sets the path of stored files; the file name's suffix comes after the index of the file.
+    /// Sets the path of stored files. The file index comes before the suffix of the path, such as `.log`.
     ///
     /// # Errors
     /// If the path is invalid.
@@ -119,16 +115,16 @@ impl ConfigBuilder {
         Ok(())
     }
 
-    /// Selects Fluentd's parsing and answers, with all imported settings; or proofload's own, with only the imported
-    /// settings that the file itself contains.
+    /// Selects how bodies are parsed and answered: as in Fluentd, with all imported settings, or proofload's own way,
+    /// with only the settings that the imported file states itself.
     pub(crate) fn use_fluentd_compat(&mut self, is_used: bool) {
         self.config.compat = if is_used { self.body_rules.answers.clone() } else { Compat::None };
     }
 
-    /// Checks and combines the settings.
+    /// Validates and combines the settings.
     ///
     /// # Errors
-    /// Every contradiction, and every file with secrets that cannot be used.
+    /// All contradictions, and all unusable files with secrets.
     pub(crate) fn build(mut self) -> Result<Self, Vec<String>> {
         let mut mistakes = Vec::new();
         if let Some(state) = self.state.take() {
@@ -183,7 +179,7 @@ impl ConfigBuilder {
         if mistakes.is_empty() {
             return Ok(self);
         }
-        // Otherwise mistakes in the TLS files would appear only at the start.
+        // Reads the TLS files now, because the listener would report their mistakes only at its start.
         let tls = self.config.tls.iter().flat_map(Tls::mistakes);
         mistakes.extend(tls.map(|why| format!("--tls-cert, --tls-key: {why}")));
         Err(mistakes)
@@ -210,7 +206,7 @@ impl ConfigBuilder {
     }
 }
 
-/// Splits a path into the template and the suffix, such as `.log`, that comes after the index.
+/// Splits a path into the template and the suffix, such as `.log`, which comes after the file index.
 fn split_path(path: &str) -> Result<(Template, String), String> {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
     let dot = path[name..].rfind('.').map(|dot| name + dot).filter(|dot| *dot > name);

@@ -12,7 +12,7 @@ pub(super) fn read(name: &str, text: &str, builder: &mut ConfigBuilder) -> Resul
     let mut reader = Reader::new(name, text);
     let document = reader.document(text);
     if reader.has_mistakes() {
-        // After a syntax error, further mistakes would only mislead.
+        // After a syntax error, further messages would be misleading.
         return reader.finish(());
     }
     let mut table = reader.root(&document);

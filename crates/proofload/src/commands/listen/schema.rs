@@ -1,4 +1,4 @@
-//! The JSON Schema of the settings file, for editors.
+//! The JSON Schema of the settings file, which editors use for completion and checks.
 
 use serde_json::{Map, Value, json};
 
@@ -64,7 +64,7 @@ mod tests {
         assert_part_published("listen.md", "options", &options());
     }
 
-    /// Tables of all options, one per heading.
+    /// Markdown tables of all options, one per heading.
     fn options() -> String {
         let mut text = String::new();
         let mut heading = "";

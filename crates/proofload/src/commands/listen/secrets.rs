@@ -6,27 +6,26 @@ use ::secrets::reference::{Lines, read_lines};
 use listen::Credential;
 use record::input::each_line;
 
-/// Parses one line.
+/// Parses a line of a file with secrets. The error must not contain the line.
 pub(super) type Reader = fn(&str) -> Result<Credential, &'static str>;
 
-/// The content of a file.
+/// The secrets in a file.
 #[derive(Debug)]
 pub(super) struct Secrets {
-    /// The credentials, at least one.
     pub credentials: Vec<Credential>,
-    /// A warning about the file.
+    /// A warning about the file itself.
     pub warning: Option<String>,
 }
 
-/// Reads a file with one secret per line; skips empty lines and lines that begin with `#`.
+/// Reads a file with one secret per line. Skips empty lines and lines that begin with `#`.
 ///
 /// # Errors
-/// Names the file and every wrong line, without its content.
+/// Names the file and every invalid line by number; the text of a line stays out of the message, because it is a secret.
 pub(super) fn read(path: &Path, read_line: Reader) -> Result<Secrets, String> {
     let Lines { lines, warning } = read_lines(path)?;
     let credentials = each_line(path.display(), lines, |line| read_line(&line?).map_err(str::to_owned))?;
     if credentials.is_empty() {
-        return Err(format!("{} has no secret, so nobody could post", path.display()));
+        return Err(format!("{} has no token or password: add at least one", path.display()));
     }
     Ok(Secrets { credentials, warning })
 }
@@ -89,7 +88,8 @@ mod tests {
             ("secret:", basic, "may be empty"),
             ("a b\nok\nc d", bearer, ":3: a token has"),
             ("ann:a\n\nbob\n:b", basic, ":4: neither the name"),
-            // Line ends of classic Mac OS would turn the file into one user with a long password.
+            // A lone carriage return, the line end of classic Mac OS, would turn the file into one user with a long
+            // password.
             ("ann:secret\rbob:pw\n", basic, ":1: it has a control character"),
             ("ann:sec\u{b}ret\n", basic, ":1: it has a control character"),
             ("\u{feff}\u{feff}ann:secret\n", basic, ":1: it has a control character or a byte order mark"),
@@ -97,7 +97,7 @@ mod tests {
             ("ann:sec\u{1}ret\nbob\n", basic, ":2: expected NAME:PASSWORD"),
             ("a\u{1}\nok\na b\n", bearer, ":3: a token has"),
             ("ann:$2y$05$secret", basic, "hashed passwords"),
-            ("# secret", bearer, "nobody could post"),
+            ("# secret", bearer, "has no token or password"),
         ] {
             let error = read_text(text, 0o600, line).unwrap_err();
             assert!(

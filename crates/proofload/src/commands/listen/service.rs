@@ -1,5 +1,5 @@
-//! Integration with systemd: readiness, reloads, the watchdog and socket activation, see sd_notify(3) and
-//! sd_listen_fds(3). Without systemd this does nothing.
+//! Integration with systemd: readiness, reloads, the watchdog and socket activation; see sd_notify(3) and
+//! sd_listen_fds(3). Without systemd, the functions do nothing.
 
 use std::{
     os::fd::OwnedFd,
@@ -12,11 +12,11 @@ use tracing::warn;
 
 use crate::exit::{Refusal, Result};
 
-/// The sockets passed by systemd (LISTEN_FDS), in order. Removes the variables from the environment, so it must be
-/// called before a second thread starts.
+/// The sockets that systemd passed (LISTEN_FDS), in order. Removes the variables from the environment, which is safe
+/// only before a second thread starts.
 ///
 /// # Errors
-/// If one is not a TCP socket.
+/// If a socket is not a TCP socket.
 pub(super) fn inherited_sockets() -> Result<Vec<OwnedFd>> {
     let mut list = ListenFd::from_env();
     let sockets = (0..list.len()).map(|index| match list.take_tcp_listener(index) {
@@ -29,32 +29,32 @@ pub(super) fn inherited_sockets() -> Result<Vec<OwnedFd>> {
     sockets.collect()
 }
 
-/// Notifies systemd of the state of the service.
+/// Reports the state of this service to systemd.
 #[derive(Debug)]
 pub(super) struct Service {
     status: String,
-    /// How often systemd expects a sign of life.
+    /// Interval between watchdog notifications; `None` if systemd expects none.
     watchdog: Option<Duration>,
-    /// When the last sign of life was sent.
+    /// When the last watchdog notification was sent.
     last_alive: Instant,
     has_warned: bool,
 }
 
 impl Service {
-    /// `systemctl status` shows `status` while the listener runs.
+    /// Creates the notifier; `systemctl status` shows `status` while the listener runs.
     pub(super) fn new(status: &str) -> Self {
         // Half the interval, as sd_watchdog_enabled(3) recommends.
         let watchdog = sd_notify::watchdog_enabled().map(|timeout| timeout / 2);
         Self { status: status.to_owned(), watchdog, last_alive: Instant::now(), has_warned: false }
     }
 
-    /// Notifies that the listener is ready.
+    /// Notifies systemd that the listener is ready.
     pub(super) fn ready(&mut self) {
         let status = self.status.clone();
         self.notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
-    /// Notifies that the listener reloads its files; call [`Service::ready`] afterwards.
+    /// Notifies systemd that the listener is reloading its files. Call [`Service::ready`] afterwards.
     pub(super) fn reloading(&mut self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.notify(&[NotifyState::Reloading, now]),
@@ -62,12 +62,12 @@ impl Service {
         }
     }
 
-    /// Notifies that the listener stops.
+    /// Notifies systemd that the listener is stopping.
     pub(super) fn stopping(&mut self) {
         self.notify(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
     }
 
-    /// Sends a sign of life if the watchdog is due for one. Must be called at least every [`super::POLL_INTERVAL`].
+    /// Sends a watchdog notification if one is due. Call it at least every [`super::POLL_INTERVAL`].
     pub(super) fn alive(&mut self) {
         if self.watchdog.is_some_and(|interval| {
             self.last_alive.elapsed() >= interval.saturating_sub(super::POLL_INTERVAL)

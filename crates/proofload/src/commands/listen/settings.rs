@@ -1,4 +1,4 @@
-//! The settings of the listener: one table entry has the name, help, default and parser of a setting.
+//! The settings of the listener. A table entry holds the name, help, default and parser of one setting.
 //!
 //! `--max-body` on the command line is `max_body` in the settings file. Both use the same parser.
 
@@ -16,7 +16,7 @@ use record::units::{parse_size, parse_time};
 
 use super::config_builder::ConfigBuilder;
 
-/// One setting.
+/// A setting that is stored in the [`ConfigBuilder`].
 pub(super) type OptionSpec = ::settings::options::OptionSpec<ConfigBuilder>;
 
 /// All settings, in the order of the help.
@@ -33,7 +33,7 @@ fn size(text: &str, min: u64) -> Result<u64, String> {
     }
 }
 
-/// Parses a time above zero.
+/// Parses a time; zero is an error.
 fn time(text: &str) -> Result<Duration, String> {
     match parse_time(text).map_err(error_text)? {
         Duration::ZERO => Err(format!("{text} is too short; give a time such as 10s")),
@@ -42,7 +42,7 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() { Err("a path is missing".to_owned()) } else { Ok(PathBuf::from(text)) }
+    if text.is_empty() { Err("the path is empty".to_owned()) } else { Ok(PathBuf::from(text)) }
 }
 
 #[cfg(test)]
@@ -68,12 +68,12 @@ mod tests {
                     );
                 }
             }
-            // The debug text shows every field, so equal texts mean equal settings.
+            // The `Debug` text contains every field, so equal texts mean equal settings.
             let plain = format!("{:?}", ConfigBuilder::new(None).unwrap());
             if !setting.default.is_empty() {
                 let mut builder = ConfigBuilder::new(None).unwrap();
                 assert_eq!((setting.apply)(&mut builder, &[setting.default]), Ok(()), "{}", setting.key);
-                // This field records that addresses were given, even if they equal the default.
+                // Records that the user gave addresses, so it differs even if they equal the default.
                 builder.has_explicit_addresses = false;
                 assert_eq!(format!("{builder:?}"), plain, "{} does not have its default", setting.key);
             }

@@ -9,17 +9,17 @@ use tracing::{Level, error, info, warn};
 /// Shortest time between two log lines about refusals.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Compares the statistics with earlier ones.
+/// Finds changes between successive statistics.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// The statistics of the last update.
+    /// The statistics at the last update.
     seen: Statistics,
-    /// The statistics when refusals were last logged.
+    /// The statistics at the last log line about refusals.
     logged: Statistics,
     logged_at: Option<Instant>,
 }
 
-/// A message to log.
+/// A log message about a change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Change {
     level: Level,
@@ -31,7 +31,6 @@ impl Change {
         Self { level, message }
     }
 
-    /// Writes the message to the log.
     pub(super) fn log(&self) {
         let message = &self.message;
         match self.level {
@@ -43,12 +42,12 @@ impl Change {
 }
 
 impl Watch {
-    /// Starts with these statistics.
+    /// Starts with `now` as the baseline.
     pub(super) fn new(now: Statistics) -> Self {
         Self { logged: now.clone(), seen: now, logged_at: None }
     }
 
-    /// Compares with the statistics of this time and returns the changes to log.
+    /// Returns the changes since the last update, and makes `now` the new baseline.
     pub(super) fn update(&mut self, now: Statistics, at: Instant) -> Vec<Change> {
         let mut changes = Vec::new();
         if now.storage != self.seen.storage {
@@ -56,7 +55,7 @@ impl Watch {
                 "ok" => Change::new(Level::INFO, "events can be stored again".into()),
                 why => Change::new(
                     Level::ERROR,
-                    format!("nothing can be stored: {why}; requests are refused until it can"),
+                    format!("nothing can be stored: {why}; requests are refused until storing works again"),
                 ),
             });
         }
@@ -78,7 +77,7 @@ impl Watch {
         changes
     }
 
-    /// The refusals since they were last logged.
+    /// Describes the refusals since the last log line about them; `None` if there were none.
     fn refusals(&self) -> Option<String> {
         let more = |now: u64, before: u64| now.saturating_sub(before);
         let mut parts: Vec<String> = self
@@ -127,7 +126,7 @@ mod tests {
         assert_eq!(
             messages(&watch.update(full.clone(), Instant::now())),
             [
-                (Level::ERROR, "nothing can be stored: full; requests are refused until it can"),
+                (Level::ERROR, "nothing can be stored: full; requests are refused until storing works again"),
                 (Level::ERROR, "3 events that were acknowledged as accepted could not be stored")
             ]
         );

@@ -1,4 +1,4 @@
-//! ab, of Apache.
+//! The command lines of ab, Apache's benchmark.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 
@@ -12,15 +12,14 @@ use super::{
 };
 use crate::output::peer_text::Layout;
 
-/// ab: users that each wait for their answers, over a new connection per request unless `-k` is
-/// given.
+/// ab: a closed load, with a new connection for each request unless `-k` is given.
 #[derive(Debug)]
 pub(crate) struct Ab;
 
-/// The number of requests that `-t` implies.
+/// The number of requests that `-t` implies in ab.
 const REQUESTS_OF_A_TIME_LIMIT: &str = "50000";
 
-const HTML: &str = "ab's table of HTML is not written; --html FILE writes a page";
+const HTML: &str = "ab's HTML table is not written; --html FILE writes a page";
 const VALUES: &str = "not written; --json FILE has every percentile, --hlog FILE the histograms";
 const PROXY: &str = "ab sends each request to the proxy; proofload http makes a tunnel through the proxy: --proxy http://HOST:PORT";
 
@@ -109,36 +108,36 @@ impl Peer for Ab {
             true => translated.add_header("Connection", "Keep-Alive"),
             false => translated.put("no-keepalive", Value::Flag),
         }
-        // ab does not verify certificates, and resumes no session.
+        // ab neither verifies certificates nor resumes TLS sessions.
         translated.put("insecure", Value::Flag);
         translated.put("no-resumption", Value::Flag);
         (url.to_owned(), translated, Layout::Ab)
     }
 }
 
-/// Refuses values that ab itself refuses or interprets differently.
+/// Refuses values that ab refuses or that mean something else in ab.
 fn refuse_as_ab(url: &str, given: &Given, translated: &mut Translated) {
     let mut refuse = |why: String| translated.mistakes.push(why);
     unsendable(url).into_iter().for_each(&mut refuse);
     let rest = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme)).unwrap_or(url);
     let (authority, target) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     if !target.starts_with('/') {
-        refuse("URL: ab takes none without a path: write a / behind the host".to_owned());
+        refuse("URL: ab requires a path: add a / after the host".to_owned());
     }
     if authority.ends_with(':') {
-        refuse("URL: ab knows http:// and https:// in small letters only".to_owned());
+        refuse("URL: ab requires http:// or https:// in lower case".to_owned());
     }
     if authority.contains('@') {
-        refuse("URL: ab takes no user info in it: write -A USER:PASSWORD".to_owned());
+        refuse("URL: ab accepts no login in the URL: write -A USER:PASSWORD".to_owned());
     }
     foreign_in_host("ab", authority, |c| c != '%').into_iter().for_each(&mut refuse);
     let methods = given.iter().filter(|(row, _)| matches!(row.letter, Some('i' | 'p' | 'u' | 'm')));
     for (row, _) in methods.skip(1).filter(|(row, _)| row.letter != Some('m')) {
-        refuse(format!("{}: ab takes none of -i, -p and -u behind another of them or -m", row.name()));
+        refuse(format!("{}: ab accepts only one of -i, -p, -u and -m: leave out the others", row.name()));
     }
     for name in ["-n", "-c", "-t", "-s"] {
         if let Some(value) = given.last(name).filter(|value| value.parse::<u32>().is_err()) {
-            refuse(format!("{name} {value}: ab reads whole numbers, without units"));
+            refuse(format!("{name} {value}: ab accepts only whole numbers without units"));
         }
     }
     let number = |name: &str, default: u64| given.last(name).map_or(Some(default), |n| n.parse().ok());
@@ -146,7 +145,7 @@ fn refuse_as_ab(url: &str, given: &Given, translated: &mut Translated) {
     if let (Some(requests), Some(users)) = (requests, number("-c", 1))
         && users > requests
     {
-        refuse(format!("-c {users}: ab takes no more users than requests (-n {requests})"));
+        refuse(format!("-c {users}: ab requires at least as many requests (-n {requests})"));
     }
 }
 

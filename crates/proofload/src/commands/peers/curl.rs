@@ -16,7 +16,7 @@ use record::input;
 use self::{body::Body, url::checked_url, words::matches};
 use super::table::{Given, Translated, Value, header_name, is_taken, same_line, unsendable, written_url};
 
-/// A translated command line of curl: the request that it sends, and how.
+/// A translated command line of curl: the request that it sends, and the options for sending it.
 #[derive(Debug)]
 pub(crate) struct CurlLine {
     url: String,
@@ -25,22 +25,22 @@ pub(crate) struct CurlLine {
     shown_body: Option<String>,
 }
 
-/// Maximum number of redirects that curl follows without --max-redirs.
+/// Maximum number of redirects that curl follows by default.
 const CURL_REDIRECTS: &str = "50";
-/// The encodings that curl asks for with `--compressed`, as Debian builds it.
+/// The encodings that Debian's build of curl requests with `--compressed`.
 const COMPRESSED: &str = "deflate, gzip, br, zstd";
 
-/// The field that curl sends by itself.
+/// The Accept field that curl sends by default.
 const ANY_TYPE: &str = "Accept: */*";
 
-/// Translated options that proofload's own override, because the user did not write them.
+/// Translated options that proofload's own options may override, because the translation added them, not the user.
 const SOFT: [&str; 1] = ["expect"];
 
 impl CurlLine {
-    /// Reads a command line from a text, from `@FILE`, or with `-` or `@-` from standard input.
+    /// Parses a command line from a text, from `@FILE`, or from standard input (`-` or `@-`).
     ///
     /// # Errors
-    /// Every mistake, and every option that is refused.
+    /// All mistakes and all refused options.
     pub(crate) fn read(text: &str) -> Result<Self, Vec<String>> {
         let path = match text {
             "-" | "@-" => Some("/dev/stdin"),
@@ -51,7 +51,7 @@ impl CurlLine {
         Self::parse(&shell::split(text).map_err(|why| vec![why])?)
     }
 
-    /// Reads the words of a command line, the first of which is `curl`.
+    /// Parses the words of a command line; the first one is `curl`.
     ///
     /// # Errors
     /// As for [`CurlLine::read`].
@@ -69,10 +69,10 @@ impl CurlLine {
         let other = match urls.len() {
             0 => Some("the line has no URL".to_owned()),
             1 => None,
-            // Further words may be values of unknown options, so they are no mistake of their own.
+            // Extra words may be values of unknown options, so they are not reported separately.
             _ if !unknown.is_empty() => None,
             several => {
-                Some(format!("the line has {several} URLs, and a trial has one: leave out the others"))
+                Some(format!("the line has {several} URLs, but a trial has only one: leave out the others"))
             }
         };
         translated.mistakes.splice(0..0, unknown.into_iter().chain(other));
@@ -83,7 +83,7 @@ impl CurlLine {
 
     fn translate(url: &str, given: &Given, mut translated: Translated) -> Result<Self, Vec<String>> {
         let mut body = Body::default();
-        // A field of -H replaces the same field of another option, wherever it is in the line.
+        // Done first, because a field of -H replaces the field that another option sets, whatever their order.
         for (_, field) in given.iter().filter(|(row, _)| row.long == "header") {
             set_header(field, &mut translated);
         }
@@ -92,19 +92,19 @@ impl CurlLine {
                 .unwrap_or_else(|why| translated.mistakes.push(format!("--{}: {why}", row.long)));
         }
         for (place, (row, value)) in given.iter().enumerate() {
-            // If an option is repeated, the last value counts.
+            // The last value of a repeated option counts.
             if !given.iter().skip(place + 1).any(|(later, _)| later.long == row.long) {
                 set_option(row.long, value, &mut translated);
             }
         }
         if given.has("-L") || given.has("--location-trusted") {
-            // For curl, -1 means any number of redirects.
+            // In curl, -1 means no limit.
             let most = given.last("--max-redirs").filter(|most| *most != "-1").unwrap_or(CURL_REDIRECTS);
             translated.set("redirects", most);
         }
         set_connect_timeout(given, &mut translated);
         translated.notes.extend(silent_differences(given));
-        // Even with -G, a form or a file is sent as a body.
+        // curl sends a form or a file as a body even with -G.
         let is_in_query =
             given.has("-G") && !["-T", "-F", "--form-string"].iter().any(|name| given.has(name));
         let url = if is_in_query { body.in_query(url) } else { body.beside_query(url) };
@@ -114,7 +114,7 @@ impl CurlLine {
         let body = if is_in_query { None } else { bodies.finish() };
         if body.is_some() && given.has("-r") {
             translated.mistakes.push(
-                "-r: with a body, curl would send Content-Range: give what is wanted with -H".to_owned(),
+                "-r: with a body, curl sends Content-Range, not Range: write that field with -H".to_owned(),
             );
         }
         let method = match (&body, given.has("-I"), given.has("-T")) {
@@ -127,7 +127,7 @@ impl CurlLine {
         if given.has("-I") && body.is_some() {
             translated.mistakes.push("-I: HEAD has no body: leave out -I or the data".to_owned());
         }
-        // A field of -H replaces or removes curl's own field.
+        // A field of -H replaces or removes the field that curl adds.
         if given.has("--json") {
             add_header(&mut translated, "Accept", "application/json");
         }
@@ -157,13 +157,12 @@ impl CurlLine {
         }
     }
 
-    /// Notes for the user on the translation.
+    /// Notes for the user on the translation of the line.
     pub(crate) fn notes(&self) -> &[String] {
         &self.translated.notes
     }
 
-    /// The equivalent line of `proofload http`, after proofload's own words of the command. None if the body cannot be
-    /// written as text.
+    /// The equivalent `proofload http` command, after the words in `own`. `None` if the body cannot be written as text.
     pub(crate) fn same(&self, own: &[String]) -> Option<String> {
         let mut words = own.to_vec();
         if self.body.is_some() {
@@ -173,12 +172,12 @@ impl CurlLine {
         Some(same_line(&words))
     }
 
-    /// Mistakes for options of proofload that repeat parts of the line. `options` are the names of those given, and
+    /// Mistakes for proofload's options that repeat a part of the line. `options` are the names of the given options,
     /// `headers` the given header fields.
     pub(crate) fn conflicts(&self, has_url: bool, options: &[String], headers: &[String]) -> Vec<String> {
         let mut conflicts = Vec::new();
         if has_url {
-            conflicts.push("URL: curl's line has one too: leave out one of them".to_owned());
+            conflicts.push("URL: curl's command has one too: leave out one of them".to_owned());
         }
         for (name, _) in &self.translated.options {
             if *name != "header"
@@ -186,22 +185,22 @@ impl CurlLine {
                 && options.iter().any(|option| option == name)
                 && *name != "method"
             {
-                conflicts.push(format!("--{name}: curl's line says it too: leave out one of them"));
+                conflicts.push(format!("--{name}: curl's command sets this too: leave out one of them"));
             }
         }
         for name in ["method", "body", "events"] {
             if options.iter().any(|option| option == name) && (name == "method" || self.body.is_some()) {
-                conflicts.push(format!("--{name}: curl's line says what is sent: leave out one of them"));
+                conflicts.push(format!("--{name}: curl's command sets the request: leave out one of them"));
             }
         }
         let of_line = |name: &&str| self.translated.has_header(name) && !self.is_curl_default(name);
         for name in headers.iter().map(|field| header_name(field)).filter(of_line) {
-            conflicts.push(format!("--header: curl's line has the field {name} too: leave out one of them"));
+            conflicts.push(format!("--header: curl's command has {name} too: leave out one of them"));
         }
         conflicts
     }
 
-    /// Whether curl adds a field by itself, so that proofload's own field replaces it.
+    /// Whether curl adds this field by default, so that proofload's own field replaces it.
     pub(crate) fn is_curl_default(&self, name: &str) -> bool {
         name.eq_ignore_ascii_case("accept") && self.translated.headers().any(|field| field == ANY_TYPE)
     }
@@ -221,7 +220,7 @@ impl CurlLine {
             let values: Vec<String> = values.collect();
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             if !values.is_empty() {
-                // Storing cannot fail: a text without a meaning is a mistake of the plan.
+                // Cannot fail, because options are stored as text; the plan reports invalid values.
                 let _ = (option.spec.apply)(workload, &values);
             }
         }
@@ -230,7 +229,7 @@ impl CurlLine {
 
 #[cfg(test)]
 impl CurlLine {
-    /// The options for TLS, as typed.
+    /// The names of the TLS options in the line, as the user would type them.
     pub(super) fn tls_words(&self) -> String {
         let tls = self.translated.options.iter().filter(|(name, _)| super::table::TLS.contains(name));
         let words =
@@ -239,23 +238,23 @@ impl CurlLine {
     }
 }
 
-/// Sets a field of -H: `@FILE` is a file of fields, `Name;` a field without a value, and `Name:` removes curl's own.
+/// Sets a field of -H: `@FILE` is a file of fields, `Name;` an empty field, and `Name:` removes curl's default field.
 fn set_header(written: &str, translated: &mut Translated) {
     if let Some(path) = written.strip_prefix('@') {
         return translated.put("header", Value::File(path.to_owned()));
     }
     match written.split_once(':') {
         None if written.ends_with(';') => translated.add_header(written.trim_end_matches(';'), ""),
-        None => translated.notes.push("-H: curl sends no field without a colon".to_owned()),
+        None => translated.notes.push("-H: curl sends no header field without a colon".to_owned()),
         Some((name, value)) if value.trim().is_empty() => translated.set("header", format!("{name}:")),
-        // If there are several Host fields, curl sends the first.
+        // curl sends only the first of several Host fields.
         Some((name, _)) if name.eq_ignore_ascii_case("host") && translated.has_header(name) => {}
-        // A name that contains a blank is kept here and refused later.
+        // An invalid name, such as one with a blank, is refused when the request is planned.
         Some((name, value)) => translated.add_header(name, value.trim()),
     }
 }
 
-/// Handles the options that need more than a table row.
+/// Translates the options that need more than a table row.
 fn set_option(name: &str, value: &str, translated: &mut Translated) {
     let refuse =
         |translated: &mut Translated, why: &str| translated.mistakes.push(format!("--{name}: {why}"));
@@ -276,7 +275,7 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         "cert" if value.contains(':') && !Path::new(value).exists() => {
             refuse(
                 translated,
-                "give the file alone: keys with a password are not read, decrypt the key first",
+                "give the file alone: encrypted keys are not read; decrypt the key first (openssl pkey)",
             );
         }
         "ipv4" => translated.set_family("0.0.0.0"),
@@ -285,13 +284,13 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         "cookie" if !value.is_empty() && !value.contains('=') => {
             refuse(
                 translated,
-                "files of cookies are not read: write -b 'NAME=VALUE', or -H @FILE for a file with the field Cookie",
+                "cookie files are not read: write -b 'NAME=VALUE', or -H @FILE for a file with the field Cookie",
             );
         }
         "tlsv1.2" => translated.set("tls-min", "1.2"),
         "tlsv1.3" => translated.set("tls-min", "1.3"),
         "location" | "location-trusted" => {
-            // A redirect must not count as a success in place of its target page.
+            // A redirect must not count as a success in place of the page that it leads to.
             translated.set("expect", "2xx");
             translated.notes.push(
                 "-L: redirects to the same host are followed; one to another host fails its request"
@@ -302,26 +301,26 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
     }
 }
 
-/// Notes on defaults of curl that proofload does not share.
+/// Notes on curl's defaults that differ from proofload's.
 fn silent_differences(given: &Given) -> Vec<String> {
     let mut notes = Vec::new();
     let is_empty =
         |value: &str| value.trim_end_matches(':').eq_ignore_ascii_case("user-agent") || value.is_empty();
     if given.iter().any(|(row, value)| ["header", "user-agent"].contains(&row.long) && is_empty(value)) {
-        notes.push("User-Agent is sent all the same, and names proofload".to_owned());
+        notes.push("the field User-Agent is sent anyway, and names proofload".to_owned());
     }
     let variables = ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
     if !given.has("-x")
         && let Some(variable) =
             variables.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
     {
-        notes.push(format!("curl would take its proxy from {variable}; here only -x gives one"));
+        notes.push(format!("curl would use the proxy in {variable}; proofload uses only that of -x"));
     }
     notes
 }
 
-/// Sets curl's time limit for connecting, which includes the TLS handshake. The limit is ignored if the whole request
-/// has a shorter one.
+/// Sets curl's time limit for connecting, which includes the TLS handshake. Ignores it if the limit for the whole
+/// request is shorter.
 fn set_connect_timeout(given: &Given, translated: &mut Translated) {
     let seconds = |text: &str| text.parse::<f64>().unwrap_or(0.0);
     let Some(connect) = given.last("--connect-timeout") else { return };
@@ -333,12 +332,12 @@ fn set_connect_timeout(given: &Given, translated: &mut Translated) {
         }
     } else if !given.has("-m") {
         translated.notes.push(format!(
-            "--connect-timeout {connect} changes nothing here: a whole request has {default_s} s, unless -m says another time"
+            "--connect-timeout {connect} has no effect here: a whole request has {default_s} s, unless -m sets another time"
         ));
     }
 }
 
-/// Adds a field of curl's own, unless the line gives or removes it.
+/// Adds a field that curl sends by default, unless the line sets or removes it.
 fn add_header(translated: &mut Translated, name: &str, value: &str) {
     if !translated.has_header(name) {
         translated.add_header(name, value);

@@ -1,38 +1,37 @@
-//! Tables of other programs' options, and the translation of a command line with them.
+//! Tables that translate other programs' options, and the translation of a command line with them.
 
 use clap::{Arg, ArgAction, ArgMatches};
 use load::OPTIONS;
 use record::text::written_literally;
 
-/// An option of another program.
+/// An option of another program, and its translation.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// Its letter.
+    /// The option's letter, such as `c` for `-c`.
     pub letter: Option<char>,
-    /// Its long name; empty if it has none.
+    /// The option's long name; empty if it has none.
     pub long: &'static str,
-    /// The name of its value; empty for a flag.
+    /// The placeholder of its value in the help; empty for a flag.
     pub value: &'static str,
-    /// How it is translated.
     pub translation: Translation,
 }
 
 /// How an option of another program is translated.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Translation {
-    /// It equals this option of proofload, with the same value.
+    /// Equals this option of proofload, with the same value.
     Becomes(&'static str),
-    /// It is proofload's default behaviour.
+    /// Asks for what proofload does by default.
     Default,
-    /// It does not change the request; the words give the reason or an alternative.
+    /// Does not change the request. The text gives the reason or an alternative.
     Ignored(&'static str),
-    /// It is refused; the words give an alternative.
+    /// Refused. The text names an alternative.
     Refused(&'static str),
-    /// The program's own module handles it; the words are its help.
+    /// Handled by the program's own module. The text is the help.
     Own(&'static str),
 }
 
-/// A row with a letter, a long name (or none) and the name of a value (or none).
+/// A row for an option with a letter. An empty `long` means no long name, an empty `value` means a flag.
 pub(crate) const fn row(
     letter: char,
     long: &'static str,
@@ -42,12 +41,12 @@ pub(crate) const fn row(
     Row { letter: Some(letter), long, value, translation }
 }
 
-/// A row without a letter.
+/// A row for an option without a letter.
 pub(crate) const fn long(long: &'static str, value: &'static str, translation: Translation) -> Row {
     Row { letter: None, long, value, translation }
 }
 
-/// Options of proofload that every such command also has.
+/// Options of proofload that commands for other programs' command lines also accept.
 pub(super) const OWN: &[Row] = &[
     long("json", "FILE", Translation::Becomes("json")),
     long("out", "FOLDER", Translation::Becomes("out")),
@@ -80,7 +79,7 @@ impl Row {
         }
     }
 
-    /// Its clap argument, with or without help.
+    /// The option as a clap argument, with or without help.
     pub(crate) fn argument(&'static self, has_help: bool) -> Arg {
         let mut argument = Arg::new(self.id()).allow_hyphen_values(true);
         argument = self.letter.into_iter().fold(argument, Arg::short);
@@ -94,7 +93,7 @@ impl Row {
         if has_help { argument.help(self.help()) } else { argument }
     }
 
-    /// The option's identifier in clap.
+    /// The ID of the option's clap argument.
     pub(super) fn id(&self) -> String {
         self.letter.map_or_else(|| self.long.to_owned(), String::from)
     }
@@ -110,12 +109,12 @@ impl Row {
     }
 }
 
-/// The options of a line, in order, each with its value; a flag's value is empty.
+/// The options of a command line in order, each with its value; the value of a flag is empty.
 #[derive(Debug)]
 pub(crate) struct Given(Vec<(&'static Row, String)>);
 
 impl Given {
-    /// Reads the options that clap has matched.
+    /// Collects the options that clap has matched, in the order of the command line.
     pub(crate) fn read(rows: impl IntoIterator<Item = &'static Row>, matches: &ArgMatches) -> Self {
         let mut given: Vec<(usize, &'static Row, String)> = Vec::new();
         for row in rows {
@@ -133,41 +132,40 @@ impl Given {
         Self(given.into_iter().map(|(_, row, value)| (row, value)).collect())
     }
 
-    /// Every option with its value, in the order of the line.
+    /// Iterates over the options and their values in the order of the command line.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Row, &str)> {
         self.0.iter().map(|(row, value)| (*row, value.as_str()))
     }
 
-    /// The last value of an option, by its name in messages: `-c`, `--timeout`.
+    /// The last value of an option. The name is as in messages: `-c`, `--timeout`.
     pub(crate) fn last(&self, name: &str) -> Option<&str> {
         self.iter().filter(|(row, _)| row.name() == name).last().map(|(_, value)| value)
     }
 
-    /// Whether an option is given.
     pub(super) fn has(&self, name: &str) -> bool {
         self.last(name).is_some()
     }
 }
 
-/// The value of a translated option.
+/// The value of an option of `proofload http`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// The option is a flag, without a value.
+    /// The option is a flag.
     Flag,
-    /// Words of the line or of its program. They are sent unchanged: they contain no template and name no variable or
-    /// file.
+    /// Text from the command line or from the other program's defaults. It is sent unchanged: templates, variables and
+    /// `@FILE` have no special meaning in it.
     Literal(String),
-    /// The path of a file named by the line.
+    /// The path of a file that the command line names.
     File(String),
 }
 
 impl Value {
-    /// The words; empty if there are none.
+    /// The literal text; empty for a flag or a file.
     pub(super) fn words(&self) -> &str {
         if let Self::Literal(words) = self { words } else { "" }
     }
 
-    /// The value as written in a `proofload http` command for the option of this name.
+    /// The value as `proofload http` would need it on the command line for the option `name`.
     pub(super) fn written(&self, name: &str) -> Option<String> {
         let is_text = || OPTIONS.iter().any(|option| option.spec.flag() == name && option.is_text);
         match self {
@@ -179,24 +177,24 @@ impl Value {
     }
 }
 
-/// A URL of a line as written in a `proofload http` command.
+/// The URL as `proofload http` would need it on the command line.
 pub(super) fn written_url(url: &str) -> String {
     written_literally(url, &['#'])
 }
 
-/// The translation of a line of another program.
+/// The translation of another program's command line.
 #[derive(Debug, Default)]
 pub(crate) struct Translated {
-    /// Options of `proofload http`, by their long names without hyphens.
+    /// Options of `proofload http`: their long names without hyphens, and their values.
     pub options: Vec<(&'static str, Value)>,
     /// Notes for the user on the translation.
     pub notes: Vec<String>,
-    /// Why the line is refused; empty if it is not.
+    /// Reasons to refuse the command line; empty if it is accepted.
     pub mistakes: Vec<String>,
 }
 
 impl Translated {
-    /// Translates by the tables only. Skips options that the program's own module handles.
+    /// Translates with the tables alone. Skips options that the program's own module handles.
     pub(super) fn of(given: &Given) -> Self {
         let mut all = Self::default();
         for (row, value) in given.iter() {
@@ -213,7 +211,7 @@ impl Translated {
         all
     }
 
-    /// Sets an option; a repeated option replaces the earlier value, as in the other programs.
+    /// Sets an option. As in the other programs, a repeated option replaces the earlier value, except for headers.
     pub(super) fn put(&mut self, name: &'static str, value: Value) {
         if name != "header" {
             self.options.retain(|(given, _)| *given != name);
@@ -221,19 +219,20 @@ impl Translated {
         self.options.push((name, value));
     }
 
-    /// Sets an option to words.
+    /// Sets an option to literal text.
     pub(super) fn set(&mut self, name: &'static str, words: impl Into<String>) {
         self.put(name, Value::Literal(words.into()));
     }
 
-    /// Sets an option that is not set.
+    /// Sets an option unless it is already set.
     pub(super) fn set_default(&mut self, name: &'static str, words: &str) {
         if !self.options.iter().any(|(given, _)| *given == name) {
             self.set(name, words);
         }
     }
 
-    /// Lets connections come from any address of a family, unless a source address is given. The last family counts.
+    /// Restricts source addresses to a family by its wildcard address `any`, unless the line gives a source address. The
+    /// last family counts.
     pub(super) fn set_family(&mut self, any: &str) {
         let is_family =
             |value: &Value| matches!(value, Value::Literal(any) if any == "0.0.0.0" || any == "::");
@@ -241,27 +240,26 @@ impl Translated {
         self.set_default("source", any);
     }
 
-    /// Adds a header field.
     pub(super) fn add_header(&mut self, name: &str, value: &str) {
         self.set("header", format!("{name}: {value}"));
     }
 
-    /// The header fields that the line gives.
+    /// The header fields of the command line.
     pub(super) fn headers(&self) -> impl Iterator<Item = &str> {
         self.options.iter().filter(|(name, _)| *name == "header").map(|(_, value)| value.words())
     }
 
-    /// Whether a header field is given by an option.
+    /// Whether an option sets this header field.
     pub(super) fn has_header(&self, name: &str) -> bool {
         self.headers().any(|field| header_name(field).eq_ignore_ascii_case(name))
     }
 
-    /// Removes header fields.
+    /// Removes the header fields for which `is_wrong` is true.
     pub(super) fn remove_headers(&mut self, is_wrong: impl Fn(&str) -> bool) {
         self.options.retain(|(name, value)| *name != "header" || !is_wrong(value.words()));
     }
 
-    /// The words after `proofload http`.
+    /// The arguments of the equivalent `proofload http` command.
     pub(super) fn words(&self, url: &str) -> Vec<String> {
         let mut words = Vec::new();
         for (name, value) in self.options.iter().filter(|(name, _)| is_taken(name, url)) {
@@ -273,30 +271,30 @@ impl Translated {
     }
 }
 
-/// The name of a header field; for other text, the part before the first colon or semicolon.
+/// The name of a header field. Text without a colon ends at the first semicolon or is returned whole.
 pub(in crate::commands) fn header_name(field: &str) -> &str {
     field.split([':', ';']).next().unwrap_or_default().trim()
 }
 
-/// Whether an option is valid for a URL. Options for TLS have no meaning for http://, and other programs ignore them
-/// there.
+/// Whether an option applies to a URL. Other programs ignore TLS options for an http:// URL, but proofload would refuse
+/// them.
 pub(super) fn is_taken(name: &str, url: &str) -> bool {
     let is_tls_url = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
     !TLS.contains(&name) || is_tls_url
 }
 
-/// Why a URL cannot be in a request line; `None` if it can.
+/// Why a URL cannot be sent in a request line; `None` if it can.
 pub(super) fn unsendable(url: &str) -> Option<String> {
     let wrong = url.chars().find(|c| !c.is_ascii_graphic())?;
     let shown = if wrong.is_control() || wrong == ' ' {
-        "a blank or a control character".to_owned()
+        "a space or a control character".to_owned()
     } else {
         format!("'{wrong}'")
     };
-    Some(format!("URL: {shown} cannot stand in a request line: write it percent-encoded"))
+    Some(format!("URL: {shown} is not allowed in a request line: write it percent-encoded"))
 }
 
-/// Why a program refuses a host: a character in it cannot be in a name. Addresses in brackets have other rules.
+/// The message if a host name contains a character that the program refuses. Addresses in brackets follow other rules.
 pub(super) fn foreign_in_host(
     program: &str,
     host: &str,
@@ -306,7 +304,8 @@ pub(super) fn foreign_in_host(
     Some(format!("URL: {program} takes no {wrong} in a host: give the host's name or address alone"))
 }
 
-/// The command with these words. No output shows a secret: a variable, which the user must set, replaces it.
+/// Joins the words to a command. Replaces each secret by a variable that the user must set, because output must not show
+/// secrets.
 pub(super) fn same_line(words: &[String]) -> String {
     let mut secrets = 0;
     let mut line = "proofload".to_owned();
@@ -326,13 +325,13 @@ pub(super) fn same_line(words: &[String]) -> String {
         line += &format!(" {}", quoted(if masked == *word { word } else { &shown }));
     }
     if secrets > 0 {
-        line += "\n  with the secrets in the variables SECRET_1, …, which no output shows";
+        line += "\n  with the secrets in the variables SECRET_1, …, since no output shows secrets";
     }
     line
 }
 
-/// A word, quoted for a shell.
+/// Quotes a word for a shell.
 pub(super) fn quoted(word: &str) -> String {
-    // Only a zero byte cannot be quoted, and no argument contains one.
+    // Quoting fails only for zero bytes, which arguments cannot contain.
     shlex::try_quote(word).map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
 }

@@ -13,7 +13,7 @@ use crate::{Cli, Command as OwnCommand};
 const LIST: &str = include_str!("../../../../../tests/data/foreign-lines.txt");
 const HOST: MachineLimits = MachineLimits::EXAMPLE;
 
-/// The plan of a line of wrk, wrk2 or ab.
+/// The plan for a command line of wrk, wrk2 or ab.
 fn plan(line: &str) -> Result<HttpPlan, Vec<String>> {
     let words = shlex::split(line).unwrap();
     let words = ["proofload".to_owned()].into_iter().chain(words);
@@ -40,7 +40,7 @@ fn curl_workload(line: &str) -> Result<(CurlLine, HttpWorkload), Vec<String>> {
     Ok((line, workload))
 }
 
-/// The plan that a line of the list would run.
+/// The plan for a command line in the list.
 fn planned(foreign: &ForeignLine) -> Result<HttpPlan, Vec<String>> {
     if foreign.program() != "curl" {
         return plan(&foreign.line);
@@ -113,22 +113,22 @@ fn what_cannot_be_done_is_refused_with_what_to_do() {
         ("ab -X proxy:80 http://127.0.0.1/", "--proxy"),
         ("ab -f SSL3 http://127.0.0.1/", "TLS1.2"),
         ("wrk --conections 5 http://127.0.0.1/", "--connections"),
-        ("wrk 127.0.0.1/", "URL: wrk takes none without a scheme"),
-        ("wrk http://127.0.0.1#q", "write a / before it"),
+        ("wrk 127.0.0.1/", "URL: wrk requires a scheme"),
+        ("wrk http://127.0.0.1#q", "write / before the #"),
         ("wrk -H 'host: a' http://127.0.0.1/", "write Host with a capital"),
-        ("wrk 'http://127.0.0.1/a b'", "cannot stand in a request line"),
-        ("ab http://127.0.0.1/\u{e9}", "cannot stand in a request line"),
-        ("ab http://127.0.0.1", "URL: ab takes none without a path"),
+        ("wrk 'http://127.0.0.1/a b'", "is not allowed in a request line"),
+        ("ab http://127.0.0.1/\u{e9}", "is not allowed in a request line"),
+        ("ab http://127.0.0.1", "URL: ab requires a path"),
         ("ab http://a:b@127.0.0.1/", "-A USER:PASSWORD"),
         ("ab http://%6cocalhost/", "ab takes no % in a host"),
         ("wrk http://%6cocalhost/", "wrk takes no % in a host"),
         ("wrk http://a@b@127.0.0.1/", "wrk takes no @ in a host"),
         ("wrk http://under_score/", "wrk takes no _ in a host"),
         ("wrk -H 'X : y' http://127.0.0.1/", "not a name, a colon and a value"),
-        ("ab -m PATCH -p Cargo.toml http://127.0.0.1/", "-p: ab takes none of -i, -p and -u"),
-        ("ab -p Cargo.toml -i http://127.0.0.1/", "-i: ab takes none of -i, -p and -u"),
-        ("ab -n 5 -c 10 http://127.0.0.1/", "-c 10: ab takes no more users than requests (-n 5)"),
-        ("ab -n 1k http://127.0.0.1/", "-n 1k: ab reads whole numbers"),
+        ("ab -m PATCH -p Cargo.toml http://127.0.0.1/", "-p: ab accepts only one of -i, -p, -u and -m"),
+        ("ab -p Cargo.toml -i http://127.0.0.1/", "-i: ab accepts only one of -i, -p, -u and -m"),
+        ("ab -n 5 -c 10 http://127.0.0.1/", "-c 10: ab requires at least as many requests (-n 5)"),
+        ("ab -n 1k http://127.0.0.1/", "-n 1k: ab accepts only whole numbers"),
     ] {
         let mistakes = plan(line).unwrap_err();
         assert!(mistakes.iter().any(|why| why.contains(words)), "{line}: {mistakes:?}");
@@ -176,7 +176,7 @@ fn the_same_line_has_no_secret() {
     assert_eq!(
         same_line(&words),
         "proofload --header 'Authorization: ${SECRET_1}' -H 'X: 1 2' 'http://${SECRET_2}:${PASSWORD_2}@h/?token=${SECRET_3}#x'\n  \
-         with the secrets in the variables SECRET_1, …, which no output shows"
+         with the secrets in the variables SECRET_1, …, since no output shows secrets"
     );
     let words = ["http".to_owned(), "http://h/".to_owned()];
     assert_eq!(same_line(&words), "proofload http http://h/");

@@ -1,4 +1,4 @@
-//! wrk and wrk2.
+//! The command lines of wrk and wrk2.
 
 use load::split_port;
 use record::units::parse_count;
@@ -13,11 +13,11 @@ use super::{
 };
 use crate::output::peer_text::Layout;
 
-/// wrk: users that each wait for their answers. wrk2's own README calls its program wrk, so a rate selects wrk2.
+/// wrk: a closed load. A rate selects wrk2, because wrk2's README calls its program wrk too.
 #[derive(Debug)]
 pub(crate) struct Wrk;
 
-/// wrk2: a constant rate, with times measured from when a request was due.
+/// wrk2: a constant rate, with latencies measured from the scheduled time of each request.
 #[derive(Debug)]
 pub(crate) struct Wrk2;
 
@@ -31,7 +31,7 @@ const ROWS: &[Row] = &[
     row('U', "u_latency", "", Own("Print also the latency from the actual send (wrk2)")),
     row('T', "timeout", "TIME", Becomes("timeout")),
     row('s', "script", "FILE", Refused(SCRIPT)),
-    row('B', "batch_latency", "", Ignored("every request has a time of its own, from when it was due")),
+    row('B', "batch_latency", "", Ignored("every request is timed on its own, from when it was due")),
     row('v', "version", "", Ignored("`proofload --version` prints the version")),
 ];
 
@@ -85,13 +85,13 @@ fn translate(url: &str, given: &Given) -> (String, Translated, Layout) {
     (url, translated, layout)
 }
 
-/// Sets a field as wrk's Lua table of fields does: by its exact name; the last value counts.
+/// Sets a field like wrk's Lua table: names are case-sensitive, and the last value counts.
 fn set_header(field: &str, translated: &mut Translated) {
     let name = header_name(field);
     let Some((written, value)) = field.split_once(": ").filter(|(before, _)| !before.contains(':')) else {
-        // A text that is not a name may be a secret, so the message omits it.
+        // Text without a name may be a secret, so the note shows only its first word.
         let name = name.split(' ').next().unwrap_or_default();
-        translated.notes.push(format!("-H '{name}…': wrk sends no field without a blank behind its colon"));
+        translated.notes.push(format!("-H '{name}…': wrk sends no field without a space after its colon"));
         return;
     };
     translated.remove_headers(|known| header_name(known) == name);
@@ -100,33 +100,35 @@ fn set_header(field: &str, translated: &mut Translated) {
     } else if name != "Host" && name.eq_ignore_ascii_case("host") {
         translated
             .mistakes
-            .push(format!("-H '{name}…': wrk would send a field Host beside it: write Host with a capital"));
+            .push(format!("-H '{name}…': wrk would send a second Host field: write Host with a capital H"));
     } else {
-        // A name that contains a blank is kept here and refused as by wrk.
+        // An invalid name, such as one with a blank, is refused when the request is planned, as by wrk.
         translated.add_header(written, value);
     }
 }
 
-/// The URL as wrk interprets it: without user info, and with its host as the Host field.
+/// The URL as wrk interprets it. wrk ignores user info and sends the URL's host as the Host field.
 fn set_url(url: &str, translated: &mut Translated) -> String {
     translated.mistakes.extend(unsendable(url));
     let start = secrets::mask::authority(url);
     if start == 0 {
-        translated.mistakes.push("URL: wrk takes none without a scheme: write http:// before it".to_owned());
+        translated.mistakes.push("URL: wrk requires a scheme: put http:// in front of the URL".to_owned());
         return url.to_owned();
     }
     let (scheme, rest) = url.split_at(start);
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, mut target) = rest.split_at(end);
     if target.starts_with('?') {
-        translated.notes.push("URL: wrk leaves out a query without a path: write a / before it".to_owned());
+        translated.notes.push("URL: wrk sends no query without a path: write / before the ?".to_owned());
         target = "";
     } else if target.starts_with('#') {
-        translated.mistakes.push("URL: wrk takes no fragment without a path: write a / before it".to_owned());
+        translated
+            .mistakes
+            .push("URL: wrk takes no fragment without a path: write / before the #".to_owned());
     }
     let host = match authority.split_once('@') {
         Some((_, host)) => {
-            translated.notes.push("URL: wrk sends no user info".to_owned());
+            translated.notes.push("URL: wrk does not send the login in the URL".to_owned());
             host
         }
         None => authority,
@@ -134,14 +136,15 @@ fn set_url(url: &str, translated: &mut Translated) -> String {
     let (name, port) = split_port(host);
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || ".-".contains(c);
     translated.mistakes.extend(foreign_in_host("wrk", name, is_of_name));
-    // wrk sends a port as written, even if it is the scheme's default.
+    // wrk includes the port in the Host field even if it is the scheme's default.
     if (port == ":80" || port == ":443" || port.starts_with(":0")) && !translated.has_header("Host") {
         translated.add_header("Host", host);
     }
     format!("{scheme}{host}{target}")
 }
 
-/// How wrk treats connections that its threads cannot share evenly. wrk refuses fewer connections than threads.
+/// A note if the connections cannot be shared evenly among wrk's threads; an error if there are fewer connections than
+/// threads, as in wrk.
 fn unequal_threads(translated: &Translated) -> Result<Option<String>, String> {
     let count = |name: &str| {
         let option = translated.options.iter().find(|(given, _)| *given == name)?;
@@ -151,14 +154,12 @@ fn unequal_threads(translated: &Translated) -> Result<Option<String>, String> {
         return Ok(None);
     };
     if connections < threads {
-        return Err(format!(
-            "-c {connections}: wrk wants as many connections as threads, or more (-t {threads})"
-        ));
+        return Err(format!("-c {connections}: wrk needs at least one connection per thread (-t {threads})"));
     }
     let each = connections / threads.max(1);
     Ok((each * threads != connections).then(|| {
         format!(
-            "wrk would open {} connections, {each} for each of its {threads} threads; all {connections} were planned here",
+            "wrk would open only {} connections, {each} for each of its {threads} threads; proofload opens all {connections}",
             each * threads
         )
     }))

@@ -47,14 +47,14 @@ fn tls_pages_and_records_are_read() {
         ("--client-ca a.pem", "need --tls"),
         ("--token-lifetime 5s", "needs --pages"),
         ("--record-body 5", "needs --record"),
-        ("--tls --tls-fault moon", "is not a fault of TLS"),
-        ("--tls --tls-min 1.3 --tls-max 1.2", "exchange them"),
-        ("--cert c --key k --tls-fault expired", "leave your own certificate out"),
-        ("--cert c --key k --tls-ca-out a", "has its own authority"),
+        ("--tls --tls-fault moon", "is not a TLS fault"),
+        ("--tls --tls-min 1.3 --tls-max 1.2", "swap them"),
+        ("--cert c --key k --tls-fault expired", "leave out your own certificate"),
+        ("--cert c --key k --tls-ca-out a", "leave out --tls-ca-out"),
         ("--tls --processes 2", "its own certificate"),
         ("--pages --processes 2", "its own tokens"),
         ("--record r --processes 2", "overwrite the record"),
-        ("--tls --client-ca a --tls-fault client-cert", "leave that of clients out"),
+        ("--tls --client-ca a --tls-fault client-cert", "leave out --client-ca"),
     ] {
         let mistakes = config(line).unwrap_err();
         assert!(mistakes.iter().any(|mistake| mistake.contains(part)), "{line}: {mistakes:?}");

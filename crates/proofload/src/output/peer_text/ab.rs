@@ -7,7 +7,6 @@ use record::{CensoredTimes, ErrorClass, Histogram, HttpTrial, Trial};
 use super::connections;
 use crate::output::marked;
 
-/// Writes ab's layout.
 pub(super) fn write(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result {
     let plan = &http.plan;
     let counts = &http.counts;
@@ -23,7 +22,7 @@ pub(super) fn write(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result
     row("Server Hostname", name.to_owned())?;
     row("Server Port", plan.targets.first().map_or(0, std::net::SocketAddr::port).to_string())?;
     row("\nDocument Path", plan.request.target.clone())?;
-    // ab shows the length of the first answer; this is the mean of all.
+    // ab shows the length of the first answer; proofload only has the mean of all.
     let answers = http.statuses.values().sum::<u64>().max(1);
     row("Document Length", format!("{} bytes", counts.received_body_bytes / answers))?;
     row("\nConcurrency Level", connections(http).to_string())?;
@@ -88,7 +87,7 @@ fn write_row(out: &mut String, name: &str, times: &Histogram) -> Result {
     )
 }
 
-/// The time within which this share was served.
+/// The time within which this share of the requests was answered.
 fn within(times: &CensoredTimes, quantile: f64) -> String {
     marked(times.percentile(quantile), |ns| format!("{:.3}", ms(ns)))
 }

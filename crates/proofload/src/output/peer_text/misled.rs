@@ -5,10 +5,10 @@ use record::{
     units::{show_count, show_rate, show_time_ns},
 };
 
-/// Minimum share of requests hidden by a stall that is worth a line.
+/// Minimum ratio of requests hidden by a stall to completed requests; smaller stalls are not reported.
 const HIDDEN_SHARE: f64 = 0.01;
 
-/// The lines, for the program of this name.
+/// Returns the lines; `program` is the other load generator's name.
 pub(super) fn lines(trial: &Trial, http: &HttpTrial, program: &str) -> Vec<String> {
     let mut lines = Vec::new();
     match &trial.validity {
@@ -16,7 +16,7 @@ pub(super) fn lines(trial: &Trial, http: &HttpTrial, program: &str) -> Vec<Strin
             lines.push(format!(
                 "VOID: nothing may be concluded; {program} would show the figures without this warning"
             ));
-            // The first reason is the sentence above the lines.
+            // The output already starts with the first reason.
             lines.extend(reasons.iter().skip(1).map(|reason| reason.evidence.clone()));
         }
         Validity::Valid
@@ -51,7 +51,7 @@ pub(super) fn lines(trial: &Trial, http: &HttpTrial, program: &str) -> Vec<Strin
     lines
 }
 
-/// A line if the rate was not carried.
+/// A line if the trial did not reach its planned rate.
 fn missed_rate(http: &HttpTrial) -> Option<String> {
     let counts = &http.counts;
     let planned_s = http.plan.sending_ns()? as f64 / 1e9;
@@ -67,17 +67,17 @@ fn missed_rate(http: &HttpTrial) -> Option<String> {
     })
 }
 
-/// A line for requests that a closed load omits (coordinated omission): those that would have been due during its
-/// longest wait.
+/// A line for the requests that a closed load leaves out (coordinated omission): those that would have been due
+/// during its longest wait.
 fn hidden_requests(http: &HttpTrial, users: u64, program: &str) -> Option<String> {
-    // Time that the generator itself may have added is not the target's.
+    // `least` excludes delay that the generator itself may have added.
     let longest = http.response_time.percentile(1.0).least;
     let due = longest / 1e9 * http.throughput_per_s;
     let is_hidden = due > 10.0 * users as f64 && due > HIDDEN_SHARE * http.counts.completed as f64;
     is_hidden.then(|| {
         format!(
-            "coordinated omission: in the longest wait, {}, {} requests would have been due at this rate, and {program} sends and \
-             times {} at most; give proofload http (or wrk2) a --rate to count them",
+            "coordinated omission: during the longest wait, {}, {} requests would have been due at this rate, but {program} \
+             sends and times at most {}; to count them all, use proofload http --rate (or wrk2)",
             show_time_ns(longest as u64),
             show_count(due as u64),
             show_count(users)

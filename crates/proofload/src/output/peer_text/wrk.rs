@@ -7,7 +7,7 @@ use record::{CensoredTimes, ErrorClass, ErrorCounts, HttpTrial, Span, Trial};
 use super::{connections, deviation};
 use crate::output::marked;
 
-/// Writes wrk's layout.
+/// Writes a trial in wrk's layout.
 pub(super) fn write(out: &mut String, trial: &Trial, http: &HttpTrial, is_distribution: bool) -> Result {
     write_head(out, trial, http)?;
     if is_distribution {
@@ -20,7 +20,7 @@ pub(super) fn write(out: &mut String, trial: &Trial, http: &HttpTrial, is_distri
     write_foot(out, trial, http)
 }
 
-/// Writes wrk2's layout.
+/// Writes a trial in wrk2's layout. The flags stand for wrk2's options `-L` and `-U`, which add latency spectra.
 pub(super) fn write_wrk2(
     out: &mut String,
     trial: &Trial,
@@ -76,7 +76,7 @@ fn write_head(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result {
     )
 }
 
-/// Requests per second per thread, in each whole interval.
+/// Requests per second per thread, for each complete interval.
 fn rates(http: &HttpTrial) -> Vec<f64> {
     let threads = f64::from(http.cpu.threads.max(1));
     let interval_s = http.plan.interval_ns() as f64 / 1e9;
@@ -93,7 +93,7 @@ fn write_foot(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result {
     writeln!(
         out,
         "  {} requests in {}, {} read",
-        // The rate excludes answers that came afterwards.
+        // The rate leaves out answers after the end of the measurement, so the request count must too.
         (http.throughput_per_s * http.measured_s).round(),
         time(http.measured_s * 1e9),
         size(http.counts.received_bytes as f64)
@@ -130,7 +130,7 @@ fn socket_errors(http: &HttpTrial) -> (u64, u64, u64) {
     (connect, sum(ErrorCounts::total) - refused - local - timeout - status - unused, timeout)
 }
 
-/// wrk2's percentiles, and its spectrum in the form that HdrHistogram's plotters read.
+/// Writes wrk2's percentiles, and its spectrum in the format that HdrHistogram's plotters read.
 fn write_spectrum(out: &mut String, title: &str, times: &CensoredTimes) -> Result {
     writeln!(out, "  Latency Distribution (HdrHistogram - {title})")?;
     for quantile in [0.5, 0.75, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0] {
@@ -173,7 +173,7 @@ fn time(ns: f64) -> String {
     }
 }
 
-/// An amount as wrk writes it: `56.20k`.
+/// A number as wrk writes it, with two decimals and a decimal prefix: `56.20k`.
 fn amount(value: f64) -> String {
     match value {
         value if value < 1e3 => format!("{value:.2}"),

@@ -1,4 +1,4 @@
-//! What absences of the generator did to a trial's figures.
+//! The effect of the generator's absences on a trial's figures.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

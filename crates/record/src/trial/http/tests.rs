@@ -4,7 +4,7 @@ use serde_json::Value;
 use super::*;
 use crate::{ErrorClass, LoadModel};
 
-/// A record whose members are `factor` times 1, 2, 3 and so on.
+/// A record whose members have the values `factor` times 1, 2, 3 and so on.
 fn numbered<T: Default + Serialize + DeserializeOwned>(factor: u64) -> T {
     let mut record = serde_json::to_value(T::default()).unwrap();
     for (number, value) in (1..).zip(record.as_object_mut().unwrap().values_mut()) {

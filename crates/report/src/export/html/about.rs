@@ -48,8 +48,8 @@ pub(super) fn advice(page: &Page) -> Option<Section> {
     let shown = all.len().min(page.limits.settings);
     let body = html! {
         p {
-            "By the medians of the valid trials; proofload compare shows whether repeats differ by more than chance. A line of a \
-             host belongs in a file in /etc/sysctl.d."
+            "By the medians of the valid trials; proofload compare shows whether repeats differ by more than chance. Put the \
+             lines for a host into a file in /etc/sysctl.d on that host."
         }
         ul { @for sentence in &all[..shown] { li { bdi { (page.text(sentence)) } } } }
         (left_out(shown, all.len(), "advice"))

@@ -13,7 +13,7 @@ use crate::{
     text,
 };
 
-/// With more factors than this, they share one column.
+/// If there are more factors than this, they share one column of the table.
 const MAX_FACTOR_COLUMNS: usize = 4;
 
 /// The sentences at the top of the page.

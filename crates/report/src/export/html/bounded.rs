@@ -25,8 +25,8 @@ pub(super) fn section(page: &Page) -> Option<Section> {
     let rows: Vec<Vec<String>> = shown.iter().map(cells).collect();
     let body = html! {
         p {
-            "What stopped the trials of each setting from carrying more, by what the kernels counted; of a search, the \
-             trials that missed a goal. The rules are in docs/verdict.md."
+            "What kept the trials of each setting from carrying more, according to the counters of the kernels. For a \
+             search: what kept the trials that missed a goal. The rules are in docs/verdict.md."
         }
         (table("What bounded each setting", &columns, &rows))
         (left_out(shown.len(), all.len(), "setting"))
@@ -36,7 +36,7 @@ pub(super) fn section(page: &Page) -> Option<Section> {
     (!all.is_empty()).then_some(Section { anchor: "bounded", heading: "What bounded it", body })
 }
 
-/// The further statements of a verdict.
+/// The other causes that the verdict names, and what it excludes or misses.
 fn rest(page: &Page, bounded: &Bounded<'_>) -> Markup {
     let verdict = bounded.bounding.verdict;
     let others = verdict.bottlenecks.iter().skip(1).map(|next| ("also", next.cause, &next.evidence));

@@ -150,7 +150,7 @@ fn whiskers(curve: &Curve, series: usize, of: impl Fn(&LoadPoint) -> Option<Span
 
 type Times<'a> = (&'a str, fn(&LoadPoint) -> Option<Span>);
 
-/// An arrow at each median that is only a lower bound, and at the points in `others`.
+/// An arrow at each median that is only a lower bound, and at each of the points `others`.
 fn at_least(curves: &[&Curve], times: &[Times], others: Vec<(f64, f64, String)>) -> Layer {
     let points = curves.iter().flat_map(|curve| &curve.points);
     let censored = points.flat_map(|point| {

@@ -18,9 +18,9 @@ use crate::{
     text,
 };
 
-/// Most heat maps of one quantity.
+/// Maximum number of heat maps of one quantity.
 const MAX_PANELS: usize = 8;
-/// Most levels along a side of a heat map.
+/// Maximum number of levels along a side of a heat map.
 const MAX_LEVELS: usize = 24;
 /// Values that differ by more than this ratio are shown on a logarithmic scale.
 const MAX_LINEAR_RATIO: f64 = 8.0;
@@ -34,7 +34,7 @@ pub(super) fn section(page: &Page) -> Option<Section> {
         return None;
     }
     let known = quantities(page).into_iter().filter(Quantity::varies);
-    // `bounds` has the rates that socket buffers allow one connection.
+    // `bounds` has the rates that socket buffers allow one connection; charts of rates show the first as a limit.
     let (bounds, quantities): (Vec<Quantity>, Vec<Quantity>) =
         known.partition(|quantity| quantity.is_of_link() && quantity.is_rate());
     let bound = bounds.first();
@@ -90,7 +90,8 @@ impl Value {
 }
 
 impl Quantity {
-    /// Whether a value is known and, if the quantity is of a link in several settings, the values differ.
+    /// Whether the chart of this quantity tells something: a value is known and, for a quantity of a link in several
+    /// settings, the values differ.
     fn varies(&self) -> bool {
         let mut known = self.values.iter().filter_map(Value::median);
         let first = known.next();
@@ -102,8 +103,8 @@ impl Quantity {
         matches!(&self.unit, Unit::Of(name) if is_own(name))
     }
 
-    /// Whether the study itself determines the quantity: a link's bandwidth-delay product, or the rate that the buffers
-    /// allow over a link.
+    /// Whether the study's settings alone determine the quantity: a link's bandwidth-delay product, or the rate that
+    /// the buffers allow over a link.
     fn is_of_link(&self) -> bool {
         self.has_name(|name| name.starts_with("link_"))
     }
@@ -288,13 +289,13 @@ fn factor_chart(
     let caption = html! {
         "Medians; the whiskers show "
         @if quantity.unit == Unit::Load { "the smallest and largest of the blocks." } @else { "their intervals." }
-        @if let Some((name, _)) = bound { " The line " (name) " is what the socket buffers allow one connection." }
+        @if let Some((name, _)) = bound { " The line " (name) " is the rate that the socket buffers allow one connection." }
     };
     figure(&chart, caption)
 }
 
 fn heat_maps(page: &Page, factors: &[&Factor], quantity: &Quantity) -> Markup {
-    // The factors with the most levels become the sides, which keeps the number of maps small.
+    // The two factors with the most levels become the sides, so that the fewest maps are needed.
     let mut by_levels: Vec<&Factor> = factors.to_vec();
     by_levels.sort_by_key(|factor| std::cmp::Reverse(factor.levels.len()));
     let [across, down, others @ ..] = &by_levels[..] else { return html! {} };

@@ -15,8 +15,7 @@ const ROW: f64 = 26.0;
 /// Longest name of a row, in characters.
 const MAX_NAME_CHARS: usize = 42;
 
-/// The chart; empty with fewer than two searches, because the sentence says as much as a single
-/// bar.
+/// The chart; empty with fewer than two searches, because a single bar says no more than the sentence.
 pub(super) fn figure(page: &Page) -> Markup {
     let rows = rows(page);
     let loads = rows.iter().flat_map(|row| [row.lower, row.upper]).flatten();

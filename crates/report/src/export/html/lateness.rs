@@ -39,7 +39,7 @@ fn chart(readings: &[&Reading]) -> Chart {
         let shown = readings.iter().filter(|reading| reading.void == void);
         let points = shown.filter_map(|reading| {
             let us = of(reading)? as f64 / 1e3;
-            // A logarithmic axis has no zero; the histogram's own resolution is 64 ns.
+            // A logarithmic axis has no zero, so draw at least 64 ns, the resolution of the histogram.
             Some((reading.index as f64, us.max(0.064), String::new()))
         });
         Points::new(name, class, shape, points)

@@ -11,14 +11,14 @@ pub(super) struct Limits {
     pub figures: usize,
     /// Points of a line in a chart.
     pub points: usize,
-    /// Lines of any other list.
+    /// Items of any other list.
     pub lines: usize,
-    /// Characters of a foreign text.
+    /// Characters of a text from outside, such as a name.
     pub text_chars: usize,
 }
 
 impl Limits {
-    /// The limits tried first.
+    /// The limits to try first.
     pub(super) const FULL: Self =
         Self { settings: 240, trials: 600, figures: 12, points: 240, lines: 60, text_chars: 400 };
     /// The smallest limits; with them, no page is larger than 250 kB.

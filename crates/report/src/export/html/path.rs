@@ -68,7 +68,7 @@ fn path_charts(page: &Page, answer: &Answer, steps: &[Step]) -> Markup {
         (figure(&chart(page, answer, steps, &name), caption))
         @if let Some(end) = near_the_bounds(page, answer, steps) {
             (figure(&chart(page, answer, &end, &format!("{name}, near its bounds")), html! {
-                "The same chart for loads near the bounds: no further from them than five times their distance."
+                "The same chart for loads near the bounds: no further from them than five times the distance between them."
             }))
         }
     }
@@ -110,7 +110,8 @@ fn chart(page: &Page, answer: &Answer, steps: &[Step], name: &str) -> Chart {
     }
 }
 
-/// The trials near the bounds, for a second chart: in the first one, the bounds may be too close together.
+/// The trials near the bounds, for a second chart: in the chart of all trials, the bounds may be too close together to
+/// tell apart.
 fn near_the_bounds(page: &Page, answer: &Answer, steps: &[Step]) -> Option<Vec<Step>> {
     let outcome = answer.outcome(page.results)?;
     let (lower, upper) = (outcome.lower.as_ref()?.load, outcome.upper.as_ref()?.load);
@@ -121,7 +122,7 @@ fn near_the_bounds(page: &Page, answer: &Answer, steps: &[Step]) -> Option<Vec<S
         step.bounds.lower = step.bounds.lower.filter(|&load| near(load));
         step.bounds.upper = step.bounds.upper.filter(|&load| near(load));
     }
-    // A chart of nearly the same trials would add nothing.
+    // Fewer than three trials show no path, and a chart of nearly all trials would repeat the first chart.
     (end.len() >= 3 && end.len() * 10 < steps.len() * 7).then_some(end)
 }
 

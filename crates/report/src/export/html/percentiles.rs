@@ -14,8 +14,8 @@ use crate::{
 };
 
 /// The explanation of the whiskers of times.
-pub(super) const WHISKERS: &str = "Whiskers reach from the least to the most that a time may be: the generator may have \
-                                      lengthened it.";
+pub(super) const WHISKERS: &str = "Whiskers show the range of the true time: the generator may have lengthened the \
+                                      measured one.";
 /// Maximum number of settings shown unfolded.
 const MAX_UNFOLDED: usize = 3;
 
@@ -158,7 +158,7 @@ fn points(times: &CensoredTimes, nines: f64, max_points: usize) -> Vec<(f64, Spa
     if all.is_empty() {
         return Vec::new();
     }
-    // The curve ends at the percentile with one request above it.
+    // The curve ends at the percentile that one request exceeds; a higher one would have no sample.
     let nines = nines.min((all.count() as f64).log10());
     let shares = (0..=max_points).map(|i| 1.0 - 10_f64.powf(-nines * i as f64 / max_points as f64));
     let point = |share: f64| (share, times.percentile(share).map(|ns| ns / 1e3));

@@ -11,7 +11,7 @@ use super::{
 use crate::plot::{short_number, short_time_us};
 
 pub(super) fn section(page: &Page) -> Option<Section> {
-    let introduction = "What each step of the session came to, in the trials that are shown second by second. Redirects that were followed \
+    let introduction = "The results of each step of the session, in the trials that are shown second by second. Redirects that were followed \
          count as requests of their step. Times are response times of completed requests.";
     let (texts, counts) = (("steps", "Steps of the session", introduction), (6, page.limits.figures));
     section_of_trials(page, texts, counts, script, |selected, script| trial_table(page, selected, script))

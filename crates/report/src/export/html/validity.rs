@@ -19,8 +19,8 @@ pub(super) fn section(page: &Page) -> Section {
         @if all == 0 {
             p { "No trial was run." }
         } @else if void.is_empty() && disturbed > 0 {
-            p { "No trial is void. Something held the generator up in " (disturbed) " of " (text::counted(all, "trial")) ": where \
-             that may have changed a figure, it is an interval." }
+            p { "No trial is void. The generator was delayed in " (disturbed) " of " (text::counted(all, "trial")) "; figures \
+             that this may have changed are intervals." }
         } @else if void.is_empty() {
             p { "No trial is void: there is no sign that the generator was the limit in any of \
              the " (text::counted(all, "trial")) "." }
@@ -45,7 +45,7 @@ fn reasons(page: &Page, void: &[&TrialEntry]) -> Markup {
         .iter()
         .flat_map(|entry| {
             entry.trial.validity.reasons().iter().enumerate().map(|(number, reason)| {
-                // The cells of the trial are filled only for its first reason.
+                // A trial has one row for each reason; only the first row repeats the trial's own cells.
                 let once = |cell: String| if number == 0 { cell } else { String::new() };
                 let mut row = vec![once(entry.index.to_string())];
                 if page.several_settings() {
@@ -103,7 +103,7 @@ fn row(page: &Page, reading: &Reading) -> Vec<String> {
     row
 }
 
-/// `met`, `not met`, `met 1 of 2`, `void`, `undecided`.
+/// The outcome of a trial in words: `met`, `not met`, `met 1 of 2`, `void`, `undecided`.
 fn outcome(reading: &Reading) -> String {
     if reading.void {
         return "◇ void".to_owned();

@@ -59,7 +59,7 @@ fn too_few_runs_show_nothing_and_name_the_number_needed() {
     assert_eq!((found.verdict, found.method, found.resolvable), (Verdict::CannotTell, None, None));
     assert_eq!(
         found.warnings[0].message,
-        "2 blocks cannot show a difference at 95 %, however large; use 6 or more"
+        "2 blocks cannot show a difference at 95 % confidence, however large; use 6 or more"
     );
     let four = compare(question(&A[..4], &times(&A[..4], &[1.5, 1.52])), Confidence::default()).unwrap();
     assert_eq!((four.verdict, four.method), (Verdict::BBetter, Some(Method::PairedT)));

@@ -27,7 +27,8 @@ pub(super) fn of_design(family: &Family, design: Design, method: Option<Method>)
         None => vec![Warning::new(
             "few_runs",
             format!(
-                "{runs} {unit} cannot show a difference at {requested}{among}, however large; use {} or more",
+                "{runs} {unit} cannot show a difference at {requested} confidence{among}, however large; \
+                 use {} or more",
                 min_runs.max(3)
             ),
         )],
@@ -35,8 +36,8 @@ pub(super) fn of_design(family: &Family, design: Design, method: Option<Method>)
             vec![Warning::new(
                 "assumes_normal_noise",
                 format!(
-                    "{runs} {unit} are too few to show a difference at {requested}{among} by ranks, \
-                     so the result assumes (log-)normal noise; use {min_runs} or more to avoid the \
+                    "{runs} {unit} are too few to show a difference at {requested} confidence{among} \
+                     by ranks, so the result assumes (log-)normal noise; use {min_runs} or more to avoid the \
                      assumption"
                 ),
             )]
@@ -50,14 +51,14 @@ pub(super) fn wide_interval(requested: Confidence, actual: f64) -> Warning {
     Warning::new(
         "few_values",
         format!(
-            "so few runs cannot bound the effect at {}: the interval shown has {}; use more runs",
+            "too few runs to bound the effect at {} confidence: the interval shown has {}; use more runs",
             percent(requested.value()),
             percent(actual)
         ),
     )
 }
 
-/// Warns of a difference that disappears by the correction for the family.
+/// Warns that a difference is not shown after the correction for the family.
 pub(super) fn held_back(comparisons: usize) -> Warning {
     Warning::new(
         "held_back",

@@ -1,8 +1,8 @@
-//! The JSON Schemas of study and lab files, which editors use for completion and checks. The program does not contain them; they
-//! are published in `docs/schema`.
+//! The JSON Schemas of study and lab files, which editors use for completion and checks. The program does not contain them; `docs/schema`
+//! publishes them.
 //!
-//! They are written by hand beside the code that reads the tables. That code reports mistakes better than a schema can, so
-//! there are no types to derive a schema from. Patterns describe the allowed texts; all patterns allow `{factor}` anywhere.
+//! The schemas are written by hand beside the code that reads the tables. That code reports mistakes better than a schema can, so there are
+//! no types from which a schema could be derived. Patterns describe the allowed texts; all patterns allow `{factor}` anywhere.
 
 mod command;
 mod steps;

@@ -26,7 +26,7 @@ pub(super) struct FileState {
     data_bytes: u64,
 }
 
-/// Files by device, inode and creation time, so that a replaced file counts as another one.
+/// The states of files, by device, inode and creation time. The time distinguishes a replaced file that got the same inode.
 pub(super) type FileStates = BTreeMap<(u64, u64, i64), FileState>;
 
 /// The bytes that the programs moved, if known. `before` is the state of the files at `path` before the trial, which began at
@@ -70,7 +70,7 @@ pub(super) fn moved_bytes(
                     "files that were there before the trial have changed; remove them in `prepare`",
                 );
             }
-            // If the file system does not report the creation time, it is 0 here.
+            // The creation time is 0 if the file system does not report it.
             let is_older = |made_ns: i64| made_ns > 0 && made_ns < began_unix_ns;
             if after.keys().any(|file| !before.contains_key(file) && is_older(file.2)) {
                 return unknown(
@@ -94,8 +94,8 @@ pub(super) fn unknown_bytes(why: &str) -> Warning {
     Warning::new("moved_bytes_unknown", message)
 }
 
-/// Waits until the clock of the file systems has passed the current time, and returns its new time in nanoseconds. Files that
-/// already exist have an earlier creation time, and new files do not.
+/// Waits until the clock of the file systems has passed the current time, and returns its new time in nanoseconds. Existing files then have
+/// an earlier creation time, and new files do not.
 pub(super) fn next_tick_unix_ns() -> i64 {
     let read_ns = |clock| {
         let time = clock_gettime(clock);

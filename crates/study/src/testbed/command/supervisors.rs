@@ -126,7 +126,7 @@ impl Testbed {
                 .env(command::JOB_VARIABLE, job_text)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
-                // Ctrl-C is for the study, which then stops its supervisors.
+                // The process group keeps Ctrl-C from the supervisor, because the study stops its supervisors itself.
                 .process_group(0)
                 .spawn()?;
             return Ok(Supervisor::Here(child));

@@ -15,11 +15,11 @@ use record::{ByteSource, Flow, units::show_bytes};
 use super::{moved::Counters, samples::Samples, supervisors::LinkCounter};
 use crate::testbed::{Testbed, TestbedError};
 
-/// If the goodput may be wrong by a larger share, it counts as unknown.
+/// The goodput counts as unknown if its error may exceed this share.
 const MAX_GOODPUT_ERROR: f64 = 0.1;
-/// If a program leaves at most this share of its bytes to the kernel, it has waited for its data: the rest is its closing messages.
+/// A program has waited for its data if it leaves at most this share of its bytes to the kernel: these are only its closing messages.
 const MAX_FAREWELL: f64 = 0.01;
-/// If links lose a larger share of datagrams, the number of bytes that arrived is unknown.
+/// The number of bytes that arrived is unknown if links lose more than this share of datagrams.
 const MAX_LOST_DATAGRAMS: f64 = 0.01;
 /// Interval between samples after the programs have ended.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
@@ -83,8 +83,8 @@ impl Testbed {
         counters
     }
 
-    /// The reason why it is unknown how many of the bytes from `source` have arrived, if the program sends mostly datagrams, because
-    /// lost datagrams are not retransmitted. `before`: the counters of the links before the trial.
+    /// Why it is unknown how many of the bytes from `source` have arrived. This applies to programs that send mostly datagrams, because
+    /// lost datagrams are not retransmitted. `before` has the counters of the links before the trial.
     pub(super) fn unseen_datagrams(
         &mut self,
         source: &ByteSource,
@@ -150,12 +150,12 @@ impl Testbed {
     }
 }
 
-/// Detects when emulated links, and the links behind them, have finished the packets that they held at the end of the programs.
-/// Links are queues, so later packets of others do not matter.
+/// Detects when emulated links have finished the packets that they held at the end of the programs, first those next to the load, then
+/// those behind them. Links are queues, so it does not matter whose packets come later.
 struct DrainedLinks {
     /// See [`Ways::emulated`].
     ways: Vec<Vec<String>>,
-    /// The number of packets that the first links must finish, once these packets have been seen.
+    /// The number of packets that each of the first links had received when this step began, and must finish; empty before that.
     offered_packets: Vec<u64>,
 }
 
@@ -192,7 +192,7 @@ pub(super) fn sending_s(
 ) -> Result<f64, String> {
     if rest.sent.mptcp_connections > 0 {
         return Err(
-            "the program uses MPTCP, and proofload cannot see what MPTCP sockets still have to send; run it without MPTCP"
+            "the program uses MPTCP, and proofload cannot see how much MPTCP sockets still have to send; run it without MPTCP"
                 .to_owned()
         );
     }
@@ -203,7 +203,7 @@ pub(super) fn sending_s(
     let (least_s, most_s) = if has_waited { (ended_s, rest.looked_s) } else { rest.between_s };
     if !rest.is_acknowledged && !has_waited && !is_partial {
         return Err(
-            "the kernel still sent what the programs had written; a longer settle in [trial] waits for it"
+            "the kernel was still sending data of the ended programs; give a longer settle in [trial]"
                 .to_owned(),
         );
     }
@@ -219,13 +219,13 @@ pub(super) fn sending_s(
     Ok(if least_s > ended_s { (least_s + most_s) / 2.0 - began_s } else { wall_s })
 }
 
-/// The reason why not all of `bytes` can have arrived, if the links of the hosts carried only `carried_bytes`: a program whose
-/// connection was reset may have ended before the data arrived.
+/// The reason why not all of `bytes` can have arrived: the links of the hosts carried only `carried_bytes`. A program whose connection was
+/// reset may have ended before the data arrived.
 pub(super) fn reset_connection(rest: &Rest, bytes: u64, carried_bytes: u64) -> Option<String> {
     let is_handed_over = rest.sent.resets > 0 || rest.bytes as f64 > MAX_FAREWELL * bytes as f64;
     (is_handed_over && carried_bytes < bytes).then(|| {
         format!(
-            "a connection was reset, and the hosts' links have carried only {} of {}; see what the other side received, or count \
+            "a connection was reset, and the hosts' links have carried only {} of {}; check how much the other side received, or count \
              the bytes by a path",
             show_bytes(carried_bytes),
             show_bytes(bytes)

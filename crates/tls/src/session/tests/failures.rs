@@ -1,11 +1,11 @@
-//! Every class of failure, on both sides.
+//! Tests of every class of failure on both sides.
 
 use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::offer::CIPHERS;
 
-/// Another authority, of another name.
+/// Another authority with another name.
 fn stranger() -> World {
     World { authority: Authority::new("another authority").unwrap() }
 }
@@ -30,7 +30,7 @@ fn certificates_that_are_wrong_have_their_classes() {
     ] {
         let mut pair = Pair::new(world.client(), server);
         assert_eq!(pair.failures(), (class, Failure::CertificateRefused), "{class}");
-        // A failed session keeps its failure.
+        // A failed session returns the same failure again.
         assert_eq!(pair.client.receive(&mut pair.near, &mut [0; 10]), Err(class));
         assert_eq!(pair.client.send(&mut pair.near, b"late"), Err(class));
     }
@@ -105,7 +105,7 @@ fn a_write_to_a_peer_that_refused_tells_why() {
     let server = Offer::default().server(identity, Some(world.authority.roots().unwrap())).unwrap();
     let mut pair = Pair::new(world.client(), server);
     assert_eq!(pair.shake(), (Ok(true), Err(Failure::CertificateRequired)));
-    // The server closed its end: a write fails, and the server's alert can still be read.
+    // The server has closed its end: a write fails, but the server's alert can still be read.
     assert_eq!(pair.client.send(&mut pair.near, b"GET /"), Err(Failure::CertificateRequired));
 }
 

@@ -1,29 +1,29 @@
-//! A case, and what is expected of it.
+//! A case, and its expected result.
 
 use std::path::Path;
 
 use anyhow::Result;
 
-/// A folder.
+/// A changed folder.
 pub(crate) struct Case {
-    /// What was done.
+    /// The change.
     pub name: &'static str,
-    /// Does it to a copy of `own`, which lies beside `other` (another study) and `again` (the same one, run once more).
+    /// Changes a copy of `own`. Beside it are `other` (another study) and `again` (a second run of the same study).
     pub make: fn(&Path, &Path) -> Result<()>,
-    /// What becomes of it.
+    /// The expected result.
     pub expected: Expected,
-    /// Parts of the reason, if it is refused.
+    /// Parts of the message, if the folder is refused.
     pub says: &'static [&'static str],
 }
 
-/// What is done with a folder.
+/// The reaction to a folder.
 #[derive(Clone, Copy)]
 pub(crate) enum Expected {
-    /// It is refused, and stays as it is.
+    /// It is refused and stays unchanged.
     Refused,
-    /// It is read as what it is, and stays as it is.
+    /// It is read correctly and stays unchanged.
     Sound,
-    /// It holds so many trials; the study is gone on with.
+    /// It has this many trials, and the study can be resumed.
     Half { trials: usize },
 }
 

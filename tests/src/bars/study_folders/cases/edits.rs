@@ -1,4 +1,4 @@
-//! What is done to a copy of a result folder.
+//! Changes to a copy of a result folder.
 
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
@@ -55,14 +55,14 @@ pub(super) fn cut(text: &str, bytes: usize) -> String {
     text[..text.len() - bytes].to_owned()
 }
 
-/// The text with another digit first in the value behind `key`.
+/// The text, with another first digit in the value after `key`.
 pub(super) fn digit(text: &str, key: &str) -> String {
     let at = text.find(key).map_or(0, |at| at + key.len());
     let other = if text[at..].starts_with('7') { "8" } else { "7" };
     format!("{}{other}{}", &text[..at], &text[at + 1..])
 }
 
-/// What `ending` after so many trials would have left.
+/// Makes the folder look as if the study had ended in this way after this many trials.
 pub(super) fn half(copy: &Path, ending: Ending, trials: u64) -> Result<()> {
     let folder = ResultFolder::open(copy)?;
     let mut result = folder.read()?.result.context("it is finished")?;
@@ -82,15 +82,15 @@ pub(super) fn unsealed(text: &str) -> String {
     format!("{{{}", &text[SEAL..])
 }
 
-/// A record changed, with a checksum that fits, as another version would have written it.
+/// A changed record with a matching checksum, as if another version had written it.
 pub(super) fn resealed(text: &str, from: &str, to: &str) -> String {
     sealed(&text[SEAL..].replace(from, to))
 }
 
-/// Bytes before those that the checksum is of.
+/// Length of the part of a record that the checksum does not cover, in bytes.
 pub(super) const SEAL: usize = "{\"crc32c\":\"00000000\",".len();
 
-/// A record, of all but its first brace: CRC-32C as RFC 3720 has it, worked out bit by bit.
+/// A complete record, made from everything after its checksum. Computes CRC-32C bit by bit (RFC 3720), with no code shared with proofload.
 pub(in crate::bars::study_folders) fn sealed(rest: &str) -> String {
     let table: [u32; 256] = std::array::from_fn(|byte| {
         (0..8).fold(byte as u32, |sum, _| (sum >> 1) ^ if sum & 1 == 1 { 0x82F6_3B78 } else { 0 })

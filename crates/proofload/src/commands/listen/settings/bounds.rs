@@ -23,7 +23,7 @@ pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
         |builder, values| {
             let bytes = size(values[0], 256)?;
             builder.config.limits.head_bytes =
-                u32::try_from(bytes).map_err(|_| format!("{} is too large; at most 4GiB", values[0]))?;
+                u32::try_from(bytes).map_err(|_| format!("{} is too large; give at most 4GiB", values[0]))?;
         };
     /// Most events in a request
     "max_events", Kind::Count(1), "N", BOUNDS, "1M", "10k",

@@ -1,4 +1,4 @@
-//! The body that curl's options for data and forms build.
+//! The body that results from curl's options for data and forms.
 
 mod form;
 
@@ -10,10 +10,10 @@ use record::input;
 use self::form::Part;
 use super::super::table::{Translated, header_name};
 
-/// The characters that curl escapes in `--data-urlencode`: all except those that never need it (RFC 3986, 2.3).
+/// The characters that `--data-urlencode` escapes: all but the unreserved ones of RFC 3986, 2.3.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The data and parts of forms that were given so far.
+/// The data and the parts of forms given so far.
 #[derive(Debug, Default)]
 pub(super) struct Body {
     data: Option<Vec<u8>>,
@@ -24,9 +24,9 @@ pub(super) struct Body {
     has_file: bool,
 }
 
-/// The content type of a form with several parts.
+/// The media type of a form with several parts.
 const FORM: &str = "multipart/form-data";
-/// Maximum length of a body that a line shows, in bytes.
+/// Maximum length in bytes of a body that is shown in the equivalent command.
 const MAX_SHOWN_BYTES: usize = 2_000;
 
 #[derive(Debug)]
@@ -35,19 +35,19 @@ struct Upload {
     bytes: Vec<u8>,
 }
 
-/// A body as it is sent.
+/// A body that is ready to be sent.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) bytes: Vec<u8>,
-    /// Its content type, if curl sends one.
+    /// The content type that curl would send; `None` if none.
     pub(super) content_type: Option<String>,
 }
 
 impl Body {
-    /// Adds the data of an option; options of other kinds add nothing.
+    /// Adds the data of an option; ignores other options.
     ///
     /// # Errors
-    /// When a file cannot be read, or the option begins a second body.
+    /// If a file cannot be read, or the option would start a second body.
     pub(super) fn add(&mut self, option: &str, value: &str) -> Result<(), String> {
         match option {
             "data" | "data-ascii" => match value.strip_prefix('@') {
@@ -89,14 +89,15 @@ impl Body {
         }
     }
 
-    /// The URL with all data in its query, as with `-G`.
+    /// The URL with all data added to its query, as with `-G`.
     pub(super) fn in_query(&self, url: &str) -> String {
         let mut query = self.data.clone().unwrap_or_default();
         append(&mut query, &self.query);
         with_query(url, &query)
     }
 
-    /// The URL with the query of `--url-query`, and with the name of an uploaded file if its path ends in a slash.
+    /// The URL with the query of `--url-query`. If its path is empty or ends in a slash, adds the name of the uploaded
+    /// file.
     pub(super) fn beside_query(&self, url: &str) -> String {
         let url = with_query(url, &self.query);
         let Some(upload) = &self.upload else { return url };
@@ -109,7 +110,7 @@ impl Body {
         }
     }
 
-    /// The body as text for a line: `None` if it is long, not UTF-8, or has the content of a file.
+    /// The body as text for a command line; `None` if it is long, is not UTF-8, or comes from a file.
     pub(super) fn shown(&self, body: &[u8]) -> Option<String> {
         let is_of_file = self.has_file || self.upload.is_some();
         let text = String::from_utf8(body.to_vec()).ok();
@@ -131,7 +132,7 @@ impl Body {
     }
 
     fn append(&mut self, bytes: &[u8], is_joined: bool) {
-        // An empty piece is followed by a separator as well.
+        // curl adds the separator even after an empty piece.
         if is_joined && let Some(data) = &mut self.data {
             data.push(b'&');
         }
@@ -139,7 +140,7 @@ impl Body {
     }
 }
 
-/// Sets the content type of a body, unless the line gives it. A given type gets the boundary of a form.
+/// Sets the content type of a body, unless the line sets it. A multipart type in the line gets the boundary.
 pub(super) fn set_content_type(value: &str, translated: &mut Translated) {
     let is_type = |field: &&str| header_name(field).eq_ignore_ascii_case("content-type");
     let Some(own) = translated.headers().find(is_type).map(str::to_owned) else {
@@ -152,12 +153,12 @@ pub(super) fn set_content_type(value: &str, translated: &mut Translated) {
         translated.remove_headers(|field| field == own);
         translated.add_header(name, &format!("{own_type}{boundary}"));
     } else {
-        let why = format!("-H '{name}: …': -F makes {FORM} with a boundary of its own: leave the field out");
+        let why = format!("-H '{name}: …': -F sets {FORM} with a boundary of its own: leave the field out");
         translated.mistakes.push(why);
     }
 }
 
-/// Appends a piece with `&` before it, unless it is the first.
+/// Appends a piece to a query. A `&` separates it from earlier text.
 fn append(data: &mut Vec<u8>, bytes: &[u8]) {
     if !data.is_empty() && !bytes.is_empty() {
         data.push(b'&');
@@ -169,7 +170,7 @@ fn with_query(url: &str, query: &[u8]) -> String {
     if query.is_empty() {
         return url.to_owned();
     }
-    // A URL is text, so a query that is not UTF-8 is escaped.
+    // A URL must be UTF-8, so any other query is percent-encoded.
     let query = match std::str::from_utf8(query) {
         Ok(text) => text.to_owned(),
         Err(_) => percent_encode(query, ESCAPED).to_string(),
@@ -179,7 +180,7 @@ fn with_query(url: &str, query: &[u8]) -> String {
     format!("{before_fragment}{mark}{query}")
 }
 
-/// The bytes of a file; `-` is standard input.
+/// Reads a file; `-` is standard input.
 fn read(path: &str) -> Result<Vec<u8>, String> {
     input::read_body(Path::new(if path == "-" { "/dev/stdin" } else { path }))
 }
@@ -188,16 +189,16 @@ fn text_or_file(value: &str) -> Result<Vec<u8>, String> {
     value.strip_prefix('@').map_or_else(|| Ok(value.as_bytes().to_vec()), read)
 }
 
-/// The forms of `--data-urlencode`: `content`, `=content`, `name=content`, `@file`, `name@file`.
+/// Parses a value of `--data-urlencode`: `content`, `=content`, `name=content`, `@file` or `name@file`.
 fn encoded(value: &str) -> Result<Vec<u8>, String> {
-    // As in curl, an `@` has a meaning only without a `=`.
+    // In curl, `@` names a file only if the value has no `=`.
     let (name, content) = match value.find('=').or_else(|| value.find('@')) {
         Some(at) if value[at..].starts_with('=') => (&value[..at], value.as_bytes()[at + 1..].to_vec()),
         Some(at) => (&value[..at], read(&value[at + 1..])?),
         None => ("", value.as_bytes().to_vec()),
     };
     let mark = if name.is_empty() { "" } else { "=" };
-    // A blank becomes a plus, as in a form.
+    // curl writes a blank as a plus sign, as in HTML forms.
     let escaped = percent_encode(&content, ESCAPED).to_string().replace("%20", "+");
     Ok(format!("{name}{mark}{escaped}").into_bytes())
 }

@@ -11,9 +11,8 @@ use super::{
 
 type End = (String, u16);
 
-/// Sets the addresses to connect to, if the options name the URL's host and port. curl uses the first `--connect-to`
-/// that names them. It uses the last `--resolve` for the host and port that it then connects to, or else the last one
-/// for `*`.
+/// Sets the addresses to connect to if the options match the URL's host and port. curl uses the first `--connect-to`
+/// that matches. For the resulting host and port, it then uses the last `--resolve`, or else the last one for `*`.
 pub(super) fn set(url: &str, given: &Given, translated: &mut Translated) {
     let Ok(url) = Url::parse(url) else { return };
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return };
@@ -28,7 +27,7 @@ pub(super) fn set(url: &str, given: &Given, translated: &mut Translated) {
     }
 }
 
-/// Sets the proxy; in curl, an empty value means no proxy.
+/// Sets the proxy. As in curl, an empty value means no proxy.
 pub(super) fn set_proxy(url: &str, given: &Given, translated: &mut Translated) {
     let Some(proxy) = given.last("-x").filter(|proxy| !proxy.is_empty()) else { return };
     let mut refuse = |why: &str| translated.mistakes.push(why.to_owned());
@@ -36,10 +35,10 @@ pub(super) fn set_proxy(url: &str, given: &Given, translated: &mut Translated) {
         return refuse(&format!("--proxy: {SOCKS}"));
     }
     if given.has("--resolve") || given.has("--connect-to") {
-        refuse("-x: the proxy finds the address: leave out --resolve and --connect-to");
+        refuse("-x: the proxy resolves the host's name: leave out --resolve and --connect-to");
     }
     if given.last("--noproxy").is_some_and(|hosts| !hosts.is_empty()) {
-        refuse("-x: --noproxy may take it away again: leave out one of them");
+        refuse("-x: --noproxy may disable the proxy: leave out one of them");
     }
     if !given.has("-p") && url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://")) {
         refuse(
@@ -49,13 +48,13 @@ pub(super) fn set_proxy(url: &str, given: &Given, translated: &mut Translated) {
     let proxy = proxy.trim_end_matches('/');
     let has_scheme = secrets::mask::authority(proxy) > 0;
     let proxy = if has_scheme { proxy.to_owned() } else { format!("http://{proxy}") };
-    // curl's default port.
+    // curl's default port for a proxy is 1080.
     let port = proxy.rsplit(['@', '/']).next().and_then(|authority| authority.rsplit_once(':'));
     let has_port = port.is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     translated.set("proxy", if has_port { proxy } else { format!("{proxy}:1080") });
 }
 
-/// Parses an option's values for a host and a port, in order. Values for others become notes.
+/// Parses an option's values in order. Keeps those for this host and port and adds a note for each of the others.
 fn fitting<T>(
     option: &str,
     end: &End,
@@ -74,8 +73,8 @@ fn fitting<T>(
     fitting
 }
 
-/// The addresses of `HOST:PORT:ADDRESS[,ADDRESS]…`, if it is for this host and port, and whether it is for all hosts.
-/// Of several addresses, curl uses the first that answers, as for a name.
+/// Parses `HOST:PORT:ADDRESS[,ADDRESS]…`. Returns the addresses if it matches the host and port, and whether its host is
+/// `*`. curl tries the addresses in order, like those of a name.
 fn resolved(value: &str, (host, port): &End) -> Result<Option<(bool, String)>, String> {
     let refuse = || "is not HOST:PORT:ADDRESS".to_owned();
     let mut parts = value.trim_start_matches('+').splitn(3, ':');
@@ -94,7 +93,8 @@ fn resolved(value: &str, (host, port): &End) -> Result<Option<(bool, String)>, S
     Ok(Some((own_host == "*", addresses.join("|"))))
 }
 
-/// The end of `HOST1:PORT1:HOST2:PORT2`, if it is for this host and port; empty first parts match any, empty last parts change nothing.
+/// Parses `HOST1:PORT1:HOST2:PORT2`. Returns the second pair if the first matches; an empty HOST1 or PORT1 matches any,
+/// and an empty HOST2 or PORT2 keeps the original.
 fn redirected(value: &str, (host, port): &End) -> Result<Option<End>, String> {
     let parts = fields(value);
     let [own_host, own_port, to_host, to_port] = parts[..] else {
@@ -102,7 +102,7 @@ fn redirected(value: &str, (host, port): &End) -> Result<Option<End>, String> {
     };
     let number = |text: &str| match text {
         "" => Ok(*port),
-        text => text.parse::<u16>().map_err(|_| format!("has '{text}' where a port belongs")),
+        text => text.parse::<u16>().map_err(|_| format!("has '{text}' in place of a port")),
     };
     let is_host = own_host.is_empty()
         || own_host.trim_matches(['[', ']']).eq_ignore_ascii_case(host.trim_matches(['[', ']']));
@@ -113,7 +113,7 @@ fn redirected(value: &str, (host, port): &End) -> Result<Option<End>, String> {
     Ok(Some((to_host.to_owned(), number(to_port)?)))
 }
 
-/// The parts between colons outside brackets.
+/// Splits a text at the colons outside brackets.
 fn fields(text: &str) -> Vec<&str> {
     let mut depth = 0;
     text.split(|c| {

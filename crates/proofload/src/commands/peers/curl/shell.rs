@@ -1,18 +1,18 @@
-//! Splits a command line as bash does: quotes, `$'…'`, continued lines, and variables.
+//! Splits a command line into words like bash: quotes, `$'…'`, line continuations, and variables.
 
 use super::super::table;
 
 /// Splits a simple command into its words.
 ///
 /// # Errors
-/// When a quote is open, or the line contains more than one command, a redirection to a file or the syntax of another
-/// shell.
+/// If a quote is not closed, or the line contains more than one command, a redirection to a file or the syntax of
+/// another shell.
 pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
     words(line, &secrets::reference::variable)
 }
 
-/// Learns the secrets in a line's words, so that they are masked however they are quoted. A line without secrets is
-/// shown as typed.
+/// Registers the secrets in a command line, so that output masks them however the user quoted them. A line without
+/// secrets is shown as typed.
 pub(in crate::commands) fn learn(line: &str) {
     let typed = words(line, &|name| Ok(format!("${{{name}}}"))).unwrap_or_default();
     let masked: Vec<_> = typed.iter().map(|word| secrets::mask(word)).collect();
@@ -22,20 +22,21 @@ pub(in crate::commands) fn learn(line: &str) {
     }
 }
 
-/// The words of a line. `value_of` returns the values of variables.
+/// Splits a line into words. `value_of` returns the values of variables.
 fn words(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -> Result<Vec<String>, String> {
     let line = line.trim();
     let line = line.strip_prefix("$ ").unwrap_or(line);
     if line.contains("^\"") || line.contains("^\n") || line.contains("^\r\n") {
         return Err(
-            "it is quoted for cmd of Windows, with ^: choose `Copy as cURL (bash)` in the browser".to_owned()
+            "it is quoted for the Windows cmd shell (^): choose `Copy as cURL (bash)` in the browser"
+                .to_owned(),
         );
     }
     let plain = without_bash(&line.replace("\\\r\n", "\\\n"), value_of)?;
     shlex::split(&plain).ok_or_else(|| "a quote is not closed, or the line ends in a backslash".to_owned())
 }
 
-/// The line with bash's own syntax replaced by syntax of every shell: `$'…'` and variables become quoted text.
+/// Replaces bash's own syntax by quoted text that every shell understands: `$'…'` and variables.
 fn without_bash(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -> Result<String, String> {
     let mut plain = String::new();
     let mut rest = line;
@@ -43,7 +44,7 @@ fn without_bash(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -
     while let Some(c) = rest.chars().next() {
         let after = &rest[c.len_utf8()..];
         rest = match c {
-            // The backslash continues the line.
+            // A backslash at the end of a line continues it.
             '\\' if after.starts_with('\n') => &after[1..],
             '\\' => {
                 plain.push(c);
@@ -70,7 +71,7 @@ fn without_bash(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -
             '`' => return Err(runs_no_shell("`")),
             '$' => {
                 let (name, rest) = variable(after)?;
-                // Inside double quotes, the value is inserted between a closing and an opening quote.
+                // Inside double quotes, the value needs quotes that close and reopen the surrounding ones.
                 let quote = if is_double { "\"" } else { "" };
                 match name.map(value_of).transpose()? {
                     Some(value) => plain.push_str(&format!("{quote}{}{quote}", quoted(&value))),
@@ -80,8 +81,8 @@ fn without_bash(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -
             }
             '|' | ';' | '<' | '>' | '&' if !is_double => {
                 return Err(format!(
-                    "the shell would take {c} as the end of curl's own words: leave out what follows, or quote the word, such as \
-                     a URL with &"
+                    "a shell would end curl's command at {c}: remove it and the rest, or quote the word that has it, such as a \
+                     URL with &"
                 ));
             }
             _ => {
@@ -94,15 +95,15 @@ fn without_bash(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -
 }
 
 fn runs_no_shell(what: &str) -> String {
-    format!("{what} asks a shell for the output of a command, and none is run: write the output itself")
+    format!("{what} makes a shell run a command, but none is run: write the output itself")
 }
 
-/// A text as one word for every shell.
+/// Quotes a text so that every shell reads it as one word.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// The variable at the beginning of a text, if any, and the text after it.
+/// Splits the variable name at the beginning of a text, if there is one, from the rest.
 fn variable(text: &str) -> Result<(Option<&str>, &str), String> {
     let braced = text.strip_prefix('{').and_then(|text| text.split_once('}'));
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
@@ -111,12 +112,12 @@ fn variable(text: &str) -> Result<(Option<&str>, &str), String> {
         return Ok((None, text));
     }
     if braced.is_some() && !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        return Err(format!("${{{name}}} asks a shell for more than a variable: write the text itself"));
+        return Err(format!("${{{name}}} is not a plain variable: write the text itself"));
     }
     Ok((Some(name), rest))
 }
 
-/// The content of `$'…'` up to its closing quote, and the text after it.
+/// Decodes `$'…'` up to its closing quote. Also returns the text after it.
 fn ansi(text: &str) -> Result<(String, &str), String> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -130,15 +131,15 @@ fn ansi(text: &str) -> Result<(String, &str), String> {
         }
     }
     let text = String::from_utf8(bytes)
-        .map_err(|_| "$'…' makes bytes that are not UTF-8: write --data-binary @FILE")?;
+        .map_err(|_| "$'…' has bytes that are not UTF-8: write --data-binary @FILE")?;
     if text.contains('\0') {
-        Err("$'…' makes a zero byte: write --data-binary @FILE".to_owned())
+        Err("$'…' has a zero byte: write --data-binary @FILE".to_owned())
     } else {
         Ok((text, rest))
     }
 }
 
-/// Appends the character of an escape, which is given without its backslash, and returns the text after it.
+/// Decodes an escape, given without its backslash, into `bytes`. Returns the text after it.
 fn escape<'a>(rest: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> {
     let c = rest.chars().next().ok_or("a quote $' is not closed")?;
     let after = &rest[c.len_utf8()..];
@@ -159,13 +160,13 @@ fn escape<'a>(rest: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> {
         '\\' | '\'' | '"' | '?' => c,
         'x' | '0'..='7' => {
             let (value, rest) = if c == 'x' { number(after, 16, 2) } else { number(rest, 8, 3) };
-            // Bash keeps the low byte.
-            bytes.push(value.ok_or("\\x needs digits")? as u8);
+            // An octal escape can exceed a byte; bash keeps the low byte.
+            bytes.push(value.ok_or("\\x needs hexadecimal digits after it")? as u8);
             return Ok(rest);
         }
         'u' | 'U' => {
             let (value, rest) = number(after, 16, if c == 'u' { 4 } else { 8 });
-            let value = value.and_then(char::from_u32).ok_or("\\u needs the number of a character")?;
+            let value = value.and_then(char::from_u32).ok_or("\\u needs the code point of a character")?;
             bytes.extend_from_slice(value.encode_utf8(&mut [0; 4]).as_bytes());
             return Ok(rest);
         }
@@ -245,10 +246,10 @@ mod tests {
         }
 
         #[test]
-        // A line end of Windows may be one of the line itself: it is read as a plain one.
+        // No carriage returns, because the parser reads a Windows line end as a plain one.
         fn quoted_words_come_back(words in prop::collection::vec("[^\0\r^]*", 1..5)) {
             let line = shlex::try_join(words.iter().map(String::as_str)).unwrap();
-            // The parser removes a prompt and blanks around a line.
+            // The parser strips a prompt and the blanks around a line.
             prop_assume!(line.trim() == line && !line.starts_with("$ "));
             prop_assert_eq!(split(&line).unwrap(), words);
         }

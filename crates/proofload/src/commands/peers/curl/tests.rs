@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The workload of a line, and its notes.
+/// The workload of a command line, and the notes on it.
 fn read(line: &str) -> Result<(HttpWorkload, Vec<String>), Vec<String>> {
     let line = CurlLine::read(line)?;
     let mut workload = HttpWorkload::default();
@@ -11,7 +11,7 @@ fn read(line: &str) -> Result<(HttpWorkload, Vec<String>), Vec<String>> {
     Ok((workload, line.notes().to_vec()))
 }
 
-/// Method, target, header without User-Agent, and body.
+/// What the request contains: method, target, header fields except User-Agent, and body.
 fn sent(line: &str) -> String {
     let (workload, _) = read(line).unwrap_or_else(|why| panic!("{line}: {why:?}"));
     let request =
@@ -127,7 +127,7 @@ fn data_is_joined_and_encoded_as_curl_does() {
     assert_eq!(form.lines().nth(1), Some("Content-Disposition: form-data"));
     for content_type in ["multipart/mixed", "multipart/form-data; boundary=q"] {
         let line = format!("curl -F a=b -H 'Content-Type: {content_type}' 127.0.0.1");
-        assert!(why(&line).contains("-F makes multipart/form-data with a boundary of its own"), "{line}");
+        assert!(why(&line).contains("-F sets multipart/form-data with a boundary of its own"), "{line}");
     }
     let form = body(&format!("-F 'a=\"x;y\";type=text/x' -F 'f=@{path};filename=q\"' -F 't=<{path}'"));
     let boundary = form.lines().next().unwrap().strip_prefix("--").unwrap().to_owned();
@@ -145,8 +145,7 @@ fn data_is_joined_and_encoded_as_curl_does() {
 #[test]
 fn an_option_that_is_not_known_hides_no_other_mistake() {
     let told = why("curl --foo -K x --http2 --digest -b c.txt --bar=1 http://a/");
-    for part in ["--foo is no option", "--bar is no option", "-K", "--http2", "--digest", "files of cookies"]
-    {
+    for part in ["--foo is not", "--bar is not", "-K", "--http2", "--digest", "cookie files"] {
         assert!(told.contains(part), "{part}: {told}");
     }
     let told = why("curl --digest http://a/ http://b/");
@@ -162,7 +161,8 @@ fn the_way_to_the_target_is_that_of_curl() {
     assert_eq!(address("--connect-to a.example:81:127.0.0.2:82").as_deref(), Some("127.0.0.2:82"));
     assert_eq!(address("--connect-to ::127.0.0.2:").as_deref(), Some("127.0.0.2:81"));
     assert_eq!(address("--connect-to b.example::127.0.0.2:"), None);
-    // Of several addresses the first that answers, of several ends the first, at the addresses that it has.
+    // Of several addresses, curl uses the first that answers. Of several --connect-to options, the first match counts,
+    // and --resolve then gives the addresses of its host.
     let several = address("--resolve a.example:81:127.0.0.4,127.0.0.2,[::1]");
     assert_eq!(several.as_deref(), Some("127.0.0.4:81|127.0.0.2:81|[::1]:81"));
     let options =
@@ -181,7 +181,7 @@ fn the_way_to_the_target_is_that_of_curl() {
     assert_eq!(source("-4 --interface 127.0.0.9").as_deref(), Some("127.0.0.9"));
     assert_eq!(source("--interface 127.0.0.9 -4").as_deref(), Some("127.0.0.9"));
     let noproxy = "curl -p -x 127.0.0.1:3128 --noproxy '*' http://a.example:81/";
-    assert!(why(noproxy).contains("--noproxy may take it away"));
+    assert!(why(noproxy).contains("--noproxy may disable the proxy"));
     assert!(why("curl --resolve a:b http://a.example:81/").contains("HOST:PORT:ADDRESS"));
     let line = "curl -p -x u:p@127.0.0.1:3128 --haproxy-protocol --connect-timeout 3 http://a.example:81/";
     let workload = read(line).unwrap().0;
@@ -228,7 +228,7 @@ fn a_flag_is_off_again_where_curl_takes_no_before_it() {
     let secure = read("curl --no-alpn --alpn --no-sessionid --sessionid https://127.0.0.1/").unwrap().0;
     assert_eq!((secure.alpn, secure.no_resumption), (None, false));
     for flag in ["--no-http1.1", "--no-tlsv1.2", "--no-ipv4", "--no-data", "--no-no-alpn"] {
-        assert!(why(&format!("curl {flag} 127.0.0.1")).contains("is no option of curl"), "{flag}");
+        assert!(why(&format!("curl {flag} 127.0.0.1")).contains("is not a known option of curl"), "{flag}");
     }
 }
 
@@ -237,10 +237,10 @@ fn all_refusals_come_at_once() {
     let all = why("curl -x p --http2 -K file -u name 'http://127.0.0.1/[1-3]'");
     for words in [
         "-x: curl would send",
-        "--http2: requests are of HTTP/1.1",
+        "--http2: only HTTP/1.1 is supported",
         "-K: ",
         "--user: curl would ask",
-        "URL: curl makes several",
+        "URL: curl expands",
     ] {
         assert!(all.contains(words), "{words}: {all}");
     }
@@ -250,12 +250,12 @@ fn all_refusals_come_at_once() {
         ("wget a", "does not begin with curl"),
         ("curl --no-such-option a", "--no-such-option"),
         ("curl --compresed a", "--compressed"),
-        ("curl 'a/{b,c}'", "curl makes several URLs"),
+        ("curl 'a/{b,c}'", "curl expands {} and [] to several URLs"),
         ("curl -d a -r 5 a", "Content-Range"),
-        ("curl 'a/b c'", "cannot stand in a request line"),
+        ("curl 'a/b c'", "is not allowed in a request line"),
         ("curl --digest a", "give the field Authorization with -H"),
-        ("curl --cert a.pem:secret https://a", "keys with a password are not read"),
-        ("curl -b cookies.txt a", "files of cookies"),
+        ("curl --cert a.pem:secret https://a", "encrypted keys are not read"),
+        ("curl -b cookies.txt a", "cookie files"),
         ("curl -d a -F b=c a", "different bodies"),
         ("curl -I -d a a", "HEAD has no body"),
         ("curl -d @/no/such/file a", "/no/such/file"),
@@ -281,7 +281,7 @@ proptest! {
         words in prop::collection::vec("-[a-zA-Z0-9#:]{1,3}|--[a-z-]{2,12}|[a-z@=;:\"<\\[{/?#%,.é-]{0,12}", 0..8),
         url in "[a-z:/?#\\[\\]{}@.=&%]{0,16}",
     ) {
-        // A test must not read standard input, because it would wait there.
+        // Excludes words that would read standard input, because the test would wait there.
         prop_assume!(!words.iter().any(|word| word.ends_with('-') || word.ends_with('.') || word.starts_with("@")));
         let words: Vec<String> = ["curl".to_owned()].into_iter().chain(words).chain([url]).collect();
         if let Ok(line) = CurlLine::parse(&words) {
@@ -316,7 +316,7 @@ fn every_option_of_curl_is_answered_by_its_name() {
             Ok((_, notes)) => notes.join("\n"),
             Err(mistakes) => mistakes.join("\n"),
         };
-        assert!(!said.contains("tip") && !said.contains("is no option of curl"), "{said}");
+        assert!(!said.contains("tip") && !said.contains("is not a known option of curl"), "{said}");
         assert!(said.contains(name) || name == "--no-alpn", "{line}: {said}");
     }
     let secure = read("curl --no-alpn --no-sessionid https://127.0.0.1/").unwrap().0;

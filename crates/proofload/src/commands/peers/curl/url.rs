@@ -1,14 +1,14 @@
-//! The URL of a line, as curl interprets it.
+//! The URL of a command line, as curl interprets it.
 
 use load::{split_port, without_dots};
 use url::Host;
 
 use super::super::table::{Given, foreign_in_host};
 
-/// The URL as curl interprets it: with its scheme, and with `.` and `..` removed from its path, unless `--path-as-is`
-/// is given. Refuses ranges and lists, which curl would expand, unless `-g` is given.
+/// The URL as curl sends it: with a scheme, and without `.` and `..` in its path unless `--path-as-is` is given. Adds a
+/// mistake for ranges and lists, which curl would expand unless `-g` is given.
 pub(super) fn checked_url(url: &str, given: &Given, mistakes: &mut Vec<String>) -> String {
-    // One to three slashes begin a host.
+    // curl accepts one to three slashes before the host.
     let scheme = url.split_once(":/").filter(|(scheme, _)| scheme.bytes().all(|b| b.is_ascii_alphabetic()));
     let (scheme, rest) = match scheme {
         Some((scheme, rest)) => (scheme, rest.trim_start_matches('/')),
@@ -23,7 +23,7 @@ pub(super) fn checked_url(url: &str, given: &Given, mistakes: &mut Vec<String>) 
         || (single.is_none() && is_several(target, &['{', '}']))
         || is_several(target, &['[', ']'])
     {
-        mistakes.push("URL: curl makes several URLs of {} and []: give one of them, or -g if they are meant as they are".to_owned());
+        mistakes.push("URL: curl expands {} and [] to several URLs: give a single URL, or -g to send these characters as they are".to_owned());
     }
     let target = target.split('#').next().unwrap_or_default();
     let path = target.split('?').next().unwrap_or_default();
@@ -31,7 +31,7 @@ pub(super) fn checked_url(url: &str, given: &Given, mistakes: &mut Vec<String>) 
         true => String::from_utf8_lossy(&without_dots(target.as_bytes())).into_owned(),
         false => target.to_owned(),
     };
-    // curl sends a query unchanged.
+    // curl percent-encodes non-ASCII bytes in the path but sends the query unchanged.
     let (path, query) = target.split_at(target.find('?').unwrap_or(target.len()));
     let mut encoded = String::new();
     for byte in path.bytes() {
@@ -40,15 +40,15 @@ pub(super) fn checked_url(url: &str, given: &Given, mistakes: &mut Vec<String>) 
             _ => encoded += &format!("%{byte:02x}"),
         }
     }
-    // A login ends at the first @; a host contains none.
+    // The login ends at the first @, because a host cannot contain one.
     let (login, rest) = authority.split_at(authority.find('@').map_or(0, |at| at + 1));
     let (host, port) = split_port(rest);
     mistakes.extend(foreign_in_host("curl", host, |c| !"\\/:#?!@{}[]$'\"^`*<>=;,+&() ".contains(c)));
     format!("{scheme}://{login}{}{port}{encoded}{query}", sent_host(host))
 }
 
-/// The host as curl sends it: an IPv4 address as four numbers, an IPv6 address in its short form if that is shorter,
-/// and a non-ASCII name in punycode.
+/// The host as curl sends it: an IPv4 address as four numbers, an IPv6 address in its shorter form, and a non-ASCII name
+/// in punycode.
 fn sent_host(host: &str) -> String {
     match Host::parse(host) {
         Ok(Host::Ipv4(address)) => address.to_string(),
@@ -58,8 +58,7 @@ fn sent_host(host: &str) -> String {
     }
 }
 
-/// A target with each pair of braces replaced by its only word. None if curl would refuse the braces or expand them to
-/// several URLs.
+/// Replaces each pair of braces by its only word. `None` if curl would refuse the braces or expand them to several URLs.
 fn without_braces(target: &str) -> Option<String> {
     let mut parts = target.split('{');
     let mut joined = parts.next()?.to_owned();

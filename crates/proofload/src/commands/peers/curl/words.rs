@@ -1,4 +1,4 @@
-//! Parses the words of a line as options of curl.
+//! Parses the words of a command line as curl's options.
 
 use clap::{
     Arg, ArgMatches, Command,
@@ -7,23 +7,23 @@ use clap::{
 
 use super::{super::table::Row, options};
 
-/// Prefixes of the flags that curl cannot turn off, because each chooses one of several values.
+/// Prefixes of flags that have no `--no-` form in curl, because each selects one of several values.
 const CHOICES: [&str; 9] =
     ["http1", "http2", "http3", "ipv", "metalink", "next", "proxy-tlsv", "sslv", "tlsv"];
 
-/// The option that turns a flag off, such as `--no-compressed` or `--keepalive`. The last of both counts.
+/// The option that undoes a flag, such as `--no-compressed` or `--keepalive`. Whichever comes last counts.
 fn counter(row: &Row) -> Option<Arg> {
     if !row.value.is_empty() || CHOICES.iter().any(|choice| row.long.starts_with(choice)) {
         return None;
     }
     let name = row.long.strip_prefix("no-").map_or_else(|| format!("no-{}", row.long), str::to_owned);
-    // These options are equivalent in curl.
+    // curl treats --location and --location-trusted alike, so the `no` form of either undoes both.
     let same = if row.long.starts_with("location") { &["L", "location-trusted"][..] } else { &[] };
     let counter = Arg::new(name.clone()).long(name.clone()).action(clap::ArgAction::SetTrue).hide(true);
     Some(counter.overrides_with_all([name, row.id()]).overrides_with_all(same))
 }
 
-/// curl's command line, with the options that proofload knows.
+/// curl's command line as a clap command.
 fn command() -> Command {
     let urls = Arg::new("URL").action(clap::ArgAction::Append).num_args(0..);
     Command::new("curl")
@@ -34,10 +34,10 @@ fn command() -> Command {
         .arg(urls)
 }
 
-/// The matches of a line's known options, and a message for each unknown one.
+/// Parses a command line. Also returns a message for each unknown option.
 ///
 /// # Errors
-/// The message for a line that cannot be read at all.
+/// The messages so far, if the line cannot be parsed.
 pub(super) fn matches(words: &[String]) -> Result<(ArgMatches, Vec<String>), Vec<String>> {
     let (mut words, mut unknown) = (words.to_vec(), Vec::new());
     loop {
@@ -55,12 +55,12 @@ pub(super) fn matches(words: &[String]) -> Result<(ArgMatches, Vec<String>), Vec
     }
 }
 
-/// clap's message, without its usage and without tips for other commands.
+/// clap's message in one line, without the usage and without tips that do not apply.
 fn in_one_line(error: &clap::Error) -> String {
     let context = |kind| error.get(kind).map(ToString::to_string);
     if let (ErrorKind::UnknownArgument, Some(option)) = (error.kind(), context(ContextKind::InvalidArg)) {
-        let similar = context(ContextKind::SuggestedArg).map(|known| format!("; is {known} meant?"));
-        return format!("{option} is no option of curl that is known here{}", similar.unwrap_or_default());
+        let similar = context(ContextKind::SuggestedArg).map(|known| format!("; did you mean {known}?"));
+        return format!("{option} is not a known option of curl{}", similar.unwrap_or_default());
     }
     let text = error.render().to_string();
     let lines = text.lines().take_while(|line| !line.starts_with("Usage"));

@@ -1,4 +1,4 @@
-//! Forms of several parts (`-F`), as curl writes them.
+//! Multipart forms (`-F`), as curl sends them.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -7,7 +7,7 @@ use std::{
 
 use super::read;
 
-/// A part of a form.
+/// A part of a multipart form.
 #[derive(Debug)]
 pub(super) struct Part {
     name: String,
@@ -17,10 +17,10 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Reads `NAME=TEXT`, `NAME=@FILE` (sent as a file) or `NAME=<FILE` (sent as text), with `;type=` and `;filename=`.
+    /// Parses `NAME=TEXT`, `NAME=@FILE` (sent as a file) or `NAME=<FILE` (sent as text), with `;type=` and `;filename=`.
     ///
     /// # Errors
-    /// When a file cannot be read, or the text asks for something unsupported.
+    /// If a file cannot be read, or the value uses an unsupported feature.
     pub(super) fn parse(value: &str) -> Result<Self, String> {
         let (name, rest) = value.split_once('=').ok_or("it is not NAME=CONTENT")?;
         let (source, rest) = match rest.chars().next() {
@@ -29,7 +29,7 @@ impl Part {
         };
         if rest.starts_with('(') && source.is_none() && name.is_empty() {
             return Err(
-                "parts within parts are not supported: write the body to a file, and --data-binary @FILE"
+                "nested parts are not supported: write the body to a file, and give --data-binary @FILE"
                     .to_owned(),
             );
         }
@@ -45,7 +45,7 @@ impl Part {
                 "headers" | "encoder" => {
                     return Err(format!("{key}= in a part is not supported: leave it out"));
                 }
-                // A parameter of the type, such as charset.
+                // Any other key is a parameter of the media type, such as charset.
                 _ => {
                     let media_type =
                         content_type.as_mut().ok_or_else(|| format!("'{key}' is not type= or filename="))?;
@@ -70,7 +70,7 @@ impl Part {
             let guessed = guessed_type(file_name.as_deref().unwrap_or(&word));
             content_type = match guessed {
                 "" => file_name.is_some().then(|| "application/octet-stream".to_owned()),
-                // A part that is not a file is text anyway.
+                // text/plain is the default of a part that is not a file.
                 "text/plain" if file_name.is_none() => None,
                 guessed => Some(guessed.to_owned()),
             };
@@ -78,10 +78,10 @@ impl Part {
         Ok(Self { name: name.to_owned(), content, file_name, content_type })
     }
 
-    /// Reads `NAME=STRING`, in which no character is special.
+    /// Parses `NAME=STRING`, in which no character is special.
     ///
     /// # Errors
-    /// When there is no `=`.
+    /// If there is no `=`.
     pub(super) fn literal(value: &str) -> Result<Self, String> {
         let (name, content) = value.split_once('=').ok_or("it is not NAME=STRING")?;
         let content = content.as_bytes().to_vec();
@@ -106,8 +106,8 @@ impl Part {
     }
 }
 
-/// The body of a form, and its boundary, which is as long as curl's, the same for the same parts, and occurs in none of
-/// them.
+/// The body of a form, and its boundary. The boundary is as long as curl's, occurs in no part, and is a hash, so that
+/// equal parts give equal bodies.
 pub(super) fn multipart(parts: &[Part]) -> (Vec<u8>, String) {
     let mut hasher = DefaultHasher::new();
     loop {
@@ -124,7 +124,7 @@ pub(super) fn multipart(parts: &[Part]) -> (Vec<u8>, String) {
     }
 }
 
-/// The first word of a text, and the rest. The word ends at `;` or, if it is quoted, at its closing quote.
+/// Splits off the first word of a text, which ends at `;` or, if it is quoted, at the closing quote.
 fn word(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(';').unwrap_or(text.len());
@@ -138,17 +138,17 @@ fn word(text: &str) -> (String, &str) {
             c => word.push(c),
         }
     }
-    // An unclosed quote is a character of the word.
+    // Without a closing quote, the opening one is part of the word.
     let end = text.find(';').unwrap_or(text.len());
     (text[..end].to_owned(), &text[end..])
 }
 
-/// A name, escaped for use between quotes in a part's header.
+/// Escapes a name for a quoted parameter in a part's header.
 fn escaped(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// The type that curl guesses from a file's ending; empty if it knows none.
+/// The media type that curl guesses from a file name extension; empty if it knows none.
 fn guessed_type(name: &str) -> &'static str {
     let ending = Path::new(name).extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
     match ending.as_deref() {
