@@ -215,7 +215,7 @@ const MEASURES: [Measure; 8] = [
     }),
     ("established", "counter", "Flows that have gone on after their handshakes.", |of| of.established),
     ("packets", "counter", "Frames that were sent to the server.", |of| of.packets),
-    ("bytes", "counter", "Bytes of these frames.", |of| of.bytes),
+    ("bytes", "counter", "Bytes of the frames that were sent to the server.", |of| of.bytes),
     ("active_connections", "gauge", "Connections that are established and not closing.", |of| of.active),
     ("weight", "gauge", "Weight of the server.", |of| of.weight.into()),
     ("up", "gauge", "Whether the checks of the server succeed.", |of| of.is_up.into()),

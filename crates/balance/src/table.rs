@@ -234,7 +234,8 @@ impl Table {
         found(self.flows.get(&key.bytes(), 0)).map(|flow| flow.as_ref().map(Flow::of))
     }
 
-    /// All established flows. Flows that begin or end meanwhile may be left out or returned twice.
+    /// All established flows. Flows that begin or end during the iteration may be left out. If the flow that was read last is removed,
+    /// the kernel begins again with the first one, so any flow may be returned twice.
     pub fn flows(&self) -> impl Iterator<Item = (FlowKey, Flow)> {
         // Entries that were removed after their keys were read are skipped.
         self.flows.iter().flatten().map(|(key, flow)| (FlowKey::of(&key), Flow::of(&flow)))

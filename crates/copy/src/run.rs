@@ -193,7 +193,7 @@ async fn run(
     if !unfinished.is_empty() {
         let has_parts = carrier.options.journals.is_some();
         let next = if has_parts {
-            "; the same command copies all files again, but continues incomplete files over 2 MiB"
+            "; to go on, run the same command again: it continues incomplete files over 2 MiB and copies all others from the start"
         } else {
             ""
         };

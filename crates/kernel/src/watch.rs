@@ -34,7 +34,8 @@ const GOLDEN: f64 = 0.618_034;
 /// Key in [`Counters::missing`] for the reason why processor time could not be assigned to hosts.
 pub const PROCESSOR_TIME: &str = "processor time of hosts";
 
-/// A host to watch. A watch covers either this process's own network namespace alone or any others.
+/// A host to watch. The hosts of one watch are either this process's own network namespace alone or only other namespaces: the
+/// watching thread enters those and never returns to its own.
 #[derive(Debug, Clone)]
 pub struct WatchedHost {
     /// Its name.

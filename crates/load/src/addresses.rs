@@ -183,7 +183,7 @@ mod tests {
         let plan = chosen(&[down, first, second], false);
         assert_eq!(plan.targets[1..], [first]);
         let words = plan.connection.names[0].in_words();
-        let expected = format!("{first} for web:80, which also has {down} (");
+        let expected = format!("{first} for web:80, which also resolves to {down} (");
         assert!(words.starts_with(&expected) && words.ends_with(&format!(", {second}")), "{words}");
         // The connection that `choose` made is reset before the load begins.
         one.set_nonblocking(true).unwrap();

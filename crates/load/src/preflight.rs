@@ -49,8 +49,9 @@ pub fn fit(
     let startable = max_processes(plan, limits);
     if fixed.processes && plan.processes > startable {
         return Err(vec![format!(
-            "processes: {} are wanted, and {startable} can be started (ulimit -u, pids.max of the cgroup, memory, descriptors \
-             of the parent process); leave --processes out or give --processes {startable}",
+            "processes: {} were requested, but at most {startable} can be started (limited by ulimit -u, pids.max of the cgroup, \
+             memory, descriptors of the parent process, and {MAX_PROCESSES} in all); leave --processes out or give --processes \
+             {startable}",
             plan.processes
         )]);
     }

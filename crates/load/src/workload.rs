@@ -46,6 +46,11 @@ const RATE_PER_THREAD: f64 = 50_000.0;
 /// Default of the maximum polling time before a send, in nanoseconds.
 const DEFAULT_SPIN_NS: u64 = 500_000;
 
+/// Maximum number of retries of an event. Receipts count up to 255 attempts.
+const MAX_RETRIES: u64 = 250;
+/// Maximum number of redirects of a request.
+const MAX_REDIRECTS: u64 = 100;
+
 /// The settings that the user has fixed and the pre-flight check must not change.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FixedByUser {
@@ -110,7 +115,7 @@ options::workload! {
     events_as: Option<Typed<EventFraming>> = "as", Kind::Choice(&["json", "ndjson", "array"]), "KIND", EVENTS,
         "json; ndjson for several", "array";
     /// Retry a failed request up to this many times; an event counts as failed when all attempts failed
-    retries: Option<Typed<UpTo<250>>> = "retries", Kind::Count(0), "N", EVENTS, "0", "3" and { label: "retries" };
+    retries: Option<Typed<UpTo<MAX_RETRIES>>> = "retries", Kind::Count(0), "N", EVENTS, "0", "3" and { label: "retries" };
     /// Level of acknowledgement to ask the receiver for: accepted, written or synced
     ack: Option<Typed<AckLevel>> = "ack", Kind::Choice(&["accepted", "written", "synced"]), "LEVEL", EVENTS,
         "the receiver's own", "synced" and { label: "acknowledged as" };
@@ -130,7 +135,7 @@ options::workload! {
     /// Keep the cookies that the target sets, and send them back; each iteration of a user begins without cookies
     cookies: bool = "cookies", Kind::Flag, "", SESSIONS, "", "true";
     /// Follow up to this many redirects of a request, on the same host
-    redirects: Option<Typed<UpTo<100>>> = "redirects", Kind::Count(0), "N", SESSIONS, "0", "5" and { label: "redirects" };
+    redirects: Option<Typed<UpTo<MAX_REDIRECTS>>> = "redirects", Kind::Count(0), "N", SESSIONS, "0", "5" and { label: "redirects" };
     /// Ask for answers compressed with gzip; expectations read them decompressed
     compressed: bool = "compressed", Kind::Flag, "", SESSIONS, "", "true";
     /// Fail a request that takes longer, including its connection

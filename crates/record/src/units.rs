@@ -78,14 +78,14 @@ pub fn parse_count(text: &str) -> Result<u64, UnitError> {
 
 /// Parses a share between 0 and 1: `0.01` or `1%`.
 pub fn parse_ratio(text: &str) -> Result<f64, UnitError> {
-    let (number, scale) = match text.strip_suffix('%') {
-        Some(percent) => (percent, 0.01),
-        None => (text, 1.0),
+    let read = match text.strip_suffix('%') {
+        // The nearest number to the share: 0.7 × 0.01 is below 7/1000, of which 7 of 1,000 would be more.
+        Some(percent) => format!("{}e-2", percent.trim()).parse::<f64>(),
+        None => text.trim().parse(),
     };
-    match number.trim().parse::<f64>() {
-        Ok(value) if (0.0..=1.0).contains(&(value * scale)) => Ok(value * scale),
-        _ => Err(UnitError::new(text, "a share such as 0.01 or 1%")),
-    }
+    read.ok()
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| UnitError::new(text, "a share such as 0.01 or 1%"))
 }
 
 /// Parses a list of processors: `1`, `0,2` or `1-3`.

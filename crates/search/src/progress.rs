@@ -37,8 +37,8 @@ const SIMULATIONS: u32 = 15;
 const SIMULATIONS_WITH_NOISE: u32 = 1;
 /// Distance by which a target's limit may lie outside the provisional bounds, in the logarithm of the load.
 const MARGIN: f64 = 0.05;
-/// Without an upper bound, a limit is less likely by a factor of e for each step of this size, in the logarithm of the
-/// load.
+/// Without an upper bound, the probability of a limit falls by a factor of e for each step of this size above the smallest possible
+/// limit, in the logarithm of the load.
 const DECAY: f64 = 1.0;
 /// Number of medians of the simulated targets.
 const MEDIANS: u32 = 80;

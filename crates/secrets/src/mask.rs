@@ -25,7 +25,7 @@ use crate::{
 pub use crate::encodings::authority;
 pub use whole::mask_record;
 
-/// The replacement of a secret.
+/// The text that replaces a secret.
 pub const MASK: &str = "***";
 
 /// Minimum length of learned values, in bytes. Shorter values occur in too many texts, so they are masked only by their

@@ -233,7 +233,7 @@ mod tests {
     fn the_journal_records_failed_packing() {
         let folder = tempfile::tempdir().unwrap();
         let (shared, mut job) = ended(folder.path());
-        // A stop of the store interrupts packing.
+        // Stopping the store interrupts packing.
         shared.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
         pack(&shared, &mut job).unwrap_err();
         assert_eq!(shared.journal.unfinished()[0].1.phase, Phase::Ended);

@@ -21,7 +21,8 @@ pub(crate) fn push_value(path: &mut String, first: bool, text: Option<&str>) {
     shorten(path, begin, MAX_PLACEHOLDER_BYTES, text.unwrap_or_default());
 }
 
-/// Shortens the component that begins at `begin` if it is too long, and replaces `.` and `..`.
+/// Replaces the component that begins at `begin` with underscores if it is empty or only dots (`.`, `..`), and shortens it if it is
+/// too long.
 pub(crate) fn bound_component(path: &mut String, begin: usize) {
     if path[begin..].bytes().all(|byte| byte == b'.') {
         let dots = path.len() - begin;

@@ -221,7 +221,6 @@ impl Links {
             let uses = Flow::names_of_link(&name).into_iter().zip([a_to_b, b_to_a]).zip(rates);
             let uses = uses.map(|((name, carried), rate)| link_use(name, &carried, rate, trial.elapsed_s));
             let uses: Vec<LinkUse> = uses.collect();
-            let carried = uses.iter().map(|link| link.carried_bits_per_s).fold(0.0, f64::max);
             observed.links.extend(uses);
             let away = after[0].away.since(before[0].away);
             let late_packets = a_to_b.late_packets + b_to_a.late_packets;
@@ -239,8 +238,8 @@ impl Links {
                 }
                 observed.stall = observed.stall.merged(LinkStall {
                     total_s: away.total_ns as f64 / 1e9,
-                    in_a_second_s: away.in_a_second_ns as f64 / 1e9,
-                    rate_bits_per_s: rates.into_iter().flatten().max().map_or(carried, |rate| rate as f64),
+                    in_three_seconds_s: Some(away.in_three_seconds_ns as f64 / 1e9),
+                    rate_bits_per_s: rates[0].zip(rates[1]).map(|(up, down)| up.max(down) as f64),
                 });
                 self.stalls.push(Stalls::of(&name, spec, away));
             }

@@ -107,6 +107,8 @@ pub(super) struct Studied {
     pub plan: StudyPlan,
     pub trials: Vec<TrialEntry>,
     pub result: Option<StudyResult>,
+    /// Whether a goal was missed.
+    pub is_missed: bool,
     pub took_s: f64,
     /// The folder that contains the folder `result`.
     pub folder: TemporaryFolder,
@@ -114,6 +116,13 @@ pub(super) struct Studied {
 
 /// Runs a shipped study with further options.
 pub(super) fn study(name: &str, words: &str, more: &[&str]) -> Result<Studied> {
+    let studied = study_with_any_goals(name, words, more)?;
+    ensure!(!studied.is_missed, "{name} missed a goal");
+    Ok(studied)
+}
+
+/// Runs a shipped study, whether its goals are met or not.
+pub(super) fn study_with_any_goals(name: &str, words: &str, more: &[&str]) -> Result<Studied> {
     let folder = TemporaryFolder::new()?;
     let out = folder.file("result");
     let line = format!("run {STUDIES}/{name}.toml --out {out} -q {words}");
@@ -121,7 +130,14 @@ pub(super) fn study(name: &str, words: &str, more: &[&str]) -> Result<Studied> {
     let output = command.timeout(seconds(1_200)).run()?;
     ensure!([Some(0), Some(1), Some(3)].contains(&output.code), "{}", output.described());
     let Contents { plan, trials, result, .. } = ResultFolder::open(out.as_ref())?.read()?;
-    Ok(Studied { plan, trials, result, took_s: output.wall.as_secs_f64(), folder })
+    Ok(Studied {
+        is_missed: output.code == Some(1),
+        plan,
+        trials,
+        result,
+        took_s: output.wall.as_secs_f64(),
+        folder,
+    })
 }
 
 /// A quantity of a program with a given buffer.

@@ -5,7 +5,7 @@ use record::{SearchOutcome, SettingOutcome};
 
 use super::{
     Bar, By, Outcome, Scale, is_wanted,
-    ocean_path::{Studied, study},
+    ocean_path::{Studied, study_with_any_goals},
 };
 use crate::{
     Proofload,
@@ -45,7 +45,9 @@ fn run(scale: Scale) -> Result<Outcome> {
     let (studies, words) = scale.pick((&STUDIES[..1], "--set budget=12s"), (&STUDIES[..], ""));
     for (seed, &(name, longest_ms)) in studies.iter().enumerate() {
         let half = |which: &str| is_wanted(name) || is_wanted(&format!("{name}-{which}"));
-        let quiet = (scale == Scale::Full && half("quiet")).then(|| study(name, words, &[])).transpose()?;
+        let quiet = (scale == Scale::Full && half("quiet"))
+            .then(|| study_with_any_goals(name, words, &[]))
+            .transpose()?;
         let quiet = quiet.as_ref().map(|studied| shown(&mut outcome, name, "quiet", studied)).transpose()?;
         if !half("hog") {
             continue;
@@ -56,7 +58,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let hog = Hog::start(
             on.map(|core| (core, Bursts::new(random.any(), HOG_SHARE, [SHORTEST_MS, longest_ms]))),
         )?;
-        let studied = study(name, words, &[])?;
+        let studied = study_with_any_goals(name, words, &[])?;
         hog.end()?;
         let dashes = shown(&mut outcome, name, "beside the hog", &studied)?;
         let without = without_figures(&studied);

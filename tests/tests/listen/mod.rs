@@ -147,7 +147,7 @@ fn every_mistake_in_every_source_is_told_with_its_place() -> Result<()> {
         "f.toml:4:7: ack: 'often' is not known here (known: accepted, written, synced)",
         "f.toml:5:16: expected a time in quotes",
         "fluentd.conf:3:3: unknown parameter 'prot' in <source>; did you mean 'port'?",
-        "fluentd.conf:5:1: <filter> is not known here",
+        "fluentd.conf:5:1: <filter> is not supported",
         "fluentd.conf:7:1: path is missing",
         "--budget: 'much' is not a size",
         "--tls-key needs --tls-cert",

@@ -89,14 +89,14 @@ pub struct LinkAway {
     pub total_ns: u64,
     /// Longest absence since the trial, or the link, began, in nanoseconds.
     pub longest_ns: u64,
-    /// The most time of absences that ended within any three successive seconds of the clock since then, in nanoseconds: at
-    /// least that within any second.
+    /// The most time of absences that ended within three successive seconds of the clock since then, with the planned sleeps
+    /// before them, in nanoseconds.
     #[serde(default)]
-    pub in_a_second_ns: u64,
+    pub in_three_seconds_ns: u64,
 }
 
 impl LinkAway {
-    /// The absences since `before`. `longest_ns` and `in_a_second_ns` count from the last
+    /// The absences since `before`. `longest_ns` and `in_three_seconds_ns` count from the last
     /// [`Link::forget_longest_absence`](super::Link).
     pub fn since(self, before: Self) -> Self {
         Self { times: self.times - before.times, total_ns: self.total_ns - before.total_ns, ..self }
@@ -113,8 +113,8 @@ pub(super) struct AwayCounter {
 }
 
 impl AwayCounter {
-    /// Adds an absence that ended at `now_ns`.
-    pub(super) fn add(&mut self, now_ns: u64, ns: u64) {
+    /// Adds an absence that ended at `now_ns`. A packet may have waited for `slept_ns` more, in the planned sleep before it.
+    pub(super) fn add(&mut self, now_ns: u64, ns: u64, slept_ns: u64) {
         let second = now_ns / 1_000_000_000;
         self.in_second_ns = match second - self.second {
             0 => self.in_second_ns,
@@ -123,17 +123,17 @@ impl AwayCounter {
             _ => [0; 3],
         };
         self.second = second;
-        self.in_second_ns[0] += ns;
+        self.in_second_ns[0] += ns + slept_ns;
         let away = &mut self.away;
         away.times += 1;
         away.total_ns += ns;
         away.longest_ns = away.longest_ns.max(ns);
-        away.in_a_second_ns = away.in_a_second_ns.max(self.in_second_ns.iter().sum());
+        away.in_three_seconds_ns = away.in_three_seconds_ns.max(self.in_second_ns.iter().sum());
     }
 
     /// Begins to look for the longest absence and the worst second again.
     pub(super) fn forget_longest(&mut self) {
-        (self.away.longest_ns, self.away.in_a_second_ns) = (0, 0);
+        (self.away.longest_ns, self.away.in_three_seconds_ns, self.in_second_ns) = (0, 0, [0; 3]);
     }
 }
 

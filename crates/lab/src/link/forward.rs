@@ -191,7 +191,7 @@ impl Mover {
         let now_ns = monotonic_ns();
         let late_ns = now_ns.saturating_sub(self.next_check_ns);
         if late_ns > LATE_NS {
-            self.absences.add(now_ns, late_ns);
+            self.absences.add(now_ns, late_ns, MAX_SLEEP_NS);
             self.has_backlog = true;
         }
         self.next_check_ns = now_ns;

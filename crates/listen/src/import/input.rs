@@ -21,7 +21,7 @@ pub(super) fn read(
     match section.text("@type") {
         Some("http") => {}
         Some(other) => {
-            return section.add(format!("a <source> of type '{other}' is not known here (known: http)"));
+            return section.add(format!("a <source> of type '{other}' is not supported (supported: http)"));
         }
         None => return section.add("@type is missing: @type http"),
     }
@@ -35,7 +35,7 @@ pub(super) fn read(
     // Fluentd 0.12 used `format` instead of `<parse>`.
     let old = section.read("format", |format| match format {
         "json" => Ok(()),
-        _ => Err(format!("'{format}' is not known here (known: json)")),
+        _ => Err(format!("'{format}' is not supported (supported: json)")),
     });
     if old.is_some() {
         one_json(&mut config.rules);
@@ -103,7 +103,7 @@ fn tls(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
         }
         "" | "tcp" => None,
         other => {
-            section.add(format!("transport '{other}' is not known here (known: tcp, tls)"));
+            section.add(format!("transport '{other}' is not supported (supported: tcp, tls)"));
             return None;
         }
     };
@@ -124,7 +124,7 @@ fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<
         Some("json") => one_json(rules[0]),
         Some(other) => {
             return section
-                .add(format!("a parser of type '{other}' is not known here (known: json, in_http)"));
+                .add(format!("a parser of type '{other}' is not supported (supported: json, in_http)"));
         }
     }
     section.common();
@@ -162,7 +162,7 @@ fn time_format(section: &mut Section<'_, '_, '_>) -> Option<TimeFormat> {
             .to_owned()),
         "string" => Ok(None),
         "float" | "unixtime" => Ok(Some(TimeFormat::Seconds)),
-        _ => Err(format!("'{kind}' is not known here (known: string, unixtime, float)")),
+        _ => Err(format!("'{kind}' is not supported (supported: string, unixtime, float)")),
     });
     by_type.flatten().or(format)
 }

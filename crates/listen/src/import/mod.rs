@@ -75,14 +75,14 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
             "match" => outputs.push(directive),
             "system" => system(directive, mistakes),
             "label" => refuse(
-                "<label> is not known here: take the <match> out of it, and @label out of the <source>",
+                "<label> is not supported: move the <match> out of it, and remove @label from the <source>",
             ),
             "filter" => refuse(
-                "<filter> is not known here: events are stored as they arrive; add_http_headers, add_query_params and \
+                "<filter> is not supported: events are stored as they arrive; add_http_headers, add_query_params and \
                  add_remote_addr of the <source> add members",
             ),
             "worker" => {
-                refuse("<worker> is not known here: one process has several threads, set by --threads")
+                refuse("<worker> is not supported: one process has several threads, set by --threads")
             }
             name => {
                 let known = ["source", "match", "system"];

@@ -16,7 +16,7 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
                 "copy" => "; take the <match> of type file out of its <store>",
                 _ => "",
             };
-            let why = format!("a <match> of type '{other}' is not known here (known: file){way}");
+            let why = format!("a <match> of type '{other}' is not supported (supported: file){way}");
             section.add(why);
             return None;
         }
@@ -50,7 +50,7 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
         "text" => Ok(Compression::None),
         "gz" | "gzip" => Ok(Compression::Gzip),
         "zstd" => Ok(Compression::Zstd),
-        _ => Err(format!("'{text}' is not known here (known: text, gzip, zstd)")),
+        _ => Err(format!("'{text}' is not supported (supported: text, gzip, zstd)")),
     });
     section
         .without_effect(&["recompress"], "there are no chunks; a file is compressed once, when it has ended");
@@ -133,18 +133,22 @@ fn line_format(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Lin
     section.common();
     section.read("newline", |newline| match newline {
         "lf" => Ok(()),
-        _ => Err(format!("'{newline}' is not known here (known: lf)")),
+        _ => Err(format!("'{newline}' is not supported (supported: lf)")),
     });
     let format = match kind {
         "out_file" => {
             section.read("delimiter", |delimiter| {
                 let upper = delimiter.to_uppercase();
                 let is_other = upper.contains("SPACE") || upper.contains("COMMA");
-                if is_other { Err(format!("'{delimiter}' is not known here (known: TAB)")) } else { Ok(()) }
+                if is_other {
+                    Err(format!("'{delimiter}' is not supported (supported: TAB)"))
+                } else {
+                    Ok(())
+                }
             });
             section.read("time_type", |kind| match kind {
                 "string" => Ok(()),
-                _ => Err(format!("'{kind}' is not known here (known: string)")),
+                _ => Err(format!("'{kind}' is not supported (supported: string)")),
             });
             section.refuse(
                 &["time_format", "timezone"],
@@ -163,7 +167,7 @@ fn line_format(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Lin
         "csv" => {
             section.read("delimiter", |delimiter| match delimiter {
                 "," | "COMMA" => Ok(()),
-                _ => Err(format!("'{delimiter}' is not known here (known: ,)")),
+                _ => Err(format!("'{delimiter}' is not supported (supported: ,)")),
             });
             section.without_effect(&["force_quotes"], "fields are quoted where RFC 4180 requires it");
             let fields = section.read("fields", values::list);
@@ -173,7 +177,7 @@ fn line_format(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Lin
             LineFormat::Csv { fields: fields.unwrap_or_default() }
         }
         other => {
-            let why = format!("a format of type '{other}' is not known here (known: out_file, json, csv)");
+            let why = format!("a format of type '{other}' is not supported (supported: out_file, json, csv)");
             section.add(why);
             return None;
         }

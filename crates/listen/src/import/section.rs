@@ -102,7 +102,7 @@ impl<'d, 'm, 't> Section<'d, 'm, 't> {
         self.without_effect(&["@log_level", "log_level"], "give --log-level");
         self.refuse(
             &["@label"],
-            "labels are not known here; take the <match> out of its <label>, and remove this line",
+            "labels are not supported; move the <match> out of its <label>, and remove this line",
         );
     }
 

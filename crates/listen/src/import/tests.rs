@@ -221,15 +221,15 @@ fn every_mistake_is_told_with_its_line_and_what_is_known() {
         ("f:2:1: ", "unknown parameter 'log_level' outside all directives"),
         ("f:5:3: ", "unknown parameter 'prot' in <source>; did you mean 'port'? (known here: @type, @id"),
         ("f:6:3: ", "port: 'x' is not a whole number from 0 to 65535"),
-        ("f:7:3: ", "@label: labels are not known here"),
-        ("f:9:1: ", "<filter> is not known here"),
-        ("f:11:1: ", "take the <match> out of it"),
+        ("f:7:3: ", "@label: labels are not supported"),
+        ("f:9:1: ", "<filter> is not supported"),
+        ("f:11:1: ", "move the <match> out of it"),
         ("f:13:1: ", "unknown directive <sauce>; did you mean 'source'? (known here: source, match, system)"),
         ("f:15:1: ", "regular expressions are not known here"),
         ("f:17:3: ", "${tag} needs tag among the keys of <buffer>"),
-        ("f:18:3: ", "'lz4' is not known here (known: text, gzip, zstd)"),
+        ("f:18:3: ", "'lz4' is not supported (supported: text, gzip, zstd)"),
         ("f:20:5: ", "unknown parameter 'timekye' in <buffer>; did you mean 'timekey'?"),
-        ("f:22:1: ", "a format of type 'ltsv' is not known here (known: out_file, json, csv)"),
+        ("f:22:1: ", "a format of type 'ltsv' is not supported (supported: out_file, json, csv)"),
         ("f:25:3: ", "<inject>"),
         ("f:28:1: ", "a second <match>"),
     ];
@@ -246,7 +246,7 @@ fn a_directive_that_is_not_closed_hides_no_other_mistake() {
         "<match **>\n@type s3\n<source>\n@type http\nport x\n</source>\n<filter a>\n</filter>\n",
     ] {
         let told: Vec<String> = fluentd("f", text).unwrap_err().iter().map(ToString::to_string).collect();
-        let parts = ["<match> is never closed", "port: 'x' is not", "<filter> is not known here", "'s3'"];
+        let parts = ["<match> is never closed", "port: 'x' is not", "<filter> is not supported", "'s3'"];
         for part in parts {
             assert!(told.iter().any(|mistake| mistake.contains(part)), "{part}: {told:#?}");
         }
@@ -260,20 +260,20 @@ fn mistakes_of_a_source_are_told() {
         ("port x", "f:3:1: port: 'x' is not a whole number from 0 to 65535"),
         ("prot 1", "unknown parameter 'prot' in <source>; did you mean 'port'?"),
         ("bind localhost", "'localhost' is not an address such as 0.0.0.0"),
-        ("@label @x", "f:3:1: @label: labels are not known here"),
+        ("@label @x", "f:3:1: @label: labels are not supported"),
         ("body_size_limit 1.5m", "'1.5m' is not a size such as 8m"),
         ("add_http_headers maybe", "'maybe' is neither true nor false"),
-        ("format msgpack", "format: 'msgpack' is not known here (known: json)"),
+        ("format msgpack", "format: 'msgpack' is not supported (supported: json)"),
         (
             "<parse>\n@type regexp\n</parse>",
-            "a parser of type 'regexp' is not known here (known: json, in_http)",
+            "a parser of type 'regexp' is not supported (supported: json, in_http)",
         ),
         ("<parse>\ntypes a:integer\n</parse>", "values are stored as they come"),
         ("<parse>\n</parse>\n<parse>\n</parse>", "f:5:1: a second <parse>"),
         ("<parse>\ntime_type string\n</parse>", "f:4:1: time_type: 'string' needs time_format here"),
         ("<transport tls>\ncert_path /c\n</transport>", "cert_path and private_key_path are both needed"),
         ("<transport tls>\nclient_cert_auth true\n</transport>", "client certificates"),
-        ("<transport udp>\n</transport>", "transport 'udp' is not known here"),
+        ("<transport udp>\n</transport>", "transport 'udp' is not supported"),
     ] {
         let told = refused(&with_source(lines));
         assert!(told.iter().any(|told| told.contains(what)), "{lines}: {told:?}");
@@ -288,7 +288,7 @@ fn mistakes_of_a_source_are_told() {
         ),
         (
             format!("<source>\n@type forward\n</source>\n{OUTPUT}"),
-            "type 'forward' is not known here (known: http)",
+            "type 'forward' is not supported (supported: http)",
         ),
         (format!("<source>\n</source>\n{OUTPUT}"), "@type is missing: @type http"),
     ] {
@@ -310,7 +310,7 @@ fn mistakes_of_an_output_are_told() {
         ("path a\n<buffer time>\ntimekey 0\n</buffer>", "a slice of time lasts at least 1s"),
         ("path a\n<buffer time>\ntimekey_zone +0900\n</buffer>", "set TZ=+0900 for this process"),
         ("path a\nflush_interval 1s", "it is from Fluentd 0.12"),
-        ("path a\n<format>\ndelimiter COMMA\n</format>", "(known: TAB)"),
+        ("path a\n<format>\ndelimiter COMMA\n</format>", "(supported: TAB)"),
         ("path a\n<format>\n@type csv\n</format>", "fields is missing"),
         ("path a\n<format>\ntime_format %s\n</format>", "ISO 8601"),
     ] {

@@ -34,7 +34,8 @@ impl OutcomeRuns {
         self.events
     }
 
-    /// Adds the outcome of the next `events` events. Events beyond the largest number are dropped.
+    /// Adds the outcome of the next `events` events. If the client would have more than `u32::MAX` events, adds none and marks its
+    /// runs as incomplete.
     #[inline]
     pub(super) fn push(&mut self, outcome: EventOutcome, attempts: u8, events: u32) {
         let Some(sum) = self.events.checked_add(events) else {

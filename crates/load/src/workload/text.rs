@@ -5,6 +5,7 @@ use std::{
     io::Read,
     net::{IpAddr, Ipv4Addr},
     path::Path,
+    str::FromStr,
 };
 
 use record::{
@@ -42,7 +43,11 @@ impl Mistakes {
     }
 
     /// The value that was given for a field, if there is one; adds a mistake if the text is invalid.
-    pub(super) fn typed<T: Clone>(&mut self, field: &'static str, given: &Option<Typed<T>>) -> Option<T> {
+    pub(super) fn typed<T: Clone + FromStr<Err: Display>>(
+        &mut self,
+        field: &'static str,
+        given: &Option<Typed<T>>,
+    ) -> Option<T> {
         given.as_ref()?.value().cloned().map_err(|why| self.add(field, why)).ok()
     }
 

@@ -4,6 +4,7 @@ use std::{
     fmt::{self, Debug, Display},
     ops::Deref,
     str::FromStr,
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -13,13 +14,14 @@ use settings::options::{error_text, whole};
 /// Maximum number of users, requests, connections and the like.
 const MAX_COUNT: u64 = 1_000_000_000_000;
 
-/// A value and its text as written. An invalid text keeps its mistake, which the plan reports with all others.
+/// A value and its text as written. The text is parsed once, when the value is first needed, because a file that it names may be
+/// readable only once. The plan reports the mistake of an invalid text with all others.
 ///
 /// Two values are equal if their texts are equal.
 #[derive(Clone)]
 pub struct Typed<T> {
     written: String,
-    value: Result<T, String>,
+    value: OnceLock<Result<T, String>>,
 }
 
 impl<T> Typed<T> {
@@ -28,21 +30,25 @@ impl<T> Typed<T> {
     where
         T: Display,
     {
-        Self { written: value.to_string(), value: Ok(value) }
+        Self { written: value.to_string(), value: OnceLock::from(Ok(value)) }
     }
 
     /// The value.
     ///
     /// # Errors
     /// The mistake, if the text is invalid.
-    pub fn value(&self) -> Result<&T, &str> {
-        self.value.as_ref().map_err(String::as_str)
+    pub fn value(&self) -> Result<&T, &str>
+    where
+        T: FromStr<Err: Display>,
+    {
+        let value = self.value.get_or_init(|| self.written.parse().map_err(error_text));
+        value.as_ref().map_err(String::as_str)
     }
 }
 
-impl<T: FromStr<Err: Display>> From<&str> for Typed<T> {
+impl<T> From<&str> for Typed<T> {
     fn from(text: &str) -> Self {
-        Self { written: text.to_owned(), value: text.parse().map_err(error_text) }
+        Self { written: text.to_owned(), value: OnceLock::new() }
     }
 }
 

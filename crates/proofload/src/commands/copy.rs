@@ -135,7 +135,7 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     let stop = crate::stop::on_signal()?;
     // Each connection has several pipes, and each file in transfer is open, so many descriptors are needed.
     raise_descriptors();
-    let shown = bar(arguments.quiet);
+    let shown = bar(arguments.quiet, "{spinner} {msg}");
     let mut line_at = Duration::ZERO;
     let mut show = |progress: Progress| match &shown {
         Some(bar) => bar.set_message(text::progress(&progress)),

@@ -1,5 +1,5 @@
-//! Live progress on standard error: one line for each trial of a study. On a terminal, another line is updated every
-//! second. The workers report these figures in any case, so progress costs the measuring threads nothing.
+//! Live progress on standard error: one line for each trial of a study, or every 5 s of a single trial. On a terminal, a line is
+//! updated every second. The workers report these figures in any case, so progress costs the measuring threads nothing.
 
 use std::{
     io::IsTerminal,
@@ -21,7 +21,7 @@ use super::standard;
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
-    /// Whether each second of a trial is printed when standard error is not a terminal.
+    /// Whether figures of a running trial are printed when standard error is not a terminal.
     prints_seconds: bool,
     goals: Vec<Goal>,
     unit: Option<LoadUnit>,
@@ -47,10 +47,10 @@ struct Seconds {
 }
 
 /// A terminal line that is updated in place; `None` if standard error is not a terminal or `quiet` is set.
-pub(crate) fn bar(quiet: bool) -> Option<ProgressBar> {
+pub(crate) fn bar(quiet: bool, template: &str) -> Option<ProgressBar> {
     (std::io::stderr().is_terminal() && !quiet).then(|| {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(250));
@@ -82,7 +82,7 @@ impl Progress {
 
     fn new(quiet: bool) -> Self {
         Self {
-            bar: bar(quiet),
+            bar: bar(quiet, "{spinner} {wide_msg}"),
             quiet,
             prints_seconds: false,
             goals: Vec::new(),
@@ -162,15 +162,15 @@ impl Progress {
         let second_s = tick.end_ns.saturating_sub(*last_end_ns) as f64 / 1e9;
         let start_s = *last_end_ns / 1_000_000_000;
         *last_end_ns = (*last_end_ns).max(tick.end_ns);
-        if second_s <= 0.0 {
+        let is_due = start_s / LINE_INTERVAL_S < tick.end_ns / 1_000_000_000 / LINE_INTERVAL_S;
+        let is_shown = self.bar.is_some() || (self.prints_seconds && is_due && !self.quiet);
+        if second_s <= 0.0 || !is_shown {
             return;
         }
         let times = &tick.response_time;
         let shown = |ns| if times.is_empty() { "–".to_owned() } else { show_time_ns(ns) };
         let line = format!(
-            "{}{}{:.0}{} s  {}  p50 {}  p99 {}  max {}  failed {}  connections {}  in flight {}",
-            self.running,
-            if self.running.is_empty() { "" } else { "  " },
+            "{:.0}{} s  {}  p50 {}  p99 {}  max {}  failed {}  connections {}  in flight {}{}{}",
             tick.end_ns as f64 / 1e9,
             length_s.map_or_else(String::new, |length_s| format!("/{length_s:.0}")),
             show_rate(tick.completed as f64 / second_s),
@@ -180,11 +180,13 @@ impl Progress {
             show_count(*failed),
             show_count(tick.open_connections),
             show_count(tick.in_flight),
+            if self.running.is_empty() { "" } else { "  " },
+            // Last, because the terminal's width may cut it.
+            self.running,
         );
-        let is_due = start_s / LINE_INTERVAL_S < tick.end_ns / 1_000_000_000 / LINE_INTERVAL_S;
         match self.bar {
-            None if self.prints_seconds && is_due => self.print_line(&line),
-            _ => self.set_status(&line),
+            None => self.print_line(&line),
+            Some(_) => self.set_status(&line),
         }
     }
 

@@ -68,7 +68,7 @@ pub struct NamePlan {
 }
 
 impl NamePlan {
-    /// The name and its addresses for people: `127.0.0.1:80 for localhost:80, which also has [::1]:80 (connection
+    /// The name and its addresses for people: `127.0.0.1:80 for localhost:80, which also resolves to [::1]:80 (connection
     /// refused)`. If no address accepts, the reasons.
     pub fn in_words(&self) -> String {
         let list = |addresses: Vec<String>| addresses.join(", ");
@@ -82,7 +82,7 @@ impl NamePlan {
         match (used.is_empty(), others.is_empty()) {
             (true, _) => format!("no address of {name} accepts a connection: {others}"),
             (false, true) => format!("{used} for {name}"),
-            (false, false) => format!("{used} for {name}, which also has {others}"),
+            (false, false) => format!("{used} for {name}, which also resolves to {others}"),
         }
     }
 }

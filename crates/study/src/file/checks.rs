@@ -68,7 +68,7 @@ pub(super) fn placeholders(reader: &mut Reader<'_>, resolver: &Resolver<'_>) {
                             names.chain(hosts.iter().map(|(host, _)| *host)).chain(allowed.iter().copied());
                         let hint = suggestion(name, names);
                         format!(
-                            "'{{{name}}}' is not a factor, target or host{hint} (to get these characters, \
+                            "'{{{name}}}' is not a factor, target or host{hint} (for a literal {{{name}}}, \
                              write {{{{{name}}}}})"
                         )
                     }

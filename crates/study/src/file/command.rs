@@ -239,7 +239,8 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
     table.finish(reader);
     let ((json_at, json), (name_at, name)) = (json?, name?);
     if !json.is_empty() && !json.starts_with('/') {
-        let message = format!("'{json}' is not a JSON pointer: it begins with '/', as in /end/seconds");
+        let message =
+            format!("'{json}' is not a JSON pointer: a pointer begins with '/', as in /end/seconds");
         reader.mistake(json_at, message);
     }
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';

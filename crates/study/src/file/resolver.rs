@@ -192,7 +192,7 @@ impl<'d> Resolver<'d> {
                 if let (Some(ByteSource::Link), None, Some(span)) =
                     (&workload.bytes, &hosts, spans.get("bytes"))
                 {
-                    let message = "\"link\" needs hosts of the study, since other programs use this machine's interfaces, too: give a size or a path";
+                    let message = "\"link\" counts bytes only if the load runs on [hosts] of the study, because other programs use this machine's interfaces, too: give a size or a path";
                     reader.mistake(span.clone(), message);
                 }
                 length::set_stop_after(reader, &mut workload, &spans, duration, search);

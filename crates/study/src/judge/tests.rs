@@ -134,7 +134,7 @@ fn a_late_link_only_slows_programs_down() {
             trial.quantities.insert(name.to_owned(), 5.0);
         }
         let late = VoidReason { rule: Link, evidence: "it stalled".to_owned() };
-        let stall = LinkStall { total_s: 0.1, in_a_second_s: 0.1, rate_bits_per_s: 20.0 };
+        let stall = LinkStall { total_s: 0.1, in_three_seconds_s: Some(0.1), rate_bits_per_s: Some(20.0) };
         let observed = Observation { stalls: vec![late], stall, ..Observation::default() };
         let judgement = judge(&mut trial, &observed, goals, false);
         let is_told = trial.told(LINK_STALLED).is_some();

@@ -139,7 +139,7 @@ mod tests {
             times: 1,
             total_ns: total_ms * MS,
             longest_ns: longest_ms * MS,
-            in_a_second_ns: total_ms * MS,
+            in_three_seconds_ns: total_ms * MS,
         };
         let decides = |response_ms: u64, away: LinkAway, late: u64, goals: &[Goal]| {
             let mut trial = trial(response_ms, 0, &[]);
@@ -170,7 +170,8 @@ mod tests {
         let shape = Shape { rate_bits_per_s: Some(1_000_000_000), delay_ns: 15 * MS, ..Shape::default() };
         let spec = LinkSpec::symmetric(shape.clone());
         let void = |longest_ns: u64, ended: u64, segments: u64, spec: &LinkSpec, trial: &Trial| {
-            let away = LinkAway { times: 1, total_ns: longest_ns, longest_ns, in_a_second_ns: longest_ns };
+            let away =
+                LinkAway { times: 1, total_ns: longest_ns, longest_ns, in_three_seconds_ns: longest_ns };
             let mut host = HostCounters { host: "client".to_owned(), ..HostCounters::default() };
             host.counters.values.insert(ENDED_BY_DELAY.to_owned(), ended);
             host.counters.values.insert(WINDOWS_AT_END.to_owned(), segments);

@@ -13,7 +13,8 @@ const SURELY_NOT_MIN_TRIALS: u32 = 3;
 /// Largest factor by which trials become longer if their results depend on the time: at most from 5 s to 80 s.
 const LONGER_MAX: f64 = 16.0;
 
-/// Smallest such factor. If [`LONGER_TRIALS`] trials of this length exceed the budget, trials keep the requested length.
+/// Smallest such factor. If [`LONGER_TRIALS`] trials of this length exceed the search's share of the budget, trials keep the requested
+/// length.
 const LEAST_LONGER: f64 = 6.0;
 /// This many longer trials suffice to find bounds.
 const LONGER_TRIALS: f64 = 12.0;
@@ -61,8 +62,11 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
     };
     // Trials that end by themselves cannot become longer.
     let longest_s = plan.goals[0].final_trial_duration_s * LONGER_TRIALS;
-    let longer_max =
-        study.budget.map_or(LONGER_MAX, |budget| (budget.as_secs_f64() / longest_s).min(LONGER_MAX));
+    // Otherwise, one search on a noisy machine takes the time of all other settings.
+    let runs = study.settings.len() as f64 * f64::from(study.trial.repeats);
+    let longer_max = study
+        .budget
+        .map_or(LONGER_MAX, |budget| (budget.as_secs_f64() / runs.max(1.0) / longest_s).min(LONGER_MAX));
     plan.longer_max =
         plan.gaps_seed.filter(|_| !length.ends_itself && longer_max >= LEAST_LONGER).map(|_| longer_max);
     // The first attempt plus its repeats, as for settings without a search.

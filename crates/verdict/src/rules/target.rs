@@ -24,7 +24,7 @@ const BETWEEN_LOOKS: u64 = 3;
 const DISK_SHARE: f64 = 0.3;
 /// The same, for a target that was seen to wait for a device in at least half of the samples.
 const STOOD_DISK_SHARE: f64 = 0.1;
-/// A smaller share of the time of all requests does not bound a load.
+/// If sending dropped SYNs again took a smaller share of the time of all requests, the full queue did not limit the load.
 const CHEAP_SHARE: f64 = 0.01;
 /// After this time, the kernel sends a SYN again (`TCP_TIMEOUT_INIT`).
 const FIRST_RETRANSMISSION_NS: u64 = 1_000_000_000;
@@ -199,8 +199,9 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
         {
             let at = other.map_or("another socket", |(address, _)| address.as_str());
             Finding::Not(format!(
-                "an accept queue overflowed {times}, more likely that of {at}: in the target's queue of {} at most {} connections waited",
-                queue.backlog, queue.most_waiting
+                "an accept queue overflowed {times}, but probably that of {at}, not the target's: at most {} connections waited in the \
+                 target's queue of {}",
+                queue.most_waiting, queue.backlog
             ))
         }
         _ => likely(&host.host, format!("{what} overflowed {times}{busiest}")),
@@ -260,7 +261,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
         .filter_map(|(place, machine)| Some((machine.get("pressure.io.some_us")?, place)));
     let Some((us, place)) = waited.max_by_key(|(us, _)| *us) else {
         return Finding::Unknown(
-            "the kernel does not count waiting for disks (/proc/pressure/io)".to_owned(),
+            "the kernel does not report how long processes waited for disks (/proc/pressure/io)".to_owned(),
         );
     };
     let share = share_at(observed, place, us as f64 / 1e6);

@@ -40,7 +40,7 @@ fn the_queue_of_another_program_is_not_the_targets() {
     assert_eq!(certainty(&two_queues(100, 1)), Some(Certainty::Likely));
     assert_eq!(certainty(&two_queues(129, 5)), Some(Certainty::Counted));
     let words = said(&two_queues(0, 5), Cause::AcceptQueue);
-    assert!(words.contains("more likely that of 10.0.0.2:9399"), "{words}");
+    assert!(words.contains("but probably that of 10.0.0.2:9399, not the target's"), "{words}");
     let mut dropping = two_queues(0, 1);
     dropping.http().connect_time.record_ns(1_000_000_000);
     assert_eq!(certainty(&dropping), Some(Certainty::Likely), "a SYN to the target was sent again");

@@ -325,7 +325,7 @@ pub(super) fn same_line(words: &[String]) -> String {
         line += &format!(" {}", quoted(if masked == *word { word } else { &shown }));
     }
     if secrets > 0 {
-        line += "\n  with the secrets in the variables SECRET_1, …, since no output shows secrets";
+        line += "\n  first export each variable in ${…} with its secret: proofload does not print secrets";
     }
     line
 }

@@ -176,7 +176,7 @@ fn the_same_line_has_no_secret() {
     assert_eq!(
         same_line(&words),
         "proofload --header 'Authorization: ${SECRET_1}' -H 'X: 1 2' 'http://${SECRET_2}:${PASSWORD_2}@h/?token=${SECRET_3}#x'\n  \
-         with the secrets in the variables SECRET_1, …, since no output shows secrets"
+         first export each variable in ${…} with its secret: proofload does not print secrets"
     );
     let words = ["http".to_owned(), "http://h/".to_owned()];
     assert_eq!(same_line(&words), "proofload http http://h/");
