@@ -34,7 +34,7 @@ fn tables_of_lvs_become_files_of_balancers() -> Result<()> {
     ensure!(shown == std::fs::read_to_string(&output)? && shown.contains("weight = 3"), "{shown}");
     let wrong = labs.file("wrong", "-A -u 10.0.0.1:53 -s rr\n-A -t 10.0.0.1:80 -s wlc\n")?;
     let refused = labs.run(&format!("balance --import {wrong}"))?;
-    for part in ["wrong:1:7: this balancer knows TCP only", "wrong:2:22: the scheduler wlc"] {
+    for part in ["wrong:1:7: only TCP is supported", "wrong:2:22: the scheduler wlc"] {
         ensure!(refused.code == Some(2) && refused.stderr.contains(part), "{refused:?}");
     }
     Ok(())

@@ -78,7 +78,7 @@ fn a_search_of_a_rate_looks_at_its_target_first_where_that_changes_nothing() -> 
         Ok((output.stderr, begin))
     };
     let (said, begin) = limit("looks", "--delay 10ms", "")?;
-    ensure!(said.contains("up to 16 users carried ") && said.contains(" (--no-look)"), "{said}");
+    ensure!(said.contains("up to 16 users carried ") && said.contains(" (see --no-look)"), "{said}");
     let begin = begin.context("it says where the search begins")?;
     ensure!((10.0..=100.0).contains(&begin), "a quarter of at most 400: {begin}");
     for (name, serve, words) in [
