@@ -84,7 +84,7 @@ fn claims(seed: u64, factor: f64) -> Result<Claims> {
     let hog =
         Hog::start([(cores.generator, Bursts::new(Random::new(seed).any(), HOG_SHARE, HOG_BURSTS_MS))])?;
     let out = folder.file("result");
-    let ran = Proofload::new(&format!("run {study} --out {out} --seed {seed} -q"))?.run()?;
+    let ran = Proofload::new(&format!("run {study} --out {out} -q"))?.run()?;
     hog.end()?;
     let compared = Proofload::new(&format!("compare {out} --factor target=a,b --json -"))?.run()?;
     let json: Value = serde_json::from_str(&compared.stdout)
@@ -112,7 +112,7 @@ fn study_file(seed: u64, factor: f64, cores: Cores) -> String {
     let targets = [target("a", 4.0, 2 * seed + 1), target("b", 4.0 * factor, 2 * seed + 2)].concat();
     let core = cores.generator;
     format!(
-        "title = \"comparison\"\n{targets}[factors]\ntarget = [\"a\", \"b\"]\n[workload.http]\nusers = 8\nthreads = 1\n\
+        "title = \"comparison\"\nseed = {seed}\n{targets}[factors]\ntarget = [\"a\", \"b\"]\n[workload.http]\nusers = 8\nthreads = 1\n\
          cpus = \"{core}\"\n[trial]\nrepeats = {RUNS}\nduration = \"1s\"\nsettle = \"0s\"\n"
     )
 }
