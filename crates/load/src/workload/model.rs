@@ -98,7 +98,7 @@ impl HttpWorkload {
         let mut stages = Vec::new();
         for stage in &self.stages {
             match stage.value() {
-                Ok(stage) => stages.push(stage.clone()),
+                Ok(stage) => stages.push(*stage),
                 Err(why) => mistakes.add("stages", why),
             }
         }
