@@ -249,14 +249,14 @@ impl HttpWorkload {
         let expect = expectations.statuses.clone().unwrap_or_else(|| self.default_expect());
         let script = self.script(&request, &expectations, &expect, &mut mistakes);
         let events = self.events(&mut mistakes);
-        let requests = mistakes.typed("requests", &self.requests).map(|Count(requests)| requests);
+        let requests = mistakes.count("requests", &self.requests);
         let (load, duration_ns) = self.load(requests, &mut mistakes);
-        let mut count = |field, given| mistakes.typed(field, given).map(|Count(count)| count);
-        let threads = count("threads", &self.threads)
+        let threads = mistakes
+            .count("threads", &self.threads)
             .unwrap_or_else(|| default_threads(&load, limits))
             .min(u64::from(u16::MAX)) as u32;
-        let processes = count("processes", &self.processes).unwrap_or(1) as u32;
-        let pipeline = count("pipeline", &self.pipeline).unwrap_or(1).clamp(1, 10_000) as u32;
+        let processes = mistakes.count("processes", &self.processes).unwrap_or(1) as u32;
+        let pipeline = mistakes.count("pipeline", &self.pipeline).unwrap_or(1).clamp(1, 10_000) as u32;
         if pipeline > 1 && (self.no_keepalive || connection.max_requests.or(connection.max_age_ns).is_some())
         {
             mistakes

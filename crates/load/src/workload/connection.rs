@@ -10,7 +10,7 @@ use rustix::net::SocketAddrUnix;
 use url::Url;
 
 use super::{
-    Count, HttpWorkload,
+    HttpWorkload,
     headers::basic_auth_field,
     text::{Mistakes, ParsedUrl, parse_url},
 };
@@ -39,9 +39,7 @@ impl HttpWorkload {
             connect_timeout_ns: mistakes.limit_ns("connect_timeout", &self.connect_timeout),
             handshake_timeout_ns: mistakes.limit_ns("handshake_timeout", &self.handshake_timeout),
             answer_timeout_ns: mistakes.limit_ns("answer_timeout", &self.answer_timeout),
-            max_requests: mistakes
-                .typed("connection_requests", &self.connection_requests)
-                .map(|Count(requests)| requests),
+            max_requests: mistakes.count("connection_requests", &self.connection_requests),
             max_age_ns: mistakes.limit_ns("connection_lifetime", &self.connection_lifetime),
         };
         self.check_connection(mistakes);

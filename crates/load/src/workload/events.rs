@@ -6,7 +6,7 @@ use record::{
 };
 
 use super::{
-    Count, HttpWorkload, UpTo,
+    HttpWorkload, UpTo,
     text::{Mistakes, read_bytes},
 };
 
@@ -39,8 +39,7 @@ impl HttpWorkload {
                 None
             }
         };
-        let per_request = mistakes.typed("events_per_request", &self.events_per_request);
-        let per_request = per_request.map_or(1, |Count(events)| events);
+        let per_request = mistakes.count("events_per_request", &self.events_per_request).unwrap_or(1);
         let event_bytes = numbering.map_or(0, |numbering| numbering.event_bytes() as u64);
         if event_bytes.saturating_mul(per_request) > MAX_EVENTS_BODY_BYTES {
             let message = format!("{per_request} events of {event_bytes} bytes exceed 64 MiB in one request");

@@ -2,7 +2,7 @@
 
 use record::{Arrivals, Connections, Distribution, LoadModel, Stage, units::show_time_ns};
 
-use super::{Count, HttpWorkload, Rate, text::Mistakes};
+use super::{HttpWorkload, Rate, text::Mistakes};
 use crate::pool::MAX_ON_DEMAND;
 
 /// Default duration, in nanoseconds; in a closed load, after the ramp-up.
@@ -15,7 +15,7 @@ impl HttpWorkload {
         if duration_ns.take_if(|ns| *ns == 0).is_some() {
             mistakes.add("duration", "0 leaves no time to measure; give a time such as 10s");
         }
-        let connections = mistakes.typed("connections", &self.connections).map(|Count(count)| count);
+        let connections = mistakes.count("connections", &self.connections);
         if self.rate.is_some() || !self.stages.is_empty() {
             self.open_load(requests, duration_ns, connections, mistakes)
         } else {
@@ -30,8 +30,8 @@ impl HttpWorkload {
         connections: Option<u64>,
         mistakes: &mut Mistakes,
     ) -> (LoadModel, Option<u64>) {
-        let users = mistakes.typed("users", &self.users).map(|Count(users)| users);
-        let loops = mistakes.typed("loops", &self.loops).map(|Count(loops)| loops);
+        let users = mistakes.count("users", &self.users);
+        let loops = mistakes.count("loops", &self.loops);
         if let (Some(users), Some(connections)) = (users, connections)
             && users != connections
         {
@@ -95,13 +95,8 @@ impl HttpWorkload {
         let arrivals = mistakes.typed("arrivals", &self.arrivals).unwrap_or(Arrivals::Constant);
         // Random arrivals take a random time, so without a duration only their number ends them.
         let timed = arrivals == Arrivals::Constant || duration_ns.is_some() || requests.is_none();
-        let mut stages = Vec::new();
-        for stage in &self.stages {
-            match stage.value() {
-                Ok(stage) => stages.push(*stage),
-                Err(why) => mistakes.add("stages", why),
-            }
-        }
+        let mut stages: Vec<Stage> =
+            self.stages.iter().filter_map(|stage| mistakes.value("stages", stage)).collect();
         match rate {
             Some(_) if !self.stages.is_empty() => {
                 let message = "the stages set the rate, too: leave out one (a stage holds a rate as 10s:500)";

@@ -16,7 +16,7 @@ use record::{
 use secrets::reference;
 use url::{Host, Url};
 
-use super::{Time, TimeLimit, Typed};
+use super::{Count, Time, TimeLimit, Typed};
 use crate::FieldMistake;
 
 /// Collects mistakes while fields are read.
@@ -42,13 +42,27 @@ impl Mistakes {
         parse(text?).map_err(|error| self.add(field, error.to_string())).ok()
     }
 
-    /// The value that was given for a field, if there is one; adds a mistake if the text is invalid.
+    /// The value of a text that a user gave; if the text is invalid, adds its mistake.
+    pub(super) fn value<T: Clone + FromStr<Err: Display>>(
+        &mut self,
+        field: &'static str,
+        given: &Typed<T>,
+    ) -> Option<T> {
+        given.value().cloned().map_err(|why| self.add(field, why)).ok()
+    }
+
+    /// The value of a field, if one was given; if its text is invalid, adds the mistake.
     pub(super) fn typed<T: Clone + FromStr<Err: Display>>(
         &mut self,
         field: &'static str,
         given: &Option<Typed<T>>,
     ) -> Option<T> {
-        given.as_ref()?.value().cloned().map_err(|why| self.add(field, why)).ok()
+        self.value(field, given.as_ref()?)
+    }
+
+    /// A number that was given.
+    pub(super) fn count(&mut self, field: &'static str, given: &Option<Typed<Count>>) -> Option<u64> {
+        self.typed(field, given).map(|Count(count)| count)
     }
 
     /// A time that was given, in nanoseconds.
