@@ -91,6 +91,24 @@ impl Schedule {
         schedule
     }
 
+    /// Number of arrivals of each of the first `workers` workers of `share`, if they are known in advance.
+    pub(crate) fn planned_of(
+        arrivals: Arrivals,
+        stages: &[Stage],
+        bounds: Bounds,
+        share: ArrivalShare,
+        workers: u64,
+    ) -> Option<Vec<u64>> {
+        let shares = (0..workers).map(|index| share.of_worker(index));
+        match arrivals {
+            Arrivals::Constant => {
+                let all = bounds.requests.unwrap_or(u64::MAX).min(RateCurve::new(stages, false).arrivals());
+                Some(shares.map(|share| share.count_of_first(all)).collect())
+            }
+            Arrivals::Poisson => bounds.requests.map(|n| shares.map(|share| share.part_of(n)).collect()),
+        }
+    }
+
     /// When the next request is due, in nanoseconds after the start; `None` after the last.
     #[inline]
     pub(crate) fn peek_ns(&self) -> Option<u64> {

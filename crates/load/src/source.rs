@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use record::{Distribution, HttpPlan, LoadModel, ScriptPlan};
+use script::Numbering;
 
 use crate::{
     schedule::{Bounds, Schedule},
@@ -111,6 +112,39 @@ impl RequestSource {
                 };
                 (Self::Open(pool), slots)
             }
+        }
+    }
+}
+
+/// The numbers of a worker's iterations. If the number of iterations is known in advance, those of all workers are consecutive, so that
+/// any number of workers makes the same iterations. `rows`: number of iterations for which feeders have rows, if they may run out.
+pub(crate) fn numbering(plan: &HttpPlan, share: Share, rows: Option<u64>) -> Numbering {
+    let sum = |planned: &[u64]| planned.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
+    let planned = planned_of_workers(plan, share);
+    // If rows run out, they have to be divided among the workers by turns.
+    let planned = planned.filter(|planned| rows.is_none_or(|rows| sum(planned) <= rows));
+    match planned {
+        Some(planned) => Numbering { first: sum(&planned[..share.index as usize]), step: 1 },
+        None => Numbering { first: share.index, step: share.of },
+    }
+}
+
+/// Number of iterations of each worker, if they are known in advance.
+fn planned_of_workers(plan: &HttpPlan, share: Share) -> Option<Vec<u64>> {
+    match &plan.load {
+        LoadModel::Closed { users, loops, .. } => {
+            let of_worker = |index| {
+                let share = Share { index, ..share };
+                let by_loops = loops.map(|loops| loops.saturating_mul(share.part_of(*users)));
+                let by_requests = plan.requests.map(|n| share.part_in_proportion(n, *users));
+                by_loops.into_iter().chain(by_requests).min()
+            };
+            (0..share.of).map(of_worker).collect()
+        }
+        LoadModel::Open { arrivals, stages, connections } => {
+            let bounds = Bounds { requests: plan.requests, timed: plan.duration_ns.is_some() };
+            let arrival_share = ArrivalShare::new(share, connections.most);
+            Schedule::planned_of(*arrivals, stages, bounds, arrival_share, share.of)
         }
     }
 }

@@ -24,20 +24,6 @@ pub(crate) struct Feeder {
 /// A line's number, and the result of reading it.
 type Line = (usize, Result<(), String>);
 
-/// A worker's position in a feeder.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Cursor {
-    next: u64,
-    step: u64,
-}
-
-impl Cursor {
-    /// The cursor of worker `index` of `of`, which takes every `of`-th row.
-    pub(crate) fn new(index: u64, of: u64) -> Self {
-        Self { next: index, step: of.max(1) }
-    }
-}
-
 impl Feeder {
     /// Reads a file.
     pub(crate) fn read(plan: &FeederPlan) -> Result<Self, String> {
@@ -150,23 +136,20 @@ impl Feeder {
         (self.ends.len() / self.columns.len().max(1)) as u64
     }
 
-    /// The row for a user's next iteration; `None` if all rows are used.
-    pub(crate) fn next_row(&self, cursor: &mut Cursor, user: u64, rng: &mut Pcg64Mcg) -> Option<u64> {
+    /// The row for a user's iteration, by the iteration's number; `None` if all rows are used.
+    pub(crate) fn row(&self, number: u64, user: u64, rng: &mut Pcg64Mcg) -> Option<u64> {
         let rows = self.rows();
         match self.order {
-            RowOrder::InOrder | RowOrder::Once => {
-                let row = cursor.next;
-                cursor.next += cursor.step;
-                if self.order == RowOrder::Once { (row < rows).then_some(row) } else { Some(row % rows) }
-            }
+            RowOrder::InOrder => Some(number % rows),
+            RowOrder::Once => (number < rows).then_some(number),
             RowOrder::Random => Some(rng.random_range(0..rows)),
             RowOrder::PerUser => Some((user - 1) % rows),
         }
     }
 
-    /// Whether `cursor` has a row left.
-    pub(crate) fn has_row(&self, cursor: &Cursor) -> bool {
-        self.order != RowOrder::Once || cursor.next < self.rows()
+    /// Whether there is a row for the iteration with this number.
+    pub(crate) fn has_row(&self, number: u64) -> bool {
+        self.order != RowOrder::Once || number < self.rows()
     }
 
     /// The value in a row and column.
@@ -241,14 +224,14 @@ mod tests {
             .map_err(|why| why.replace(&path.display().to_string(), name))
     }
 
-    fn first_column(feeder: &Feeder, worker: (u64, u64), n: usize) -> Vec<Option<String>> {
+    fn first_column(feeder: &Feeder, (first, step): (u64, usize), n: usize) -> Vec<Option<String>> {
         use rand::SeedableRng as _;
-        let (mut cursor, mut rng) = (Cursor::new(worker.0, worker.1), Pcg64Mcg::seed_from_u64(1));
-        let mut next = || {
-            let row = feeder.next_row(&mut cursor, 2, &mut rng)?;
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
+        let value = |number| {
+            let row = feeder.row(number, 2, &mut rng)?;
             Some(String::from_utf8(feeder.value(row, 0).to_vec()).unwrap())
         };
-        (0..n).map(|_| next()).collect()
+        (first..).step_by(step).take(n).map(value).collect()
     }
 
     #[test]

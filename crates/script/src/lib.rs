@@ -27,7 +27,7 @@ use std::sync::Arc;
 use record::ScriptPlan;
 
 pub use redirect::without_dots;
-pub use state::WorkerState;
+pub use state::{Numbering, WorkerState};
 pub use user::{Advance, Outcome, User};
 
 use feeder::Feeder;
@@ -49,6 +49,8 @@ pub struct Script {
     redirects: u32,
     /// Whether each request gets a new `traceparent`.
     traces: bool,
+    /// How often each iteration uses `counter`; `None` if iterations differ.
+    counters: Option<u64>,
 }
 
 /// A mistake in a script.
@@ -88,8 +90,10 @@ impl Script {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
+        let counters = program.counters().filter(|_| !plan.is_session() && plan.redirects == 0);
         Ok(Self {
             program,
+            counters,
             taken: names.taken(),
             places: names.into_places(),
             secret: Vec::new(),
@@ -109,6 +113,12 @@ impl Script {
     /// Names of the steps that send requests, by their index.
     pub fn step_names(&self) -> impl Iterator<Item = &str> {
         self.program.requests.iter().map(|step| &*step.name)
+    }
+
+    /// Number of iterations for which there are rows; `None` if rows are used more than once.
+    pub fn rows_in_all(&self) -> Option<u64> {
+        let once = self.feeders.iter().filter(|feeder| feeder.order() == record::RowOrder::Once);
+        once.map(|feeder| feeder.rows()).min()
     }
 
     /// Number of users that can each have a separate row; `None` if no feeder assigns rows to users.

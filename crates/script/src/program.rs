@@ -122,6 +122,13 @@ struct Compiler<'a> {
 }
 
 impl Program {
+    /// How often the only request uses `counter`; `None` if there are several requests.
+    pub(crate) fn counters(&self) -> Option<u64> {
+        let [Step { request, .. }] = &self.requests[..] else { return None };
+        let fields = request.fields.iter().map(|(_, value)| value);
+        Some(fields.chain([&request.target, &request.body]).map(Template::counters).sum())
+    }
+
     pub(crate) fn new(
         plan: &ScriptPlan,
         names: &Names,

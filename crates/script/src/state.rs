@@ -6,39 +6,44 @@ use jiff::Timestamp;
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
-use crate::{
-    Script,
-    feeder::{Cursor, Feeder},
-    names::Place,
-};
+use crate::{Script, feeder::Feeder, names::Place};
+
+/// The numbers of a worker's iterations. An iteration's random numbers, its rows and its values of `counter` follow from its number, so
+/// that they do not depend on the worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbering {
+    /// The number of the first iteration, from 0.
+    pub first: u64,
+    /// The distance between the numbers of consecutive iterations.
+    pub step: u64,
+}
 
 /// The state that the users of one worker share.
 #[derive(Debug)]
 pub struct WorkerState {
+    /// The random numbers of the current iteration.
     pub(crate) rng: Pcg64Mcg,
+    seed: u64,
+    numbering: Numbering,
     /// Random numbers of trace IDs. They do not depend on the seed, so that no two trials have the same IDs.
     pub(crate) traces: Pcg64Mcg,
     count: u64,
     workers: u64,
-    cursors: Vec<Cursor>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) body: Vec<u8>,
     now_ns: i128,
 }
 
 impl WorkerState {
-    /// The state of worker `index` of `of`.
-    pub fn new(script: &Script, seed: u64, index: u64, of: u64) -> Self {
+    /// The state of worker `index` of `of`, whose iterations have these numbers.
+    pub fn new(seed: u64, (index, of): (u64, u64), numbering: Numbering) -> Self {
         Self {
-            // The load's pauses use the same seed, so these random numbers must differ from theirs. Trials have consecutive
-            // seeds, and workers consecutive indexes, so plain sums of both would repeat.
-            rng: Pcg64Mcg::seed_from_u64(
-                seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index) ^ 0x7363_7269_7074,
-            ),
+            rng: Pcg64Mcg::seed_from_u64(seed),
+            seed,
+            numbering,
             traces: Pcg64Mcg::from_rng(&mut rand::rng()),
             count: index + 1,
             workers: of.max(1),
-            cursors: script.feeders.iter().map(|_| Cursor::new(index, of)).collect(),
             scratch: Vec::new(),
             body: Vec::new(),
             now_ns: 0,
@@ -54,6 +59,20 @@ impl WorkerState {
         Timestamp::from_nanosecond(self.now_ns).unwrap_or_default()
     }
 
+    /// Begins the next iteration, whose requests use `counter` so many times; `None` if that is not known. Returns its number.
+    fn begin(&mut self, counters: Option<u64>) -> u64 {
+        let number = self.numbering.first;
+        self.numbering.first += self.numbering.step;
+        // The load's pauses use the same seed, so these random numbers must differ from theirs. Trials have consecutive seeds, and
+        // iterations consecutive numbers, so plain sums of both would repeat.
+        let mixed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number) ^ 0x7363_7269_7074;
+        self.rng = Pcg64Mcg::seed_from_u64(mixed);
+        if let Some(counters) = counters {
+            (self.count, self.workers) = (number * counters + 1, 1);
+        }
+        number
+    }
+
     /// The next value of `counter`. No two workers of a trial have the same value.
     pub(crate) fn next_count(&mut self) -> u64 {
         let count = self.count;
@@ -63,7 +82,7 @@ impl WorkerState {
 
     /// Whether every feeder has a row for another iteration.
     pub fn has_rows(&self, script: &Script) -> bool {
-        script.feeders.iter().zip(&self.cursors).all(|(feeder, cursor)| feeder.has_row(cursor))
+        script.feeders.iter().all(|feeder| feeder.has_row(self.numbering.first))
     }
 }
 
@@ -79,6 +98,8 @@ pub(crate) struct Values {
     feeders: Arc<[Arc<Feeder>]>,
     rows: Box<[u64]>,
     taken: Box<[Vec<u8>]>,
+    /// The random numbers of the iteration. They stand in the worker's state while a request is rendered.
+    pub(crate) rng: Pcg64Mcg,
 }
 
 impl Values {
@@ -90,6 +111,7 @@ impl Values {
             feeders: script.feeders.as_slice().into(),
             rows: vec![0; script.feeders.len()].into(),
             taken: vec![Vec::new(); script.taken].into(),
+            rng: Pcg64Mcg::seed_from_u64(0),
         }
     }
 
@@ -97,9 +119,9 @@ impl Values {
     pub(crate) fn begin(&mut self, script: &Script, state: &mut WorkerState) {
         self.iteration += 1;
         self.status = 0;
-        for (number, feeder) in script.feeders.iter().enumerate() {
-            let row = feeder.next_row(&mut state.cursors[number], self.user, &mut state.rng);
-            self.rows[number] = row.unwrap_or_default();
+        let number = state.begin(script.counters);
+        for (row, feeder) in self.rows.iter_mut().zip(&script.feeders) {
+            *row = feeder.row(number, self.user, &mut state.rng).unwrap_or_default();
         }
         self.taken.iter_mut().for_each(Vec::clear);
     }

@@ -95,6 +95,12 @@ impl Template {
         }
     }
 
+    /// How often it uses `counter`.
+    pub(crate) fn counters(&self) -> u64 {
+        let is_counter = |piece: &&Piece| matches!(piece, Piece::Value(Source::Counter, _));
+        self.pieces.iter().filter(is_counter).count() as u64
+    }
+
     /// Appends the text with its values.
     pub(crate) fn render(&self, values: &Values, state: &mut WorkerState, out: &mut Vec<u8>) {
         self.pieces.iter().for_each(|piece| piece.render(values, state, out));

@@ -113,6 +113,7 @@ impl User {
             }
         };
         (self.next, self.end) = (choice.start, choice.end);
+        self.values.rng = state.rng.clone();
         self.run_to_request(script);
         true
     }
@@ -154,6 +155,8 @@ impl User {
 
     /// Appends the bytes of the current request.
     pub fn render(&mut self, script: &Script, state: &mut WorkerState, out: &mut Vec<u8>) {
+        // Between two requests of an iteration, other users of the worker draw numbers of their own.
+        state.rng = self.values.rng.clone();
         let request = &script.program.requests[self.current].request;
         let redirect = self.redirect.take();
         let by_get = redirect.as_ref().is_some_and(|(_, by_get)| *by_get);
@@ -229,6 +232,7 @@ impl User {
             out.extend_from_slice(head_end);
         }
         state.body = body;
+        self.values.rng = state.rng.clone();
         if !is_redirect {
             self.redirects_left = script.redirects;
         }

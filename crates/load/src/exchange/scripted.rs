@@ -15,6 +15,7 @@ use super::{Concluded, Exchange, ExchangeContext, Judgement, Next};
 use crate::{
     recorder::{InFlight, ReceiveTime},
     request_log::{LogEntry, LogSender},
+    source::numbering,
     wire::{SlotId, Wire},
 };
 
@@ -113,7 +114,11 @@ impl Exchange for Scripted {
             connection: None,
         });
         Self {
-            state: WorkerState::new(&script, plan.seed, share.index, share.of),
+            state: WorkerState::new(
+                plan.seed,
+                (share.index, share.of),
+                numbering(plan, share, script.rows_in_all()),
+            ),
             users: users.collect(),
             result: ScriptResult { steps: steps.collect(), ..ScriptResult::default() },
             causes: BTreeMap::new(),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing;
-use record::{Arrivals, Stage};
+use record::{Arrivals, Connections, Distribution, Stage};
 
 #[test]
 fn exactly_the_retired_slots_share_of_the_schedule_is_lost() {
@@ -49,4 +49,49 @@ fn requests_follow_the_users() {
         })
         .collect();
     assert_eq!(quotas, [200, 100]);
+}
+
+/// The numbers of the iterations that a worker begins.
+fn numbers(plan: &HttpPlan, share: Share, rows: Option<u64>) -> Vec<u64> {
+    let begun = match RequestSource::new(plan, share).0 {
+        RequestSource::Closed(users) => users.quota.min(users.loops.saturating_mul(users.users)),
+        RequestSource::Open(pool) => pool.schedule.planned().unwrap(),
+    };
+    let Numbering { first, step } = numbering(plan, share, rows);
+    (0..begun).map(|n| first + n * step).collect()
+}
+
+proptest::proptest! {
+    /// Any number of workers begins the same iterations: each number below their count once.
+    #[test]
+    fn workers_number_the_iterations_of_a_plan(
+        of in 1u64..9, users in 1u64..40, requests in 1u64..500, kind in 0..4,
+    ) {
+        let stage = Stage { duration_ns: 1_000_000_000, from_rate_per_s: 300.0, to_rate_per_s: 100.0 };
+        let connections = Connections { initial: 0, most: users };
+        let open = |arrivals| LoadModel::Open { arrivals, stages: vec![stage], connections };
+        let mut plan = testing::closed(users);
+        match kind {
+            0 => plan.requests = Some(requests),
+            1 => plan.load = open(Arrivals::Constant),
+            2 => (plan.load, plan.requests) = (open(Arrivals::Poisson), Some(requests)),
+            _ => {
+                let think_time = Distribution::Fixed { ns: 0 };
+                plan.load = LoadModel::Closed { users, loops: Some(requests / 10 + 1), ramp_up_ns: 0, think_time };
+            }
+        }
+        let mut all: Vec<u64> = (0..of).flat_map(|index| numbers(&plan, Share { index, of }, None)).collect();
+        all.sort_unstable();
+        let count = all.len() as u64;
+        proptest::prop_assert_eq!(all, (0..count).collect::<Vec<_>>());
+        proptest::prop_assert!(count > 0);
+    }
+}
+
+#[test]
+fn rows_that_run_out_are_divided_by_turns() {
+    let plan = HttpPlan { requests: Some(300), ..testing::closed(3) };
+    let share = Share { index: 1, of: 3 };
+    assert_eq!(numbering(&plan, share, Some(300)), Numbering { first: 100, step: 1 });
+    assert_eq!(numbering(&plan, share, Some(299)), Numbering { first: 1, step: 3 });
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use record::{Request, RequestPlan, ScriptPlan, StatusSet, StepPlan, TextRequest};
 
 use super::*;
-use crate::{Script, User};
+use crate::{Numbering, Script, User};
 
 /// The renderings of a text for the first of two users, in several iterations.
 fn rendered(text: &str, times: usize) -> Result<Vec<String>, String> {
@@ -14,7 +14,7 @@ fn rendered(text: &str, times: usize) -> Result<Vec<String>, String> {
     let step = StepPlan::once("a", request.into());
     let plan = ScriptPlan { steps: vec![step], ..ScriptPlan::default() };
     let script = Script::new(&plan, true, false).map_err(|mistakes| mistakes[0].message.clone())?;
-    let mut state = WorkerState::new(&script, 7, 1, 3);
+    let mut state = WorkerState::new(7, (1, 3), Numbering { first: 1, step: 3 });
     state.set_now(1_800_000_000_123_456_789);
     let mut user = User::new(&script, 4);
     let body = |_| {
