@@ -4,6 +4,7 @@ mod audit;
 mod balance;
 mod copying;
 mod ending;
+mod fleet;
 mod foreign;
 mod lab;
 mod links;

@@ -17,6 +17,13 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// The time of CLOCK_BOOTTIME in nanoseconds: like [`monotonic_ns`], but it also runs while the machine is suspended.
+#[inline]
+pub fn boottime_ns() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Same as [`monotonic_ns`], in seconds.
 pub fn monotonic_s() -> f64 {
     monotonic_ns() as f64 / 1e9

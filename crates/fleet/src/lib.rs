@@ -1,8 +1,30 @@
-//! Runs one trial on several processes.
+//! Runs one trial on several processes of this machine, or on several machines.
 //!
-//! The crate `processes` is the transport. `trial` runs a trial over it: every worker opens its connections, all workers start
-//! at the same time, and their results are merged.
+//! * `trial`: the controller's part, a state machine without input and output. `drive` runs it over a transport:
+//!   [`workers`](run_worker) are processes of this machine, [`Machines`] have an agent each, which has workers of its own.
+//! * `bootstrap` copies this program to a machine over ssh and starts the [agent](run_agent).
+//! * `clock_offset` compares clocks, `shares` divides the load, [`inventory`] reads which machines there are.
 
+mod agent;
+mod bootstrap;
+mod clock_offset;
+mod drive;
+mod error;
+pub mod inventory;
+mod machine;
+mod machines;
+mod only_here;
+mod protocol;
+mod run;
+mod shares;
 mod trial;
+mod workers;
 
-pub use trial::{FleetError, Workers, run, run_worker};
+pub use agent::run_agent;
+pub use bootstrap::remove;
+pub use error::FleetError;
+pub use machine::{Machine, Way};
+pub use machines::{FleetOptions, Machines};
+pub use only_here::only_here;
+pub use run::{Workers, run};
+pub use workers::run_worker;

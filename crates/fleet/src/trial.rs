@@ -1,231 +1,296 @@
-//! One HTTP trial, in this process or over worker processes.
+//! One trial on several members, seen by its controller: a state machine without clock, input and output. It knows who is
+//! ready, who has sent a result and who is lost, and merges what the members measured.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use load::{Tick, TickMerger, WorkerResult};
+use record::{HttpPlan, MachineTrial};
 
-use clock::monotonic_ns;
-use load::{RunError, Share, Tick, TickMerger, WorkerResult};
-use record::HttpPlan;
-use serde::{Deserialize, Serialize};
+use crate::{error::FleetError, protocol::FromMember};
 
-use processes::{Output, Processes, receive_from_parent, send_to_parent};
+/// How long after the planned end members may take to send their results, in nanoseconds. Members without a result then count as
+/// lost.
+pub(crate) const RESULT_TIMEOUT_NS: u64 = 30_000_000_000;
 
-/// Delay between the start message and the start of the load, in nanoseconds: time for every worker to receive the message.
-const START_NOTICE_NS: u64 = 20_000_000;
-/// How long after the planned end workers may take to send their results. Workers without a result then count as lost.
-const RESULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a wait for workers checks the stop flag.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Why a trial could not be run.
-#[derive(Debug, thiserror::Error)]
-pub enum FleetError {
-    /// The trial failed in this process.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// A worker process could not be started.
-    #[error("cannot start a worker process: {0}; see `ulimit -u` and `ulimit -n`")]
-    Start(io::Error),
-    /// A worker process ran out of a resource before the start.
-    #[error("a worker process could not be set up: {0}")]
-    OutOfResources(String),
-    /// A worker process failed before the start.
-    #[error("a worker process failed before the start: {0}")]
-    Worker(String),
+/// A trial on several members.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    members: Vec<Member>,
+    /// The part of each member that is a machine; empty if the members are worker processes of this machine.
+    machines: Vec<MachineTrial>,
+    has_started: bool,
+    /// Time from the start to the planned end, with the drain time; `None` if only the requests decide.
+    length_ns: Option<u64>,
+    /// When members without a result count as lost.
+    deadline_ns: Option<u64>,
+    merger: TickMerger,
+    merged: WorkerResult,
+    has_result: bool,
 }
 
-impl FleetError {
-    /// Whether the machine ran out of a resource: processes, threads, descriptors or memory.
-    pub fn is_resource_shortage(&self) -> bool {
-        matches!(self, Self::Start(_) | Self::OutOfResources(_) | Self::Run(RunError::Setup(_)))
-    }
-}
-
-/// A message to a worker process.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ToWorker {
-    /// `secrets`: texts to mask in all output, each with its replacement.
-    Prepare {
-        plan: Box<HttpPlan>,
-        share: Share,
-        secrets: Vec<(String, String)>,
-    },
-    Start {
-        t0_ns: u64,
-    },
-}
-
-/// A message from a worker process.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum FromWorker {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Member {
+    Preparing,
     Ready,
-    Tick(Tick),
-    Done(Box<WorkerResult>),
-    Failed(String),
-    #[serde(rename = "lacking")]
-    OutOfResources(String),
+    Done,
+    Lost,
 }
 
-/// Where a trial's workers run.
-#[derive(Debug, Clone, Copy)]
-pub enum Workers<'a> {
-    /// In this process if the plan has one process; otherwise in copies of this program, started with these arguments so
-    /// that they call [`run_worker`].
-    Here(&'a [String]),
-    /// In copies of this program, even for one process. Each list of arguments starts a worker on one host; the workers use
-    /// the lists round-robin.
-    On(&'a [Vec<String>]),
-}
-
-/// Runs a trial on `plan.processes` processes.
-///
-/// # Errors
-/// When the workers cannot be set up. A worker lost after the start is no error: it makes the result void.
-pub fn run(
-    plan: &Arc<HttpPlan>,
-    workers: Workers<'_>,
-    stop: &Arc<AtomicBool>,
-    mut on_tick: impl FnMut(Tick),
-) -> Result<WorkerResult, FleetError> {
-    let arguments: Vec<&[String]> = match workers {
-        Workers::Here(_) if plan.processes <= 1 => {
-            let start = || (!stop.load(Ordering::Relaxed)).then(|| monotonic_ns() + 1_000_000);
-            return Ok(load::run(plan, Share::WHOLE, stop, start, on_tick)?);
-        }
-        Workers::Here(arguments) => vec![arguments],
-        Workers::On(hosts) => hosts.iter().map(Vec::as_slice).collect(),
-    };
-    let count = plan.processes as usize;
-    let arguments_of_each = arguments.into_iter().cycle().take(count);
-    let mut workers: Processes<FromWorker> =
-        Processes::start(arguments_of_each).map_err(FleetError::Start)?;
-    let secrets = secrets::mask::learned();
-    for index in 0..count {
-        let share = Share { index: index as u64, of: count as u64 };
-        let (plan, secrets) = (Box::new((**plan).clone()), secrets.clone());
-        let message = ToWorker::Prepare { plan, share, secrets };
-        // Sending fails only if the worker has ended; `await_ready` then receives the reason.
-        let _ = workers.send(index, &message);
-    }
-    await_ready(&workers, stop)?;
-    workers.send_all(&ToWorker::Start { t0_ns: monotonic_ns() + START_NOTICE_NS });
-    Ok(collect(plan, &mut workers, stop, &mut on_tick))
-}
-
-/// The main function of a worker process.
-///
-/// # Errors
-/// When the parent has ended, or its first message is not `Prepare`.
-pub fn run_worker() -> io::Result<()> {
-    let stop = files::stop();
-    let messages = match receive_from_parent(Arc::clone(&stop)) {
-        Ok(messages) => messages,
-        Err(error) => {
-            return send_to_parent(&FromWorker::OutOfResources(RunError::Setup(error).to_string()));
-        }
-    };
-    let Ok(ToWorker::Prepare { plan, share, secrets }) = messages.recv() else {
-        return Err(io::Error::other("a worker process is started by proofload itself, not by hand"));
-    };
-    secrets.iter().for_each(|(text, shown)| secrets::mask::learn_text(text, shown));
-    let start = || {
-        send_to_parent(&FromWorker::Ready).ok()?;
-        match messages.recv() {
-            Ok(ToWorker::Start { t0_ns }) => Some(t0_ns),
-            _ => None,
-        }
-    };
-    let outcome = load::run(&Arc::new(*plan), share, &stop, start, |tick| {
-        // A failed send means that the parent has ended. The end of standard input then stops the trial.
-        let _ = send_to_parent(&FromWorker::Tick(tick));
-    });
-    send_to_parent(&match outcome {
-        Ok(result) => FromWorker::Done(Box::new(result)),
-        Err(error @ RunError::Setup(_)) => FromWorker::OutOfResources(error.to_string()),
-        Err(error) => FromWorker::Failed(error.to_string()),
-    })
-}
-
-/// Waits until every worker has opened its connections.
-fn await_ready(workers: &Processes<FromWorker>, stop: &AtomicBool) -> Result<(), FleetError> {
-    let mut ready = 0;
-    while ready < workers.count() {
-        if stop.load(Ordering::Relaxed) {
-            return Err(FleetError::Run(RunError::Cancelled));
-        }
-        match workers.receive(POLL_INTERVAL) {
-            Some((_, Output::Message(FromWorker::Ready))) => ready += 1,
-            Some((_, Output::Message(FromWorker::Failed(why)))) => return Err(FleetError::Worker(why)),
-            Some((_, Output::Message(FromWorker::OutOfResources(why)))) => {
-                return Err(FleetError::OutOfResources(why));
-            }
-            // Counts as a resource shortage, because the kernel may have killed the worker for lack of memory.
-            Some((index, Output::Ended)) => {
-                let why = format!("worker {} ended without a message", index + 1);
-                return Err(FleetError::OutOfResources(why));
-            }
-            Some((_, Output::Message(FromWorker::Tick(_) | FromWorker::Done(_)))) | None => {}
+impl Trial {
+    /// A trial on worker processes of this machine.
+    pub(crate) fn of_processes(plan: &HttpPlan, processes: usize) -> Self {
+        Self {
+            members: vec![Member::Preparing; processes],
+            machines: Vec::new(),
+            has_started: false,
+            length_ns: plan.duration_ns.map(|ns| ns + plan.drain_ns),
+            deadline_ns: None,
+            merger: TickMerger::new(processes),
+            merged: WorkerResult::default(),
+            has_result: false,
         }
     }
-    Ok(())
-}
 
-/// Merges the ticks and results of all workers. A worker that ends without a result counts as lost.
-fn collect(
-    plan: &HttpPlan,
-    workers: &mut Processes<FromWorker>,
-    stop: &AtomicBool,
-    on_tick: &mut impl FnMut(Tick),
-) -> WorkerResult {
-    let mut merger = TickMerger::new(workers.count());
-    let mut merged: Option<WorkerResult> = None;
-    let mut running = vec![true; workers.count()];
-    let mut lost = 0;
-    let mut is_stopping = false;
-    // A plan without a duration has no deadline here: its requests end by their own timeouts.
-    let mut deadline =
-        plan.duration_ns.map(|ns| Instant::now() + Duration::from_nanos(ns + plan.drain_ns) + RESULT_TIMEOUT);
-    while running.contains(&true) {
-        if stop.load(Ordering::Relaxed) && !is_stopping {
-            workers.stop_all();
-            is_stopping = true;
-            deadline = Some(Instant::now() + RESULT_TIMEOUT);
+    /// A trial on machines.
+    pub(crate) fn of_machines(plan: &HttpPlan, machines: Vec<MachineTrial>) -> Self {
+        Self { machines, ..Self::of_processes(plan, 0) }.with_members()
+    }
+
+    fn with_members(self) -> Self {
+        let members = self.machines.len();
+        Self { members: vec![Member::Preparing; members], merger: TickMerger::new(members), ..self }
+    }
+
+    /// Whether all members wait for the start.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.has_started && self.members.iter().all(|member| *member == Member::Ready)
+    }
+
+    /// Whether the load was started.
+    pub(crate) fn has_started(&self) -> bool {
+        self.has_started
+    }
+
+    /// The load starts at this time.
+    pub(crate) fn starts(&mut self, t0_ns: u64) {
+        self.has_started = true;
+        // A plan without a duration has no deadline here: its requests end by their own timeouts.
+        self.deadline_ns = self.length_ns.map(|length_ns| t0_ns + length_ns + RESULT_TIMEOUT_NS);
+    }
+
+    /// The members were told to stop at this time.
+    pub(crate) fn stopped(&mut self, now_ns: u64) {
+        self.deadline_ns = Some(now_ns + RESULT_TIMEOUT_NS);
+    }
+
+    /// Takes a member's message. Returns the intervals that are complete now.
+    ///
+    /// # Errors
+    /// If the member fails before the start.
+    pub(crate) fn message(&mut self, member: usize, message: FromMember) -> Result<Vec<Tick>, FleetError> {
+        match message {
+            // What a member sends after its result, or after it was given up, belongs to no trial.
+            _ if !self.is_open(member) => Ok(Vec::new()),
+            FromMember::Ready => {
+                self.members[member] = Member::Ready;
+                Ok(Vec::new())
+            }
+            FromMember::Tick(tick) if self.has_started => Ok(self.merger.push(&tick)),
+            FromMember::Done(result) if self.has_started => Ok(self.has_measured(member, *result)),
+            FromMember::Failed(why) => self.is_lost(member, why, FleetError::Worker),
+            FromMember::OutOfResources(why) => self.is_lost(member, why, FleetError::OutOfResources),
+            FromMember::Tick(_) | FromMember::Done(_) | FromMember::Hello(_) | FromMember::Clock { .. } => {
+                Ok(Vec::new())
+            }
         }
-        if deadline.is_some_and(|deadline| Instant::now() > deadline) {
-            lost += running.iter().filter(|&&r| r).count() as u64;
-            break;
+    }
+
+    /// A member's connection has ended. Returns the intervals that are complete now.
+    ///
+    /// # Errors
+    /// If that was before the start.
+    pub(crate) fn ended(&mut self, member: usize, why: String) -> Result<Vec<Tick>, FleetError> {
+        // Counts as a resource shortage, because the kernel may have killed a worker for lack of memory.
+        if self.is_open(member) {
+            self.is_lost(member, why, FleetError::OutOfResources)
+        } else {
+            Ok(Vec::new())
         }
-        let mut end_worker = |index: usize, running: &mut Vec<bool>| {
-            let was_running = std::mem::replace(&mut running[index], false);
-            if was_running { merger.worker_ended() } else { Vec::new() }
-        };
-        let ticks = match workers.receive(POLL_INTERVAL) {
-            Some((_, Output::Message(FromWorker::Tick(tick)))) => merger.push(&tick),
-            Some((index, Output::Message(FromWorker::Done(result)))) => {
-                match &mut merged {
-                    Some(merged) => merged.merge(&result),
-                    None => merged = Some(*result),
+    }
+
+    /// Whether the trial has ended: every member has sent its result or is lost, or the deadline is over.
+    pub(crate) fn has_ended(&self, now_ns: u64) -> bool {
+        self.has_started
+            && (self.deadline_ns.is_some_and(|deadline_ns| now_ns > deadline_ns)
+                || (0..self.members.len()).all(|member| !self.is_open(member)))
+    }
+
+    /// The merged result. Members without a result are lost.
+    pub(crate) fn conclude(mut self) -> WorkerResult {
+        for member in 0..self.members.len() {
+            if self.is_open(member) {
+                let seconds = RESULT_TIMEOUT_NS / 1_000_000_000;
+                let why = format!("it sent no result within {seconds} s of the end");
+                let _ = self.is_lost(member, why, FleetError::Worker);
+            }
+        }
+        let lost = self.members.iter().filter(|member| **member == Member::Lost).count() as u64;
+        self.merged.lost_workers += lost;
+        self.merged.http.machines = self.machines;
+        self.merged
+    }
+
+    fn is_open(&self, member: usize) -> bool {
+        matches!(self.members[member], Member::Preparing | Member::Ready)
+    }
+
+    fn has_measured(&mut self, member: usize, result: WorkerResult) -> Vec<Tick> {
+        self.members[member] = Member::Done;
+        if let Some(machine) = self.machines.get_mut(member) {
+            *machine = std::mem::take(machine).measured(&result.http);
+            let lost_processes = result.lost_workers;
+            machine.lost = match (result.lost_lease, lost_processes) {
+                (true, _) => {
+                    Some("it stopped, because it heard nothing of its controller for too long".to_owned())
                 }
-                end_worker(index, &mut running)
-            }
-            Some((index, Output::Ended))
-            | Some((index, Output::Message(FromWorker::Failed(_) | FromWorker::OutOfResources(_)))) => {
-                lost += u64::from(running[index]);
-                end_worker(index, &mut running)
-            }
-            Some((_, Output::Message(FromWorker::Ready))) | None => Vec::new(),
-        };
-        ticks.into_iter().for_each(&mut *on_tick);
+                (false, 0) => None,
+                (false, lost) => Some(format!("{lost} of its worker processes ended without a result")),
+            };
+        }
+        if self.has_result {
+            self.merged.merge(&result);
+        } else {
+            self.merged = result;
+        }
+        // A machine that stopped by itself is lost like one of which nothing is heard.
+        self.merged.lost_workers += u64::from(std::mem::take(&mut self.merged.lost_lease));
+        self.has_result = true;
+        self.merger.worker_ended()
     }
-    let mut result = merged.unwrap_or_default();
-    result.lost_workers += lost;
-    result
+
+    fn is_lost(
+        &mut self,
+        member: usize,
+        why: String,
+        error: fn(String) -> FleetError,
+    ) -> Result<Vec<Tick>, FleetError> {
+        self.members[member] = Member::Lost;
+        let error = match self.machines.get_mut(member) {
+            None => error(why),
+            Some(machine) => {
+                machine.lost = Some(why.clone());
+                FleetError::Machine { name: machine.name.clone(), why }
+            }
+        };
+        if self.has_started { Ok(self.merger.worker_ended()) } else { Err(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn plan() -> HttpPlan {
+        HttpPlan { duration_ns: Some(10 * SECOND_NS), drain_ns: 5 * SECOND_NS, ..HttpPlan::default() }
+    }
+
+    fn machines(count: usize) -> Trial {
+        let machine = |index| MachineTrial { name: format!("c{index}"), ..MachineTrial::default() };
+        Trial::of_machines(&plan(), (0..count).map(machine).collect())
+    }
+
+    fn result(completed: u64) -> WorkerResult {
+        let mut result = WorkerResult::default();
+        result.http.counts.completed = completed;
+        result
+    }
+
+    #[test]
+    fn a_member_that_fails_before_the_start_ends_the_trial_with_its_name() {
+        let mut trial = machines(2);
+        assert!(trial.message(0, FromMember::Ready).unwrap().is_empty() && !trial.is_ready());
+        let error = trial.message(1, FromMember::Failed("no processor".to_owned())).unwrap_err();
+        assert_eq!(error.to_string(), "c1 could not take its part of the load: no processor");
+    }
+
+    #[test]
+    fn a_machine_whose_lease_ended_is_lost_and_its_counts_are_kept() {
+        let mut trial = machines(2);
+        (0..2).for_each(|member| drop(trial.message(member, FromMember::Ready)));
+        trial.starts(0);
+        let stopped = WorkerResult { lost_lease: true, ..result(3) };
+        trial.message(0, FromMember::Done(Box::new(stopped))).unwrap();
+        trial.message(1, FromMember::Done(Box::new(result(5)))).unwrap();
+        assert!(trial.has_ended(1));
+        let merged = trial.conclude();
+        assert_eq!((merged.http.counts.completed, merged.lost_workers), (8, 1));
+        assert!(merged.http.machines[0].lost.is_some() && merged.http.machines[1].lost.is_none());
+    }
+
+    #[derive(Debug, Clone)]
+    enum Fault {
+        Nothing,
+        Twice,
+        Ends { after_result: bool },
+        Silent,
+    }
+
+    fn fault() -> impl Strategy<Value = Fault> {
+        prop_oneof![
+            4 => Just(Fault::Nothing),
+            1 => Just(Fault::Twice),
+            1 => any::<bool>().prop_map(|after_result| Fault::Ends { after_result }),
+            1 => Just(Fault::Silent),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens to members after the start, each result counts once, each member without one is lost and named, and the
+        /// trial ends at its deadline at the latest.
+        #[test]
+        fn each_result_counts_once(faults in prop::collection::vec((fault(), any::<u64>()), 1..20)) {
+            let mut trial = machines(faults.len());
+            for member in 0..faults.len() {
+                trial.message(member, FromMember::Ready).unwrap();
+            }
+            prop_assert!(trial.is_ready());
+            trial.starts(SECOND_NS);
+            let mut order: Vec<usize> = (0..faults.len()).collect();
+            order.sort_by_key(|member| faults[*member].1);
+            let mut sent = 0;
+            for member in order {
+                let completed = 1 << member;
+                let done = || FromMember::Done(Box::new(result(completed)));
+                match faults[member].0 {
+                    Fault::Nothing => drop(trial.message(member, done())),
+                    Fault::Twice => {
+                        trial.message(member, done()).unwrap();
+                        trial.message(member, done()).unwrap();
+                        trial.message(member, FromMember::Failed("late".to_owned())).unwrap();
+                    }
+                    Fault::Ends { after_result } => {
+                        if after_result {
+                            trial.message(member, done()).unwrap();
+                        }
+                        trial.ended(member, "gone".to_owned()).unwrap();
+                        trial.message(member, done()).unwrap();
+                    }
+                    Fault::Silent => {}
+                }
+                let is_sent = matches!(faults[member].0, Fault::Nothing | Fault::Twice | Fault::Ends { after_result: true });
+                sent += if is_sent { completed } else { 0 };
+            }
+            let is_silent = faults.iter().any(|(fault, _)| matches!(fault, Fault::Silent));
+            prop_assert_eq!(trial.has_ended(17 * SECOND_NS), !is_silent);
+            prop_assert!(trial.has_ended(46 * SECOND_NS + 1));
+            let merged = trial.conclude();
+            let named = merged.http.machines.iter().filter(|machine| machine.lost.is_some()).count() as u64;
+            let counted: u64 = merged.http.machines.iter().map(|machine| machine.counts.completed).sum();
+            prop_assert_eq!((merged.http.counts.completed, counted), (sent, sent));
+            prop_assert_eq!(merged.lost_workers, faults.len() as u64 - sent.count_ones() as u64);
+            prop_assert_eq!(named, merged.lost_workers);
+        }
+    }
 }

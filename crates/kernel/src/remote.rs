@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+pub use session::LastWords;
 use session::Session;
 pub(crate) use source::Shell;
 
@@ -34,6 +35,13 @@ pub struct Destination {
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.given)
+    }
+}
+
+impl Destination {
+    /// What `ssh` logs in to.
+    pub fn login(&self) -> &Login {
+        &self.login
     }
 }
 

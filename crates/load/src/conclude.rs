@@ -185,6 +185,12 @@ fn warnings(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercentile
         );
         warnings.push(Warning::new("log_incomplete", message));
     }
+    let absent = result.http.machines.iter().filter(|machine| machine.share_ratio == 0.0);
+    let absent: Vec<&str> = absent.map(|machine| machine.name.as_str()).collect();
+    if !absent.is_empty() {
+        let message = format!("{} made no load: lost before this trial (--allow-lost)", absent.join(", "));
+        warnings.push(Warning::new("machines_absent", message));
+    }
     let censored = result.http.response_time.censored.count();
     if censored > 0 {
         warnings.push(Warning::new(

@@ -15,6 +15,7 @@ mod conclude;
 mod events;
 pub mod exchange;
 mod failure;
+mod lease;
 mod machine_limits;
 mod masked;
 mod mistake;
@@ -40,6 +41,7 @@ mod workload;
 use ::testing::plans as testing;
 
 pub use conclude::{DECIDED_BY_REFUSALS, GENERATOR_AWAY, TrialContext, conclude};
+pub use lease::Lease;
 pub use machine_limits::{MachineLimits, raise_descriptors};
 pub use mistake::FieldMistake;
 pub use run::{RunError, run};

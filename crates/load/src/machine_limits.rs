@@ -11,6 +11,7 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, getuid, setrlimit},
     thread::{CapabilitySet, capabilities},
 };
+use serde::{Deserialize, Serialize};
 
 /// Resident and mapped memory of this process when limits were first read, in bytes. Memory that trials have added since then
 /// is reused by the next trial, so it counts as available.
@@ -21,7 +22,7 @@ static INITIAL_MEMORY: OnceLock<(u64, u64)> = OnceLock::new();
 const OTHER_MAPPED_BYTES: u64 = 10 * 1024 * 1024;
 
 /// Limits of this machine and process that a plan may run into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineLimits {
     /// Hard limit of descriptors of a process.
     pub hard_descriptors: u64,

@@ -24,6 +24,7 @@ use script::Script;
 use crate::{
     events::{ReceiptFile, check_receipt_folder, open_receipts},
     exchange::{Exchange, Fixed, Numbered, RunningScript, Scripted},
+    lease::Lease,
     preflight,
     recorder::Recorder,
     request_log::{self, LogWriter},
@@ -80,7 +81,7 @@ pub enum RunError {
 ///
 /// Calls `start` when every initial connection is open or has failed. `start` returns the time at which all workers of the
 /// trial start (nanoseconds of CLOCK_MONOTONIC), or `None` to cancel the trial. Calls `on_tick` with every complete interval.
-/// Setting `stop` ends the trial early; the result then covers the time until then.
+/// Setting `stop` ends the trial early; the result then covers the time until then. So does the end of `lease`, if there is one.
 ///
 /// # Errors
 /// When the threads cannot be set up, receipts cannot be written, or `start` cancels the trial.
@@ -88,6 +89,7 @@ pub fn run(
     plan: &Arc<HttpPlan>,
     share: Share,
     stop: &Arc<AtomicBool>,
+    lease: Option<&Arc<Lease>>,
     start: impl FnOnce() -> Option<u64>,
     mut on_tick: impl FnMut(Tick),
 ) -> Result<WorkerResult, RunError> {
@@ -118,6 +120,7 @@ pub fn run(
                 script: script.clone(),
                 share: share.split(u64::from(index), u64::from(threads)),
                 stop: Arc::clone(stop),
+                lease: lease.cloned(),
                 index,
                 ready: ready_sender.clone(),
                 started,
@@ -215,6 +218,7 @@ struct ThreadContext {
     script: Option<RunningScript>,
     share: Share,
     stop: Arc<AtomicBool>,
+    lease: Option<Arc<Lease>>,
     index: u32,
     ready: mpsc::Sender<()>,
     started: mpsc::Receiver<u64>,
@@ -252,7 +256,8 @@ impl ThreadContext {
         let script = self.script.as_ref();
         let mut worker =
             Worker::<_, X>::new(Arc::clone(&self.plan), self.share, script, self.recorder, self.stop, wire)
-                .map_err(|errno: Errno| RunError::Setup(errno.into()))?;
+                .map_err(|errno: Errno| RunError::Setup(errno.into()))?
+                .with_lease(self.lease);
         // The file is created before anything is sent, so that a folder that is not writable does not waste a trial.
         let receipts = match &self.plan.events {
             Some(events) => open_receipts(&self.plan.url, events, self.share, self.plan.connections()),
@@ -351,7 +356,7 @@ mod tests {
 
     fn run_cancelled(plan: &Arc<HttpPlan>) -> RunError {
         let stop = Arc::new(AtomicBool::new(false));
-        run(plan, Share::WHOLE, &stop, || None, |_| ()).unwrap_err()
+        run(plan, Share::WHOLE, &stop, None, || None, |_| ()).unwrap_err()
     }
 
     #[test]

@@ -292,11 +292,21 @@ fn littles_law(_: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)
 }
 
 fn worker_lost(_: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
+    let of_machines = result.http.machines.iter().filter(|machine| machine.share_ratio > 0.0);
+    let lost: Vec<String> = of_machines
+        .filter_map(|machine| {
+            let percent = 100.0 * machine.share_ratio;
+            Some(format!("{}, {percent:.0} % of the load ({})", machine.name, machine.lost.as_ref()?))
+        })
+        .collect();
     (result.lost_workers > 0).then(|| {
-        let evidence = format!(
-            "{} worker process(es) were lost; their share of the load is missing",
-            result.lost_workers
-        );
+        let evidence = match lost.is_empty() {
+            true => format!(
+                "{} worker process(es) were lost; their share of the load is missing",
+                result.lost_workers
+            ),
+            false => format!("machines were lost: {}", lost.join("; ")),
+        };
         (VoidRule::WorkerLost, evidence)
     })
 }

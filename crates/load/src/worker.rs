@@ -27,6 +27,7 @@ use crate::{
     absence::{Absences, LoadState, MIN_ABSENCE_NS},
     events::Ledger,
     exchange::{Exchange, ExchangeContext, RunningScript},
+    lease::Lease,
     recorder::Recorder,
     share::Share,
     slot::{Lifetime, Phase, Slot, Timeouts},
@@ -72,6 +73,8 @@ pub struct Worker<W: Wire, X: Exchange> {
     recorder: Recorder,
     buffer: Vec<u8>,
     stop: Arc<AtomicBool>,
+    /// The permission to send, if the controller of the trial runs on another machine.
+    lease: Option<Arc<Lease>>,
     sending: bool,
     timeouts: Timeouts,
     lifetime: Option<Lifetime>,
@@ -173,6 +176,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             recorder,
             buffer: vec![0; BUFFER_BYTES],
             stop,
+            lease: None,
             sending: true,
             assigned: 0,
             continued: 0,
@@ -188,12 +192,18 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         })
     }
 
+    /// Sends only while a lease lasts.
+    pub(crate) fn with_lease(self, lease: Option<Arc<Lease>>) -> Self {
+        Self { lease, ..self }
+    }
+
     /// Opens the initial connections of an open load's pool, a few at a time, until each is open or has failed.
     pub fn prepare(&mut self) {
         let initial = self.source.initial();
         let mut next = 0;
         let mut events = Vec::new();
-        while (next < initial || self.connecting > 0) && !self.stop.load(Ordering::Relaxed) {
+        let is_stopped = |worker: &Self| worker.stop.load(Ordering::Relaxed) || worker.has_lost_lease();
+        while (next < initial || self.connecting > 0) && !is_stopped(self) {
             while next < initial && self.connecting < MAX_CONNECTING {
                 self.open(next, self.wire.now_ns());
                 next += 1;
@@ -225,11 +235,16 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.start_users();
         let end_ns = self.sending_end_ns();
         let mut events = Vec::new();
-        let mut interrupted = false;
+        let (mut interrupted, mut lost_lease) = (false, false);
         loop {
             let (until_ns, wake) = self.next_wake(end_ns);
             let waited = self.wire.wait(Some(until_ns), wake, &mut events);
             self.wait_ended(waited);
+            // Everything that is sent is sent between here and the next wait.
+            if self.has_lost_lease() {
+                (interrupted, lost_lease) = (true, true);
+                break;
+            }
             self.last_event_count = events.len() as u64;
             self.handle_events(&mut events);
             let now_ns = self.clock();
@@ -260,7 +275,14 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 break;
             }
         }
-        self.finish(interrupted)
+        let mut finished = self.finish(interrupted);
+        finished.result.lost_lease = lost_lease;
+        finished
+    }
+
+    #[inline]
+    fn has_lost_lease(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.has_ended())
     }
 
     /// Accounts for a wait that has ended.

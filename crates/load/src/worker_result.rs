@@ -32,6 +32,9 @@ pub struct WorkerResult {
     pub interrupted: bool,
     /// Number of lost worker processes.
     pub lost_workers: u64,
+    /// The worker stopped because its lease had ended.
+    #[serde(default)]
+    pub lost_lease: bool,
     /// Sum over answered requests of the time between an answer's arrival and its reading, in nanoseconds.
     pub unread_ns: f64,
     /// Sum over the requests of a closed load of the time by which the generator began them late, in nanoseconds. Delays below
@@ -74,6 +77,7 @@ impl WorkerResult {
         };
         self.interrupted |= other.interrupted;
         self.lost_workers += other.lost_workers;
+        self.lost_lease |= other.lost_lease;
         self.unread_ns += other.unread_ns;
         self.users_delayed_ns += other.users_delayed_ns;
         self.delay_at_end_ns = self.delay_at_end_ns.max(other.delay_at_end_ns);

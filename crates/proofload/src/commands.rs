@@ -1,10 +1,12 @@
 //! One module per command.
 
+pub(crate) mod agent;
 pub(crate) mod audit;
 pub(crate) mod balance;
 pub(crate) mod clean;
 pub(crate) mod compare;
 pub(crate) mod copy;
+mod fleet_args;
 pub(crate) mod foreign_options;
 pub(crate) mod generate;
 pub(crate) mod host;

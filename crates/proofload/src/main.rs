@@ -50,11 +50,13 @@ enum Command {
     Wrk(Box<commands::peers::PeerArgs<commands::peers::Wrk>>),
     Wrk2(Box<commands::peers::PeerArgs<commands::peers::Wrk2>>),
     Ab(Box<commands::peers::PeerArgs<commands::peers::Ab>>),
-    /// Remove what killed runs left on this machine.
-    Clean,
+    Clean(commands::clean::CleanArgs),
     /// A worker process of a trial; started by proofload itself.
     #[command(hide = true)]
     Worker,
+    /// The part of this program on another machine that makes load there; started by proofload itself.
+    #[command(hide = true)]
+    Agent(commands::agent::AgentArgs),
     /// A worker process of `serve`; started by proofload itself.
     #[command(hide = true)]
     ServeWorker,
@@ -113,8 +115,9 @@ fn main() -> std::process::ExitCode {
         Command::Wrk(arguments) => commands::peers::run(&arguments),
         Command::Wrk2(arguments) => commands::peers::run(&arguments),
         Command::Ab(arguments) => commands::peers::run(&arguments),
-        Command::Clean => commands::clean::run(),
+        Command::Clean(arguments) => commands::clean::run(&arguments),
         Command::Worker => commands::http::work(),
+        Command::Agent(arguments) => commands::agent::run(&arguments),
         Command::ServeWorker => commands::serve::work(),
         Command::Link(arguments) => commands::link::run(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments, &Cli::command()),

@@ -57,8 +57,8 @@ pub use study::{
 pub use text::{Text, TextPart};
 pub use trial::{
     Away, ByteSource, CommandPlan, CommandRun, CommandTrial, Counts, CpuUse, Flow, HttpTrial, Interval,
-    Iterations, Kind, LinkStall, LittlesLaw, Measured, OutputNumber, OwnPercentile, ScriptResult, SoundTime,
-    StepResult, Trial, Warning,
+    Iterations, Kind, LinkStall, LittlesLaw, MachineTrial, Measured, OutputNumber, OwnPercentile,
+    ScriptResult, SoundTime, StepResult, Trial, Warning,
 };
 pub use validity::{Validity, VoidReason, VoidRule};
 pub use verdict::{Bottleneck, Cause, Certainty, Excluded, Verdict};

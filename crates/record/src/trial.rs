@@ -2,6 +2,7 @@
 
 mod command;
 mod http;
+mod machine;
 mod script;
 mod stall;
 
@@ -15,6 +16,7 @@ use crate::{span::Span, validity::Validity, verdict::Verdict};
 
 pub use command::{ByteSource, CommandPlan, CommandRun, CommandTrial, Flow, OutputNumber};
 pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile, SoundTime};
+pub use machine::MachineTrial;
 pub use script::{Iterations, ScriptResult, StepResult};
 pub use stall::LinkStall;
 

@@ -84,7 +84,12 @@ pub(crate) fn role_of_this_machine(trial: &Trial) -> Role {
         return Role::Both;
     }
     let targets = plan.map_or(&[][..], |plan| &plan.targets);
-    if targets.iter().any(|target| is_here(target.ip())) { Role::Both } else { Role::Load }
+    let makes_load = trial.http().is_none_or(|http| http.machines.is_empty());
+    match (makes_load, targets.iter().any(|target| is_here(target.ip()))) {
+        (true, true) => Role::Both,
+        (false, true) => Role::Target,
+        (_, false) => Role::Load,
+    }
 }
 
 /// Whether an address belongs to this machine. A test by binding a socket would fail: with `ip_nonlocal_bind`, the kernel allows other

@@ -5,15 +5,15 @@ use std::sync::{Arc, atomic::AtomicBool};
 use load::Tick;
 use record::{CurrentBounds, HttpPlan, Purpose, StudyPlan, TrialEntry};
 
-use crate::remotes::RemoteHosts;
+use crate::{generator::Generator, remotes::RemoteHosts};
 
 /// How a study is run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How labs are brought up.
     pub lab: lab::Options,
-    /// Arguments that make this program a worker process.
-    pub worker: Vec<String>,
+    /// What makes the HTTP load.
+    pub generator: Generator,
     /// The command line that repeats the study.
     pub command: Vec<String>,
     /// Ends the study when set.

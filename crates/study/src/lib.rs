@@ -14,6 +14,7 @@ mod environment;
 mod event;
 mod evidence;
 pub mod file;
+mod generator;
 mod growth;
 mod guard;
 mod judge;
@@ -39,6 +40,7 @@ mod widened;
 mod workload;
 
 pub use event::{Event, Options};
+pub use generator::{Generator, refusals};
 pub use kernel::remote::Destination;
 pub use plan::plan;
 pub use proof::prove;

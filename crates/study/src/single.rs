@@ -21,6 +21,7 @@ use verdict::Role;
 use crate::{
     counted::{self, Counted},
     environment,
+    generator::Generator,
     guard::Guard,
     outcome,
     remotes::RemoteHosts,
@@ -80,14 +81,14 @@ pub fn run(
     }
 }
 
-/// Runs a plan on workers of this machine, and determines what bounded the trial from the kernel counters of this machine and of
+/// Runs a plan on workers of this machine or on other machines, and determines what bounded the trial from the kernel counters of this machine and of
 /// remote hosts. A trial without any answer is void, and nothing bounded it. `on_noise` may also make a trial void.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_watched(
     plan: HttpPlan,
-    worker: &[String],
+    generator: &Generator,
     remotes: &RemoteHosts,
     stop: &Arc<AtomicBool>,
     command: &[String],
@@ -104,7 +105,7 @@ pub fn run_watched(
             stop.store(true, Ordering::Relaxed);
         }
     };
-    let work = || run(plan, Workers::Here(worker), stop, command, watch);
+    let work = || run(plan, generator.workers(), stop, command, watch);
     let (trial, seen) = counted::watch_this_machine(remotes, work);
     let mut trial = trial?;
     if is_vain {

@@ -19,6 +19,7 @@ use record::units::parse_cpus;
 
 use crate::{
     Workload,
+    generator::Generator,
     study::{Action, ActionKind, Setup},
 };
 
@@ -35,8 +36,7 @@ const SCRATCH_FOLDER: &str = ".scratch";
 pub(crate) struct Testbed {
     setup: Setup,
     lab: Option<Lab>,
-    /// Arguments that make this program a worker process.
-    worker: Vec<String>,
+    generator: Generator,
     /// Folders in which the target's processes store their files.
     pub(crate) stored_folders: Vec<PathBuf>,
     /// The folder for `{scratch}`.
@@ -66,12 +66,11 @@ pub(crate) enum TestbedError {
 }
 
 impl Testbed {
-    /// Brings up the testbed of a setup. `worker`: the arguments that make this program a worker process. Each process stores
-    /// its files in the folder of its name within `stored`.
+    /// Brings up the testbed of a setup. Each process stores its files in the folder of its name within `stored`.
     pub(crate) fn bring_up(
         setup: Setup,
         options: &lab::Options,
-        worker: &[String],
+        generator: &Generator,
         stored: &Path,
         measure: lab::MeasureLink<'_>,
     ) -> Result<Self, TestbedError> {
@@ -85,7 +84,7 @@ impl Testbed {
         Ok(Self {
             setup,
             lab,
-            worker: worker.to_vec(),
+            generator: generator.clone(),
             stored_folders: folders,
             scratch: stored.join(SCRATCH_FOLDER),
             output: None,

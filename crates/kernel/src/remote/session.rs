@@ -147,7 +147,10 @@ impl Session {
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(io::Error::other(format!("no answer for {} s", wait.as_secs())));
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other(self.said.last())),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let last = self.said.last().unwrap_or_else(|| "ssh has ended".to_owned());
+                    return Err(io::Error::other(last));
+                }
             }
         }
         let unknown = || io::Error::other("the shell there does not answer in the expected form");
@@ -199,14 +202,18 @@ fn received(mut from: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<V
 
 /// The last line on the standard error of `ssh`.
 #[derive(Debug)]
-struct LastWords {
+pub struct LastWords {
     words: Arc<Mutex<Vec<u8>>>,
     /// Disconnected when the standard error has ended.
     ended: mpsc::Receiver<()>,
 }
 
 impl LastWords {
-    fn of(mut stderr: impl Read + Send + 'static) -> io::Result<Self> {
+    /// Reads the standard error in a thread until it ends.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn of(mut stderr: impl Read + Send + 'static) -> io::Result<Self> {
         let (sender, ended) = mpsc::channel();
         let words = Arc::new(Mutex::new(Vec::new()));
         let kept = words.clone();
@@ -224,17 +231,15 @@ impl LastWords {
         Ok(Self { words, ended })
     }
 
-    fn last(&self) -> String {
+    /// The last line that is not empty; none if nothing was written. Waits at most a second for the end.
+    pub fn last(&self) -> Option<String> {
         // A connection that other logins share may keep the standard error open.
         let _ = self.ended.recv_timeout(LAST_WORDS_WAIT);
         let words = String::from_utf8_lossy(&lock(&self.words)).into_owned();
         let mut lines = words.lines().map(|line| line.replace(|c: char| c.is_control(), ""));
         let last: String =
             lines.rfind(|line| !line.is_empty()).unwrap_or_default().chars().take(300).collect();
-        match last.trim_end_matches('.') {
-            "" => "ssh has ended".to_owned(),
-            line => line.to_owned(),
-        }
+        Some(last.trim_end_matches('.').to_owned()).filter(|line| !line.is_empty())
     }
 }
 
@@ -281,11 +286,11 @@ mod tests {
         let long = Talker(100 << 20, Arc::default());
         let said = LastWords::of(long.chain(&b"\nssh: no\n\n"[..])).unwrap();
         let _ = said.ended.recv();
-        assert_eq!(said.last(), "ssh: no");
+        assert_eq!(said.last().as_deref(), Some("ssh: no"));
         assert!(lock(&said.words).len() <= WORDS_BYTES);
         let endless = LastWords::of(Talker(100 << 20, Arc::default())).unwrap();
         let _ = endless.ended.recv();
-        assert_eq!(endless.last().len(), 300);
+        assert_eq!(endless.last().map(|line| line.len()), Some(300));
     }
 
     const MARK: &str = "0123456789abcdef0123456789abcdef";

@@ -73,7 +73,7 @@ pub(crate) fn run(workload: &HttpWorkload) -> HttpTrial {
     let plan = workload.plan(&MachineLimits::read().unwrap()).unwrap();
     let plan = Arc::new(plan);
     let stop = Arc::new(AtomicBool::new(false));
-    let result = load::run(&plan, Share::WHOLE, &stop, || Some(clock::monotonic_ns()), |_| ()).unwrap();
+    let result = load::run(&plan, Share::WHOLE, &stop, None, || Some(clock::monotonic_ns()), |_| ()).unwrap();
     HttpTrial { plan: (*plan).clone(), ..result.http }
 }
 

@@ -1,14 +1,49 @@
 //! `proofload clean`: undoes what killed runs left behind.
 
+use clap::Args;
 use undo::Folder;
 
+use super::fleet_args::FleetArgs;
 use crate::{
     exit::{Exit, Refusal, Result},
     output::standard,
 };
 
+/// Remove what killed runs left on this machine, or this program's copies from other machines.
+#[derive(Debug, Args)]
+pub(crate) struct CleanArgs {
+    /// Remove the copies of this program from these machines, in the notation of http --on; nothing is removed here
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    on: Vec<String>,
+    /// The folder that was given as --remote-path
+    #[arg(long, value_name = "FOLDER", requires = "on")]
+    remote_path: Option<String>,
+}
+
+/// Cleans this machine or others.
+pub(crate) fn run(arguments: &CleanArgs) -> Result<Exit> {
+    if arguments.on.is_empty() { clean_here() } else { clean_others(arguments) }
+}
+
+/// Removes the copies of this program from other machines, and prints what it removed.
+fn clean_others(arguments: &CleanArgs) -> Result<Exit> {
+    let fleet = FleetArgs { on: arguments.on.clone(), ..FleetArgs::default() };
+    let (mut text, mut failures) = (String::new(), Vec::new());
+    for machine in fleet.machines()? {
+        match fleet::remove(&machine, arguments.remote_path.as_deref()) {
+            Ok(removed) if removed.is_empty() => text += &format!("{}: nothing to remove\n", machine.name),
+            Ok(removed) => {
+                text.extend(removed.iter().map(|path| format!("{}: removed {path}\n", machine.name)));
+            }
+            Err(why) => failures.push(format!("{}: {why}", machine.name)),
+        }
+    }
+    standard::print_wrapped(&text)?;
+    if failures.is_empty() { Ok(Exit::GoalsMet) } else { Err(Refusal::new(failures)) }
+}
+
 /// Cleans up after runs whose process has ended, including killed or kept balancers, and prints what it removed.
-pub(crate) fn run() -> Result<Exit> {
+fn clean_here() -> Result<Exit> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     let folder = Folder::of_this_user().map_err(Refusal::one)?;
     let cleaned = undo::clean_all(&folder).map_err(Refusal::one)?;

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use fleet::FleetError;
+use fleet::{FleetError, only_here};
 use load::{MachineLimits, RunError, addresses, preflight, raise_descriptors};
 use record::{HttpPlan, Trial, VoidRule};
-use study::{Event, RemoteHosts, noise, single};
+use study::{Event, Generator, RemoteHosts, noise, single};
 
 use super::{http_args::HttpArgs, http_outputs::Outputs, workload_args::option_mistake};
 use crate::{
@@ -25,34 +25,51 @@ pub(crate) fn run_shown(
     looks: bool,
     render: impl FnOnce(&Trial) -> String,
 ) -> Result<Exit> {
-    let host = MachineLimits::read().map_err(Refusal::one)?;
-    let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
+    let here = MachineLimits::read().map_err(Refusal::one)?;
+    let mut plan = arguments.plan(&here).map_err(Refusal::new)?;
     if let Some(path) = &arguments.save {
         let on_noise = arguments.noise.on_noise.unwrap_or_default();
-        return arguments.saved().write(path, &host, |read| {
+        return arguments.saved().write(path, &here, |read| {
             read.observe == arguments.observe.observe
                 && (read.trial.on_noise, read.trial.void_attempts) == (on_noise, 0)
         });
     }
     // The hint is about the given options, so it must precede changes to the plan.
-    let hint = arguments.ab_hint(&plan, &host);
+    let hint = arguments.ab_hint(&plan, &here);
+    let stop = crate::stop::on_signal()?;
+    let machines = match only_here(&plan) {
+        _ if arguments.fleet.on.is_empty() => None,
+        refused if refused.is_empty() => arguments.fleet.connect(&stop, arguments.quiet)?,
+        refused => return Err(Refusal::new(refused.into_iter().map(option_mistake).collect())),
+    };
+    let mut host = here;
+    if let Some(machines) = &machines {
+        let (of_one, all) = machines.limits();
+        plan = arguments.plan(&of_one).map_err(Refusal::new)?;
+        plan.processes = plan.processes.max(machines.weight());
+        host = all;
+    }
     for note in addresses::choose(&mut plan, &mut Vec::new()) {
         standard::print_to_stderr(format_args!("proofload: using {note}"));
     }
-    fit(&mut plan, &host, arguments)?;
+    fit(&mut plan, &host, arguments, machines.is_none())?;
+    if let Some(machines) = &machines {
+        plan.processes = plan.processes.next_multiple_of(machines.weight());
+    }
     standard::note(arguments.curl_notes().into_iter().chain(hint));
     let remotes = RemoteHosts::connect(&arguments.observe.observe).map_err(Refusal::new)?;
     let outputs = Outputs::open(arguments, &plan)?;
     raise_descriptors();
-    let stop = crate::stop::on_signal()?;
 
     let on_noise = arguments.noise.on_noise.unwrap_or_default();
     let mut tell = standard::telling(arguments.quiet);
+    // This machine is looked at only if it makes the load.
+    let looks = looks && machines.is_none();
     let noise = if looks { noise::before_trial(&plan, on_noise, &stop, &mut tell) } else { None };
     let mut progress = Progress::of_trial(&plan, arguments.quiet);
-    let worker = ["worker".to_owned()];
+    let generator = Generator { worker: vec!["worker".to_owned()], machines };
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let outcome = single::run_watched(plan, &worker, &remotes, &stop, &command, on_noise, |tick| {
+    let outcome = single::run_watched(plan, &generator, &remotes, &stop, &command, on_noise, |tick| {
         progress.show(&Event::Tick(tick));
     });
     progress.end();
@@ -86,10 +103,11 @@ fn check_receipts(trial: &Trial) -> Result {
     if lost.is_empty() { Ok(()) } else { Err(Refusal::new(lost)) }
 }
 
-/// Adapts the plan to this machine and prints the changes. A plan that still does not fit is an error, unless it is
+/// Adapts the plan to these limits and prints the changes. A plan that still does not fit is an error, unless it is
 /// forced.
-fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs) -> Result {
-    let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(option_mistake).collect();
+fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs, is_here: bool) -> Result {
+    let missing = if is_here { preflight::missing_here(plan) } else { Vec::new() };
+    let mut refusals: Vec<String> = missing.into_iter().map(option_mistake).collect();
     let mut notes = Vec::new();
     let option = if plan.load.is_open() { "--connections" } else { "--users" };
     match preflight::fit_or_advise(plan, host, arguments.workload().fixed_by_user(), option) {
@@ -143,7 +161,7 @@ mod tests {
         let fits = |line: &str| {
             let words = ["http", "127.0.0.1/"].into_iter().chain(line.split_whitespace());
             let arguments = Line::try_parse_from(words).unwrap().http;
-            fit(&mut arguments.plan(&host).unwrap(), &host, &arguments)
+            fit(&mut arguments.plan(&host).unwrap(), &host, &arguments, true)
         };
         assert!(fits("--source 127.0.0.1-127.0.0.9").is_ok());
         let refusal = format!("{:?}", fits("--source 192.0.2.9 --cpus 4095").unwrap_err());

@@ -7,6 +7,7 @@ use load::{HttpWorkload, MachineLimits};
 use record::{HttpPlan, OnNoise};
 
 use super::{
+    fleet_args::FleetArgs,
     noise_args::NoiseArgs,
     observe_args::ObserveArgs,
     save::{Saved, list, text},
@@ -27,6 +28,8 @@ pub(crate) struct HttpArgs {
     pub observe: ObserveArgs,
     #[command(flatten)]
     pub noise: NoiseArgs,
+    #[command(flatten)]
+    pub fleet: FleetArgs,
 
     /// Write the result as JSON; - writes it, and nothing else, to standard output
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
@@ -41,7 +44,7 @@ pub(crate) struct HttpArgs {
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub html: Option<PathBuf>,
     /// Write the study file that does the same, and run nothing; variables stand in the place of secrets
-    #[arg(long, value_name = "STUDY.toml", help_heading = OUTPUT, conflicts_with_all = ["json", "hlog", "out", "html"])]
+    #[arg(long, value_name = "STUDY.toml", help_heading = OUTPUT, conflicts_with_all = ["json", "hlog", "out", "html", "on"])]
     pub save: Option<PathBuf>,
     /// Print no progress on standard error
     #[arg(short, long, help_heading = OUTPUT)]

@@ -20,6 +20,7 @@ use study::{
 
 use self::percentiles::PercentileBounds;
 use super::{
+    fleet_args::FleetArgs,
     mistakes::Mistakes,
     noise_args::NoiseArgs,
     observe_args::ObserveArgs,
@@ -52,6 +53,8 @@ pub(crate) struct LimitArgs {
     observe: ObserveArgs,
     #[command(flatten)]
     noise: NoiseArgs,
+    #[command(flatten)]
+    pub fleet: FleetArgs,
     /// Option of other commands; a search has --trial instead
     #[arg(short, long, value_name = "TIME", hide = true)]
     duration: Option<String>,
@@ -96,7 +99,7 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub json: Option<PathBuf>,
     /// Write the study file that does the same, and run nothing; variables stand in the place of secrets
-    #[arg(long, value_name = "STUDY.toml", help_heading = OUTPUT, conflicts_with_all = ["json", "out", "resume", "prove"])]
+    #[arg(long, value_name = "STUDY.toml", help_heading = OUTPUT, conflicts_with_all = ["json", "out", "resume", "prove", "on"])]
     pub save: Option<PathBuf>,
     /// Print no progress on standard error
     #[arg(short, long, help_heading = OUTPUT)]

@@ -8,6 +8,7 @@ use record::input;
 use study::Study;
 
 use super::{
+    fleet_args::FleetArgs,
     noise_args::NoiseArgs,
     observe_args::ObserveArgs,
     study::{StudyRun, run_study},
@@ -54,6 +55,8 @@ pub(crate) struct RunArgs {
     observe: ObserveArgs,
     #[command(flatten)]
     noise: NoiseArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
 }
 
 /// Reads a study file, then runs the study or prints its plan.
@@ -77,6 +80,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Exit> {
         prove: arguments.prove,
         json: arguments.json.as_deref(),
         quiet: arguments.quiet,
+        fleet: &arguments.fleet,
     })
 }
 

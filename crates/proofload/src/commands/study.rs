@@ -6,16 +6,16 @@ use std::{
 };
 
 use jiff::Timestamp;
-use load::raise_descriptors;
+use load::{MachineLimits, raise_descriptors};
 use record::{
     BoundKind, Ending, Kind, ResultFolder, SettingOutcome, StudyResult,
     folder::{FolderError, Place, RECORDS},
     study::UNDECIDED,
 };
 use report::{Format, Results};
-use study::{RemoteHosts, Study, noise};
+use study::{Generator, RemoteHosts, Study, noise};
 
-use super::clean;
+use super::{clean, fleet_args::FleetArgs};
 use crate::{
     exit::{Exit, Refusal, Result},
     output::{destination::Destination, progress::Progress, standard},
@@ -36,6 +36,8 @@ pub(super) struct StudyRun<'a> {
     pub json: Option<&'a Path>,
     /// Whether to print no progress.
     pub quiet: bool,
+    /// Which other machines make the load.
+    pub fleet: &'a FleetArgs,
 }
 
 /// This process's command line without --resume.
@@ -79,9 +81,18 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
     let outside = open(false)?;
     let stop = crate::stop::on_signal()?;
     lab.stop = stop.clone();
+    if !run.fleet.on.is_empty() {
+        let limits = MachineLimits::read().map_err(Refusal::one)?;
+        let refusals = study::refusals(&run.study, &limits);
+        if !refusals.is_empty() {
+            return Err(Refusal::new(refusals.into_iter().map(|why| format!("--on: {why}")).collect()));
+        }
+    }
+    let machines = run.fleet.connect(&stop, run.quiet)?;
+    let makes_load = machines.is_none();
     let options = study::Options {
         lab,
-        worker: vec!["worker".to_owned()],
+        generator: Generator { worker: vec!["worker".to_owned()], machines },
         command: command_line(),
         stop,
         resume: run.resume,
@@ -97,6 +108,7 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
     study::probe_targets(&run.study, &options).map_err(Refusal::one)?;
     match earlier {
         Some(earlier) => earlier.plan.noise.into_iter().for_each(|noise| noise::heed(&mut run.study, noise)),
+        None if !makes_load => {}
         None => noise::before_study(&mut run.study, &options.stop, &mut standard::telling(run.quiet)),
     }
     let look = if run.resume { None } else { study::look(&mut run.study, &options) };

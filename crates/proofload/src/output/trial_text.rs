@@ -41,6 +41,7 @@ fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
     write_steps(out, http)?;
     write_failures(out, http)?;
     write_generator(out, http)?;
+    write_machines(out, http)?;
     for warning in trial.warnings.iter().filter(|warning| Some(*warning) != trust(trial)) {
         writeln!(out, "\nWarning: {}.", warning.message)?;
     }
@@ -347,6 +348,29 @@ fn write_generator(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
         "Little's law {:.2} in flight on average; rate × service time = {:.2}",
         law.mean_in_flight, law.rate_times_time
     )
+}
+
+/// Writes a table of the machines, if other machines made the load.
+fn write_machines(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
+    let rows = report::machine_rows(http);
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    let head = report::MACHINE_COLUMNS.map(str::to_owned).to_vec();
+    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+    let widths: Vec<usize> = (0..report::MACHINE_COLUMNS.len())
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, width))| match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("  {cell:>width$}"),
+        });
+        writeln!(out, "{}", cells.collect::<String>())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

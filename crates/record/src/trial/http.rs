@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::script::ScriptResult;
+use super::{machine::MachineTrial, script::ScriptResult};
 use crate::{
     errors::{ErrorClass, ErrorCounts},
     histogram::{CensoredTimes, Histogram},
@@ -89,6 +89,9 @@ pub struct HttpTrial {
     pub own_percentiles: Vec<OwnPercentile>,
     /// The check of concurrency against rate × time.
     pub littles_law: LittlesLaw,
+    /// The part of each machine, if other machines made the load.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<MachineTrial>,
     /// The iterations and steps of a script; none without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<ScriptResult>,
@@ -212,6 +215,7 @@ impl HttpTrial {
         self.own_lateness.pack();
         self.failure_time.pack();
         self.sound.iter_mut().for_each(|sound| sound.response_time.pack());
+        self.machines.iter_mut().for_each(MachineTrial::pack);
         let steps = self.script.iter_mut().flat_map(|script| &mut script.steps);
         steps.for_each(|step| step.response_time.pack());
     }

@@ -16,6 +16,7 @@ mod answers;
 mod bounded;
 mod curve;
 mod factors;
+mod fleet;
 mod flows;
 mod glossary;
 mod ladder;
@@ -79,6 +80,7 @@ impl Page<'_> {
             percentiles::section(self),
             series::section(self),
             session::section(self),
+            fleet::section(self),
             flows::section(self),
             lateness::section(self),
             about::advice(self),

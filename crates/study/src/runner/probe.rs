@@ -32,13 +32,10 @@ pub fn probe_targets(study: &Study, options: &Options) -> Result<(), String> {
     for (number, setup) in external {
         let setting = &study.settings[number];
         let Some(search) = study.search_of(setting).filter(|_| !probed.contains(&setup)) else { continue };
-        let testbed = Testbed::bring_up(
-            setup.clone(),
-            &options.lab,
-            &options.worker,
-            Path::new(""),
-            &mut |_, _| Ok(()),
-        );
+        let testbed =
+            Testbed::bring_up(setup.clone(), &options.lab, &options.generator, Path::new(""), &mut |_, _| {
+                Ok(())
+            });
         let trial_s = running_search::plan(study, search).map(|plan| plan.trial_duration_s);
         let Ok(trial_s) = trial_s else { continue };
         let why =

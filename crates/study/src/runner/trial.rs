@@ -285,7 +285,7 @@ impl<'a> Runner<'a> {
         let logs = self.folder.path().join("logs").join(self.next_index.to_string());
         let lab = lab::Options { keep_logs: Some(logs), ..self.options.lab.clone() };
         let testbed =
-            Testbed::bring_up(setup.clone(), &lab, &self.options.worker, &stored, &mut |name, link| {
+            Testbed::bring_up(setup.clone(), &lab, &self.options.generator, &stored, &mut |name, link| {
                 messages.extend(links.measure(name, link)?);
                 Ok(())
             });

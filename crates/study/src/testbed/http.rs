@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fleet::Workers;
+use fleet::{Machines, Workers};
 use lab::Lab;
 use load::{HttpWorkload, MachineLimits, Tick, WorkerResult, addresses, conclude, preflight};
 use record::{
@@ -30,9 +30,9 @@ impl Testbed {
         known: &mut Vec<NamePlan>,
         decision_for: impl FnOnce(&HttpPlan) -> Option<Decision>,
     ) -> Result<(HttpPlan, Result<Vec<String>, String>), TestbedError> {
-        let host = self.host().map_err(TestbedError::MachineLimits)?;
+        let (of_one, host) = self.limits().map_err(TestbedError::MachineLimits)?;
         let message = |mistake: load::FieldMistake| format!("{}: {}", mistake.field, mistake.message);
-        let plan = workload.plan(&host);
+        let plan = workload.plan(&of_one);
         let mut plan = plan.map_err(|mistakes| {
             TestbedError::Unfit(mistakes.into_iter().map(message).collect::<Vec<_>>().join("; "))
         })?;
@@ -45,7 +45,8 @@ impl Testbed {
         let mut notes =
             self.inside(|| Ok(addresses::choose(&mut plan, known))).map_err(TestbedError::MachineLimits)?;
         // Each of the load's hosts runs at least one worker.
-        plan.processes = plan.processes.max(self.setup.from.len() as u32);
+        let hosts = self.least_workers();
+        plan.processes = plan.processes.max(hosts);
         let fitted = match preflight::fit(&mut plan, &host, workload.fixed_by_user()) {
             Err(refusals) if plan.forced => Ok(refusals
                 .into_iter()
@@ -54,7 +55,7 @@ impl Testbed {
             fitted => fitted.map_err(|refusals| refusals.join("; ")),
         };
         if workload.processes.is_none() && u64::from(plan.processes) < plan.connections() {
-            plan.processes = plan.processes.next_multiple_of(self.setup.from.len().max(1) as u32);
+            plan.processes = plan.processes.next_multiple_of(hosts);
         }
         Ok((
             plan,
@@ -91,7 +92,7 @@ impl Testbed {
         on_tick: impl FnMut(&Tick),
     ) -> Result<Trial, TestbedError> {
         let hosts = self.workers();
-        let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
+        let workers = if hosts.is_empty() { self.generator.workers() } else { Workers::On(&hosts) };
         match single::run(plan, workers, stop, command, on_tick) {
             Ok(trial) => Ok(trial),
             // If this machine lacks a resource, the trial is void, but the study goes on.
@@ -112,11 +113,11 @@ impl Testbed {
         stop: &Arc<AtomicBool>,
     ) -> Result<Option<String>, TestbedError> {
         let mut plan = plan.clone();
-        let hosts = self.setup.from.len().max(1);
+        let hosts = self.least_workers();
         let think_time = Distribution::Fixed { ns: 0 };
-        plan.load = LoadModel::Closed { users: hosts as u64, loops: Some(1), ramp_up_ns: 0, think_time };
+        plan.load = LoadModel::Closed { users: u64::from(hosts), loops: Some(1), ramp_up_ns: 0, think_time };
         (plan.duration_ns, plan.requests, plan.decides) = (None, None, None);
-        (plan.processes, plan.threads, plan.pipeline) = (hosts as u32, 1, 1);
+        (plan.processes, plan.threads, plan.pipeline) = (hosts, 1, 1);
         plan.script = plan.script.map(ScriptPlan::once);
         if let Some(events) = &mut plan.events {
             (events.receipts, events.retries) = (None, 0);
@@ -129,12 +130,33 @@ impl Testbed {
         for _ in 0..MAX_PROBES {
             let trial = self.run(plan.clone(), stop, &[], |_| ())?;
             let answered = trial.http().map_or(0, |http| http.counts.completed);
-            why = (answered < hosts as u64).then(|| trial.main_failure()).flatten();
+            why = (answered < u64::from(hosts)).then(|| trial.main_failure()).flatten();
             if why.is_none() || Instant::now() >= until {
                 break;
             }
         }
         Ok(why)
+    }
+
+    /// The number of worker processes with which each of the load's hosts has at least one.
+    fn least_workers(&self) -> u32 {
+        match self.machines() {
+            Some(machines) => machines.weight(),
+            None => self.setup.from.len().max(1) as u32,
+        }
+    }
+
+    /// The machines that make the load; `None` if hosts of a lab do, or this machine.
+    fn machines(&self) -> Option<&Machines> {
+        self.generator.machines.as_deref().filter(|_| self.lab.is_none())
+    }
+
+    /// Limits for the plan of one machine, and limits of all of the load's hosts.
+    fn limits(&self) -> io::Result<(MachineLimits, MachineLimits)> {
+        match self.machines() {
+            Some(machines) => Ok(machines.limits()),
+            None => self.host().map(|limits| (limits, limits)),
+        }
     }
 
     /// Limits of the load's hosts. All share this machine, but each host has its own ports. Every host makes an equal share of
@@ -153,7 +175,7 @@ impl Testbed {
     fn workers(&self) -> Vec<Vec<String>> {
         let (Some(lab), Ok(program)) = (&self.lab, std::env::current_exe()) else { return Vec::new() };
         let mut command = vec![program.display().to_string()];
-        command.extend(self.worker.iter().cloned());
+        command.extend(self.generator.worker.iter().cloned());
         let hosts: Vec<_> = lab.hosts().collect();
         self.setup.from.iter().map(|&host| hosts[host].arguments_to_run(&command)).collect()
     }

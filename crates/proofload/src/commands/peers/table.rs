@@ -53,6 +53,7 @@ pub(super) const OWN: &[Row] = &[
     long("html", "FILE", Translation::Becomes("html")),
     long("hlog", "FILE", Translation::Becomes("hlog")),
     long("save", "STUDY.toml", Translation::Becomes("save")),
+    long("on", "HOSTS", Translation::Becomes("on")),
 ];
 
 /// Options of proofload that are valid only for an https:// URL.

@@ -1,0 +1,72 @@
+//! A machine of a fleet, and the way to it.
+
+use std::ffi::OsString;
+
+use kernel::{remote::Destination, ssh::Login};
+
+/// One machine of a fleet, and the way to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// Its name in messages and results; unique in an inventory.
+    pub name: String,
+    /// The groups that it is in, directly or by another group, sorted; without `all`.
+    pub groups: Vec<String>,
+    /// The way to it.
+    pub way: Way,
+    /// The user that the agent becomes by `sudo -n`; none: it stays the login's user.
+    pub become_user: Option<String>,
+}
+
+/// The way to a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// It is this machine, which needs no ssh.
+    Here,
+    /// The system's `ssh`.
+    Ssh {
+        /// The user, the host and the port.
+        login: Login,
+        /// Further arguments of `ssh`, in order.
+        arguments: Vec<OsString>,
+    },
+}
+
+impl Machine {
+    /// A machine in the form `[NAME=][USER@]HOST[:PORT]`, which is in no group. Its name is the host's unless one is given.
+    ///
+    /// # Errors
+    /// If the text has another form. The error is a message for the user.
+    pub fn from_destination(text: &str) -> Result<Self, String> {
+        let destination: Destination = text.parse()?;
+        let login = destination.login().clone();
+        let name = match text.contains('=') {
+            true => destination.name,
+            false => login.name().rsplit('@').next().unwrap_or_default().to_owned(),
+        };
+        let way = Way::Ssh { login, arguments: Vec::new() };
+        Ok(Self { name, groups: Vec::new(), way, become_user: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_written_as_a_login() {
+        let machine = Machine::from_destination("far=me@web1:2222").unwrap();
+        let login = Login::new(Some("me"), "web1", Some(2222)).unwrap();
+        assert_eq!(
+            machine,
+            Machine {
+                name: "far".to_owned(),
+                groups: Vec::new(),
+                way: Way::Ssh { login, arguments: Vec::new() },
+                become_user: None,
+            }
+        );
+        let name = |text| Machine::from_destination(text).unwrap().name;
+        assert_eq!([name("web1"), name("me@web1:22"), name("me@[::1]:22")], ["web1", "web1", "::1"]);
+        assert!(Machine::from_destination("a b").unwrap_err().contains("USER@HOST"));
+    }
+}

@@ -1,0 +1,612 @@
+//! Machines that make load together: the controller's side of their agents.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, Write},
+    mem,
+    ops::Range,
+    process::Child,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use clock::monotonic_ns;
+use load::{MachineLimits, RunError, Share, Tick, WorkerResult};
+use record::{
+    HttpPlan, MachineTrial,
+    units::{show_bytes, show_time_ns},
+};
+
+use crate::{
+    bootstrap::{self, LastWords, Placement, Program},
+    clock_offset::ClockOffset,
+    drive::{Output, Transport, drive},
+    error::FleetError,
+    machine::Machine,
+    protocol::{FromMember, Numbered, Order, ToMember},
+    shares,
+    trial::Trial,
+};
+
+/// Maximum wait for a login, the copy of the program and the agent's first message.
+const LOGIN_WAIT: Duration = Duration::from_secs(120);
+/// Number of logins at the same time: sshd refuses some beyond 10 (`MaxStartups`), and so does a jump host.
+const LOGINS_AT_ONCE: usize = 8;
+/// Delay between the message to start and the start, besides the way of the message, in nanoseconds: a busy machine needs some time to pass
+/// it on to its workers.
+const START_NOTICE_NS: u64 = 200_000_000;
+/// How long a machine may send after its controller was last heard, in nanoseconds.
+const LEASE_NS: u64 = 5_000_000_000;
+/// How often leases are extended, in nanoseconds.
+const EXTENSION_NS: u64 = 1_000_000_000;
+/// A machine that is not heard for so long is lost, in nanoseconds. Its lease has ended then.
+const SILENCE_NS: u64 = LEASE_NS + 1_000_000_000;
+/// Before a trial, clocks are compared so often, in nanoseconds.
+const COMPARISON_NS: u64 = 20_000_000;
+/// Number of comparisons of clocks when a machine is connected.
+const FIRST_COMPARISONS: u64 = 5;
+/// Largest share of the time for which requests are sent by which the start of two machines may differ.
+const MAX_SKEW_SHARE: f64 = 0.05;
+/// The smallest such difference that is refused, in nanoseconds; also the largest that is accepted if the length of the load is
+/// unknown, times 50.
+const MIN_SKEW_NS: u64 = 5_000_000;
+
+/// Options of [`Machines::connect`].
+#[derive(Debug, Clone, Default)]
+pub struct FleetOptions {
+    /// Folder for the program on the machines, in place of the usual ones.
+    pub remote_path: Option<String>,
+    /// Weights of machines, by name; those of the others follow from their processors.
+    pub shares: Vec<(String, u64)>,
+    /// Number of machines that may be lost: later trials run without them.
+    pub allow_lost: usize,
+}
+
+/// Connected machines.
+#[derive(Debug)]
+pub struct Machines {
+    fleet: Mutex<Fleet>,
+}
+
+impl Machines {
+    /// Logs in to all machines and starts their agents. Copies this program to machines that do not have it yet.
+    ///
+    /// # Errors
+    /// The reason for each machine that cannot take part.
+    pub fn connect(
+        machines: Vec<Machine>,
+        options: FleetOptions,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self, Vec<String>> {
+        let mut mistakes = Vec::new();
+        for (index, machine) in machines.iter().enumerate() {
+            if machines[..index].iter().any(|other| other.name == machine.name) {
+                mistakes.push(format!("two machines are called {}; name one: NAME=USER@HOST", machine.name));
+            }
+        }
+        for (name, _) in &options.shares {
+            if !machines.iter().any(|machine| machine.name == *name) {
+                mistakes.push(format!("--share: no machine is called {name}"));
+            }
+        }
+        if machines.is_empty() {
+            mistakes.push("no machine was given".to_owned());
+        }
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        let program = Program::own().map_err(|why| vec![format!("cannot read this program: {why}")])?;
+        let (sender, heard) = mpsc::channel();
+        let agents = machines.into_iter().map(|machine| Agent::new(machine, &options)).collect();
+        let mut fleet =
+            Fleet { agents, sender, heard, program, options, trial: 0, links: 0, waiting: Vec::new() };
+        fleet.log_in(stop);
+        let lost = fleet
+            .agents
+            .iter()
+            .filter_map(|agent| Some(format!("{}: {}", agent.machine.name, agent.lost.as_ref()?)));
+        let lost: Vec<String> = lost.collect();
+        if lost.is_empty() { Ok(Self { fleet: Mutex::new(fleet) }) } else { Err(lost) }
+    }
+
+    /// What is known of each machine, for the user.
+    pub fn description(&self) -> Vec<String> {
+        let fleet = self.lock();
+        let whole: u64 = fleet.agents.iter().map(|agent| agent.weight).sum();
+        let describe = |agent: &Agent| {
+            let copied = match agent.link.as_ref().is_some_and(|link| link.has_copied) {
+                true => format!("; copied {} to it", show_bytes(fleet.program.size_bytes)),
+                false => String::new(),
+            };
+            let now_ns = monotonic_ns();
+            format!(
+                "{}: {:.0} % of the load, {} processors, round trip {}, clock known to ±{}{copied}",
+                agent.machine.name,
+                100.0 * agent.weight as f64 / whole.max(1) as f64,
+                agent.limits.cpus,
+                show_time_ns(agent.clock.round_trip_ns().unwrap_or(0)),
+                show_time_ns(agent.clock.bound_ns(now_ns).unwrap_or(0)),
+            )
+        };
+        fleet.agents.iter().map(describe).collect()
+    }
+
+    /// Limits for the plan of one unit of weight, and limits of all machines together.
+    pub fn limits(&self) -> (MachineLimits, MachineLimits) {
+        let fleet = self.lock();
+        let limits: Vec<_> = fleet.agents.iter().map(|agent| agent.limits).collect();
+        let weights: Vec<_> = fleet.agents.iter().map(|agent| agent.weight).collect();
+        let all = shares::together(&limits, &weights);
+        let whole: u64 = weights.iter().sum();
+        (MachineLimits { cpus: (u64::from(all.cpus) / whole.max(1)).max(1) as u32, ..all }, all)
+    }
+
+    /// The sum of the machines' weights: a plan needs at least so many processes.
+    pub fn weight(&self) -> u32 {
+        self.lock().agents.iter().map(|agent| agent.weight).sum::<u64>() as u32
+    }
+
+    /// Number of machines.
+    pub fn count(&self) -> usize {
+        self.lock().agents.len()
+    }
+
+    /// Runs a trial. Machines that were lost are connected again, if that is possible.
+    pub(crate) fn run(
+        &self,
+        plan: &HttpPlan,
+        stop: &Arc<AtomicBool>,
+        on_tick: &mut impl FnMut(Tick),
+    ) -> Result<WorkerResult, FleetError> {
+        let mut fleet = self.lock();
+        fleet.log_in(stop);
+        if stop.load(Ordering::Relaxed) {
+            return Err(FleetError::Run(RunError::Cancelled));
+        }
+        let allowed = fleet.options.allow_lost;
+        let lost = fleet.agents.iter().filter_map(|agent| Some((&agent.machine.name, agent.lost.as_ref()?)));
+        let lost: Vec<MachineTrial> = lost
+            .map(|(name, why)| MachineTrial {
+                name: name.clone(),
+                lost: Some(why.clone()),
+                ..MachineTrial::default()
+            })
+            .collect();
+        if let Some(first) = lost.first().filter(|_| lost.len() > allowed || lost.len() == fleet.agents.len())
+        {
+            let why = first.lost.clone().unwrap_or_default();
+            return Err(FleetError::Machine { name: first.name.clone(), why });
+        }
+        let mut result = fleet.run(plan, stop, on_tick)?;
+        result.http.machines.extend(lost);
+        Ok(result)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Fleet> {
+        // A thread that panics leaves a fleet whose next trial finds out what is lost.
+        self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Fleet {
+    agents: Vec<Agent>,
+    sender: mpsc::Sender<Heard>,
+    heard: mpsc::Receiver<Heard>,
+    program: Program,
+    options: FleetOptions,
+    /// Number of the current trial.
+    trial: u64,
+    /// Number of connections that were made.
+    links: u64,
+    /// Outputs of members that are lost, to be handed out.
+    waiting: Vec<(usize, Output)>,
+}
+
+/// A machine and what is known of its agent.
+#[derive(Debug)]
+struct Agent {
+    machine: Machine,
+    weight: u64,
+    has_own_weight: bool,
+    link: Option<Link>,
+    /// Why there is no link.
+    lost: Option<String>,
+    limits: MachineLimits,
+    /// From this machine's CLOCK_MONOTONIC to the agent's.
+    clock: ClockOffset,
+    /// From this machine's CLOCK_MONOTONIC to the agent's CLOCK_BOOTTIME.
+    boot_clock: ClockOffset,
+}
+
+/// A connection to an agent.
+#[derive(Debug)]
+struct Link {
+    child: Child,
+    /// Lines for a thread that writes them: an agent that was stopped reads nothing, and must not keep this program waiting.
+    input: Option<mpsc::Sender<Vec<u8>>>,
+    last_words: LastWords,
+    has_copied: bool,
+    /// Distinguishes this connection from earlier ones to the same machine.
+    number: u64,
+    /// When each unanswered question for the time was asked, by its number.
+    asked: BTreeMap<u64, u64>,
+    next_question: u64,
+    heard_ns: u64,
+    has_said_hello: bool,
+}
+
+/// A line of an agent, or the end of its connection.
+#[derive(Debug)]
+struct Heard {
+    agent: usize,
+    link: u64,
+    at_ns: u64,
+    message: Option<Numbered<FromMember>>,
+}
+
+impl Agent {
+    fn new(machine: Machine, options: &FleetOptions) -> Self {
+        let given = options.shares.iter().find(|(name, _)| *name == machine.name);
+        Self {
+            weight: given.map_or(1, |(_, weight)| *weight),
+            has_own_weight: given.is_some(),
+            machine,
+            link: None,
+            lost: None,
+            limits: MachineLimits::EXAMPLE,
+            clock: ClockOffset::default(),
+            boot_clock: ClockOffset::default(),
+        }
+    }
+
+    fn send(&mut self, trial: u64, message: ToMember) {
+        let Some(input) = self.link.as_ref().and_then(|link| link.input.as_ref()) else { return };
+        let mut line = serde_json::to_vec(&Numbered { trial, message }).expect("messages are plain data");
+        line.push(b'\n');
+        // If the agent is gone, its output ends, too, which is noticed there.
+        let _ = input.send(line);
+    }
+
+    fn ask_for_time(&mut self, trial: u64) {
+        let Some(link) = &mut self.link else { return };
+        let number = link.next_question;
+        link.next_question += 1;
+        link.asked.insert(number, monotonic_ns());
+        self.send(trial, ToMember::Clock { number });
+    }
+
+    /// The end of a lease that is given now, on the agent's CLOCK_BOOTTIME.
+    fn lease_until_ns(&self) -> u64 {
+        let now_ns = monotonic_ns();
+        let there_ns = self.boot_clock.there_ns(now_ns).unwrap_or(0);
+        (there_ns + LEASE_NS).saturating_sub(self.boot_clock.bound_ns(now_ns).unwrap_or(0))
+    }
+
+    /// Ends the connection; keeps the reason.
+    fn is_lost(&mut self, why: String) {
+        self.link = None;
+        self.lost = Some(why);
+    }
+}
+
+impl Drop for Link {
+    /// Closes the agent's input, upon which it ends, and waits for `ssh` for a moment.
+    fn drop(&mut self) {
+        self.input = None;
+        for _ in 0..50 {
+            if self.child.try_wait().is_ok_and(|status| status.is_some()) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Fleet {
+    /// Connects the machines without a connection. Those that cannot be connected are lost.
+    fn log_in(&mut self, stop: &Arc<AtomicBool>) {
+        let absent: Vec<usize> =
+            (0..self.agents.len()).filter(|index| self.agents[*index].link.is_none()).collect();
+        for some in absent.chunks(LOGINS_AT_ONCE) {
+            let (program, remote_path) = (&self.program, self.options.remote_path.as_deref());
+            let started: Vec<_> = thread::scope(|scope| {
+                let log_in = |index: &usize| {
+                    let machine = &self.agents[*index].machine;
+                    let placement = Placement { remote_path };
+                    scope.spawn(move || bootstrap::start(machine, &placement, program, LOGIN_WAIT, stop))
+                };
+                let logins: Vec<_> = some.iter().map(log_in).collect();
+                let join = |login: thread::ScopedJoinHandle<'_, _>| {
+                    login.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                };
+                logins.into_iter().map(join).collect()
+            });
+            for (index, started) in some.iter().zip(started) {
+                match started.and_then(|started| self.listen_to(*index, started)) {
+                    Ok(()) => self.agents[*index].lost = None,
+                    Err(why) => self.agents[*index].is_lost(why),
+                }
+            }
+        }
+        if !absent.is_empty() {
+            self.greet(&absent, stop);
+            let limits: Vec<_> = self.agents.iter().map(|agent| agent.limits).collect();
+            for (agent, weight) in self.agents.iter_mut().zip(shares::weights_of(&limits)) {
+                if !agent.has_own_weight {
+                    agent.weight = weight;
+                }
+            }
+        }
+    }
+
+    /// Reads an agent's output in a thread of its own.
+    fn listen_to(&mut self, index: usize, started: bootstrap::Started) -> Result<(), String> {
+        let bootstrap::Started { child, mut input, output, has_copied, last_words } = started;
+        let agent = &mut self.agents[index];
+        self.links += 1;
+        let (number, sender) = (self.links, self.sender.clone());
+        let (lines, to_write) = mpsc::channel::<Vec<u8>>();
+        (agent.clock, agent.boot_clock) = Default::default();
+        agent.link = Some(Link {
+            child,
+            input: Some(lines),
+            last_words,
+            has_copied,
+            number,
+            asked: BTreeMap::new(),
+            next_question: 0,
+            heard_ns: monotonic_ns(),
+            has_said_hello: false,
+        });
+        let read = move || {
+            let tell = |message| Heard { agent: index, link: number, at_ns: monotonic_ns(), message };
+            for line in output.lines().map_while(Result::ok) {
+                let mut heard = tell(None);
+                match serde_json::from_str(&line) {
+                    Ok(message) => heard.message = Some(message),
+                    Err(_) => break,
+                }
+                if sender.send(heard).is_err() {
+                    return;
+                }
+            }
+            let _ = sender.send(tell(None));
+        };
+        let write =
+            move || to_write.iter().all(|line| input.write_all(&line).and_then(|()| input.flush()).is_ok());
+        let started = thread::Builder::new().spawn(read).map(drop);
+        started
+            .and_then(|()| thread::Builder::new().spawn(write).map(drop))
+            .map_err(|error| error.to_string())
+    }
+
+    /// Waits until new agents have said hello, and compares clocks.
+    fn greet(&mut self, new: &[usize], stop: &AtomicBool) {
+        let until_ns = monotonic_ns() + 20_000_000_000;
+        let is_greeted = |agent: &Agent| {
+            agent.link.as_ref().is_none_or(|link| {
+                link.has_said_hello && link.next_question >= FIRST_COMPARISONS && link.asked.is_empty()
+            })
+        };
+        while !new.iter().all(|index| is_greeted(&self.agents[*index])) {
+            for index in new {
+                let agent = &mut self.agents[*index];
+                let Some(link) = &agent.link else { continue };
+                if link.has_said_hello && link.asked.is_empty() && link.next_question < FIRST_COMPARISONS {
+                    agent.ask_for_time(0);
+                }
+            }
+            if let Ok(heard) = self.heard.recv_timeout(Duration::from_millis(50)) {
+                let _ = self.take(heard);
+            }
+            if monotonic_ns() > until_ns || stop.load(Ordering::Relaxed) {
+                for index in new {
+                    if !is_greeted(&self.agents[*index]) {
+                        self.agents[*index].is_lost("its agent did not answer within 20 s".to_owned());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what was heard. Returns a message that belongs to the current trial, or the end of a connection.
+    fn take(&mut self, heard: Heard) -> Option<(usize, Output)> {
+        let agent = &mut self.agents[heard.agent];
+        let link = agent.link.as_mut().filter(|link| link.number == heard.link)?;
+        link.heard_ns = heard.at_ns;
+        let Some(Numbered { trial, message }) = heard.message else {
+            let why = match link.last_words.last() {
+                Some(words) => format!("its agent has ended: {words}"),
+                None => "its agent ended without a message".to_owned(),
+            };
+            agent.is_lost(why.clone());
+            return Some((heard.agent, Output::Ended(why)));
+        };
+        match message {
+            FromMember::Hello(hello) => {
+                let own = env!("CARGO_PKG_VERSION");
+                if hello.version != own {
+                    agent.is_lost(format!("its agent has version {}, this program {own}", hello.version));
+                    return None;
+                }
+                link.has_said_hello = true;
+                agent.limits = hello.limits;
+                None
+            }
+            FromMember::Clock { number, monotonic_ns, boottime_ns } => {
+                if let Some(asked_ns) = link.asked.remove(&number) {
+                    agent.clock.exchanged(asked_ns, heard.at_ns, monotonic_ns);
+                    agent.boot_clock.exchanged(asked_ns, heard.at_ns, boottime_ns);
+                }
+                None
+            }
+            message => (trial == self.trial).then_some((heard.agent, Output::Message(message))),
+        }
+    }
+
+    fn run(
+        &mut self,
+        plan: &HttpPlan,
+        stop: &AtomicBool,
+        on_tick: &mut impl FnMut(Tick),
+    ) -> Result<WorkerResult, FleetError> {
+        self.trial += 1;
+        let weights = self.agents.iter().map(|agent| if agent.link.is_some() { agent.weight } else { 0 });
+        let count = u64::from(plan.processes.max(1));
+        let ranges = shares::ranges(count, &weights.collect::<Vec<_>>());
+        let members: Vec<(usize, Range<u64>)> =
+            ranges.into_iter().enumerate().filter(|(_, range)| !range.is_empty()).collect();
+        let parts = members.iter().map(|(index, range)| MachineTrial {
+            name: self.agents[*index].machine.name.clone(),
+            share_ratio: (range.end - range.start) as f64 / count as f64,
+            processes: (range.end - range.start) as u32,
+            ..MachineTrial::default()
+        });
+        let trial = Trial::of_machines(plan, parts.collect());
+        for (index, range) in &members {
+            let agent = &mut self.agents[*index];
+            // Nothing was asked of it since the last trial.
+            agent.link.iter_mut().for_each(|link| link.heard_ns = monotonic_ns());
+            let order = Order {
+                plan: plan.clone(),
+                first: Share { index: range.start, of: count },
+                processes: range.end - range.start,
+                secrets: secrets::mask::learned(),
+                lease_until_ns: Some(agent.lease_until_ns()),
+            };
+            agent.send(self.trial, ToMember::Prepare(Box::new(order)));
+        }
+        let sending_ns = plan.sending_ns();
+        let mut members = Members {
+            indexes: members.into_iter().map(|(index, _)| index).collect(),
+            has_started: false,
+            extended_ns: 0,
+            compared_ns: 0,
+            clocks: Vec::new(),
+            fleet: self,
+        };
+        let start = |members: &mut Members<'_>| members.start_time_ns(sending_ns);
+        let result = drive(trial, &mut members, stop, start, on_tick);
+        let clocks = mem::take(&mut members.clocks);
+        result.map(|mut result| {
+            for (machine, (round_trip_ns, bound_ns)) in result.http.machines.iter_mut().zip(clocks) {
+                machine.round_trip_s = round_trip_ns as f64 / 1e9;
+                machine.clock_bound_s = bound_ns as f64 / 1e9;
+            }
+            result
+        })
+    }
+}
+
+/// The machines that take part in a trial.
+struct Members<'a> {
+    fleet: &'a mut Fleet,
+    /// The agent of each member.
+    indexes: Vec<usize>,
+    has_started: bool,
+    /// When leases were last extended, and clocks last compared.
+    extended_ns: u64,
+    compared_ns: u64,
+    /// Round trip and bound of each member's clock at the start, in nanoseconds.
+    clocks: Vec<(u64, u64)>,
+}
+
+impl Members<'_> {
+    fn agents(&mut self) -> impl Iterator<Item = &mut Agent> {
+        let indexes = &self.indexes;
+        let agents = self.fleet.agents.iter_mut().enumerate();
+        agents.filter(|(index, _)| indexes.contains(index)).map(|(_, agent)| agent)
+    }
+
+    /// A time for the start that is known to every member before it comes.
+    fn start_time_ns(&mut self, sending_ns: Option<u64>) -> Result<u64, FleetError> {
+        let now_ns = monotonic_ns();
+        let allowed_ns = sending_ns.map_or(50 * MIN_SKEW_NS, |ns| (ns as f64 * MAX_SKEW_SHARE) as u64);
+        let allowed_ns = allowed_ns.max(MIN_SKEW_NS);
+        let (mut clocks, mut refused) = (Vec::new(), None);
+        for agent in self.agents() {
+            let bound_ns = agent.clock.bound_ns(now_ns).unwrap_or(u64::MAX);
+            if bound_ns > allowed_ns {
+                let why = format!(
+                    "its clock is known to ±{} only, and the starts of machines may differ by {}; give a longer duration, or use \
+                     machines that are nearer",
+                    show_time_ns(bound_ns),
+                    show_time_ns(allowed_ns)
+                );
+                refused = Some(FleetError::Machine { name: agent.machine.name.clone(), why });
+            }
+            clocks.push((agent.clock.round_trip_ns().unwrap_or(0), bound_ns));
+        }
+        let longest = |of: fn(&(u64, u64)) -> u64| clocks.iter().map(of).max().unwrap_or(0);
+        let notice_ns = START_NOTICE_NS + 2 * longest(|clock| clock.0) + longest(|clock| clock.1);
+        self.clocks = clocks;
+        refused.map_or(Ok(now_ns + notice_ns), Err)
+    }
+
+    fn look_after_leases(&mut self) {
+        let (now_ns, trial) = (monotonic_ns(), self.fleet.trial);
+        if now_ns >= self.extended_ns + EXTENSION_NS {
+            self.extended_ns = now_ns;
+            for agent in self.agents() {
+                agent.ask_for_time(trial);
+                let until_ns = agent.lease_until_ns();
+                agent.send(trial, ToMember::Lease { until_ns });
+            }
+        }
+        if !self.has_started && now_ns >= self.compared_ns + COMPARISON_NS {
+            self.compared_ns = now_ns;
+            self.agents().for_each(|agent| agent.ask_for_time(trial));
+        }
+        for index in self.indexes.clone() {
+            let agent = &mut self.fleet.agents[index];
+            let silent_ns = agent.link.as_ref().map_or(0, |link| now_ns.saturating_sub(link.heard_ns));
+            if silent_ns <= SILENCE_NS {
+                continue;
+            }
+            let why = format!("nothing was heard of it for {}", show_time_ns(SILENCE_NS));
+            agent.is_lost(why.clone());
+            self.fleet.waiting.push((index, Output::Ended(why)));
+        }
+    }
+}
+
+impl Transport for Members<'_> {
+    fn start(&mut self, t0_ns: u64) {
+        self.has_started = true;
+        let trial = self.fleet.trial;
+        for agent in self.agents() {
+            let there_ns = agent.clock.there_ns(t0_ns).unwrap_or(0);
+            agent.send(trial, ToMember::Start { t0_ns: there_ns });
+        }
+    }
+
+    fn stop(&mut self) {
+        let trial = self.fleet.trial;
+        self.agents().for_each(|agent| agent.send(trial, ToMember::Stop));
+    }
+
+    fn receive(&mut self, wait: Duration) -> Option<(usize, Output)> {
+        self.look_after_leases();
+        let (agent, output) = match self.fleet.waiting.pop() {
+            Some(waiting) => waiting,
+            None => {
+                let wait =
+                    if self.has_started { wait } else { wait.min(Duration::from_nanos(COMPARISON_NS)) };
+                match self.fleet.heard.recv_timeout(wait) {
+                    Ok(heard) => self.fleet.take(heard)?,
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+                }
+            }
+        };
+        let member = self.indexes.iter().position(|index| *index == agent)?;
+        Some((member, output))
+    }
+}

@@ -1,0 +1,112 @@
+//! The options that let other machines make the load, shared by the commands that run trials.
+
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use clap::Args;
+use fleet::{FleetOptions, Machine, Machines, inventory};
+
+use crate::{
+    exit::{Refusal, Result},
+    output::standard,
+};
+
+const HEADING: &str = "Other machines";
+
+/// Which machines make the load, and how.
+#[derive(Debug, Default, Args)]
+pub(crate) struct FleetArgs {
+    /// Let other machines make the load, over ssh: root@c1,root@c2:2222, or machines and groups of an Ansible inventory,
+    /// inventory.yml:clients; each gets its share, and the results are merged
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',', help_heading = HEADING)]
+    pub on: Vec<String>,
+    /// Run as root on them, by sudo without a password
+    #[arg(long, requires = "on", help_heading = HEADING)]
+    pub r#become: bool,
+    /// Weight of a machine, c1=2; the weights of the others follow from their processors; repeatable
+    #[arg(long, value_name = "NAME=WEIGHT", requires = "on", help_heading = HEADING)]
+    pub share: Vec<String>,
+    /// Folder on the machines for this program [default: the first that works of ~/.cache/proofload, /var/tmp, /run/user, /dev/shm]
+    #[arg(long, value_name = "FOLDER", requires = "on", help_heading = HEADING)]
+    pub remote_path: Option<String>,
+    /// Number of machines that may be lost: later trials run on the others
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "on", help_heading = HEADING)]
+    pub allow_lost: usize,
+}
+
+impl FleetArgs {
+    /// The machines that are named, without a login.
+    ///
+    /// # Errors
+    /// All mistakes in the options and the inventories.
+    pub(crate) fn machines(&self) -> Result<Vec<Machine>> {
+        let (mut machines, mut mistakes) = (Vec::new(), Vec::new());
+        for text in &self.on {
+            match named(text) {
+                Ok(named) => machines.extend(named),
+                Err(more) => mistakes.extend(more.into_iter().map(|why| format!("--on: {why}"))),
+            }
+        }
+        if self.r#become {
+            machines.iter_mut().for_each(|machine| {
+                machine.become_user.get_or_insert_with(|| "root".to_owned());
+            });
+        }
+        if mistakes.is_empty() { Ok(machines) } else { Err(Refusal::new(mistakes)) }
+    }
+
+    fn options(&self) -> Result<FleetOptions> {
+        let (mut shares, mut mistakes) = (Vec::new(), Vec::new());
+        for text in &self.share {
+            let pair = text.rsplit_once('=').and_then(|(name, weight)| {
+                Some((name.to_owned(), weight.parse().ok().filter(|weight| (1..=1_000).contains(weight))?))
+            });
+            match pair {
+                Some(pair) => shares.push(pair),
+                None => mistakes.push(format!(
+                    "--share: '{text}' is not NAME=WEIGHT, such as c1=2; a weight is 1 to 1000"
+                )),
+            }
+        }
+        if !mistakes.is_empty() {
+            return Err(Refusal::new(mistakes));
+        }
+        Ok(FleetOptions { remote_path: self.remote_path.clone(), shares, allow_lost: self.allow_lost })
+    }
+
+    /// Connects the machines, and says so; `None` without --on.
+    ///
+    /// # Errors
+    /// All mistakes, or the reason for each machine that cannot take part.
+    pub(crate) fn connect(&self, stop: &Arc<AtomicBool>, quiet: bool) -> Result<Option<Arc<Machines>>> {
+        if self.on.is_empty() {
+            return Ok(None);
+        }
+        let (machines, options) = (self.machines()?, self.options()?);
+        let machines = Machines::connect(machines, options, stop).map_err(Refusal::new)?;
+        if !quiet {
+            for line in machines.description() {
+                standard::print_to_stderr(format_args!("proofload: {line}"));
+            }
+        }
+        Ok(Some(Arc::new(machines)))
+    }
+}
+
+/// The machines that one word of --on names: a machine, or an inventory with a group or machine in it.
+fn named(text: &str) -> std::result::Result<Vec<Machine>, Vec<String>> {
+    if text.starts_with("nats://") || text.starts_with("tls://") {
+        return Err(vec![format!(
+            "'{text}': machines that have dialled out are not supported yet; name them for ssh"
+        )]);
+    }
+    let (path, pattern) = match text.rsplit_once(':') {
+        _ if Path::new(text).exists() => (text, None),
+        Some((path, pattern)) if Path::new(path).exists() => (path, Some(pattern)),
+        _ => return Machine::from_destination(text).map(|machine| vec![machine]).map_err(|why| vec![why]),
+    };
+    let all = inventory::read(Path::new(path))?;
+    inventory::select(&all, pattern).map_err(|why| vec![why])
+}
