@@ -20,7 +20,7 @@ const MAY_USE: [(&str, &[&str]); 36] = [
     ("copy", &["kernel", "record", "sftp"]),
     ("events", &["record"]),
     ("files", &[]),
-    ("fleet", &["clock", "load", "processes", "record", "secrets"]),
+    ("fleet", &["clock", "files", "kernel", "load", "processes", "record", "secrets", "settings"]),
     ("http1", &[]),
     ("kernel", &["clock", "record", "undo"]),
     ("lab", &["clock", "kernel", "processes", "record", "secrets", "settings", "tls", "undo"]),

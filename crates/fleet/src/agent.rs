@@ -38,7 +38,7 @@ pub fn run_agent(worker: &[String]) -> io::Result<()> {
     let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), limits: MachineLimits::read()? };
     send(&output, 0, FromMember::Hello(Box::new(hello)))?;
     let (sender, orders) = mpsc::channel();
-    let reader = Reader { output: Arc::clone(&output), orders: sender, current: None };
+    let reader = OrderReader { output: Arc::clone(&output), orders: sender, current: None };
     thread::Builder::new().spawn(move || reader.read(io::stdin().lock()))?;
     for ordered in orders {
         let trial = ordered.trial;
@@ -100,7 +100,7 @@ impl OrderedTrial {
 }
 
 /// Reads the controller's messages.
-struct Reader {
+struct OrderReader {
     output: Arc<Mutex<io::Stdout>>,
     orders: mpsc::Sender<OrderedTrial>,
     current: Option<Current>,
@@ -114,7 +114,7 @@ struct Current {
     starts: mpsc::Sender<u64>,
 }
 
-impl Reader {
+impl OrderReader {
     fn read(mut self, input: impl BufRead) {
         for line in input.lines().map_while(Result::ok) {
             let (monotonic_ns, boottime_ns) = (monotonic_ns(), boottime_ns());

@@ -15,6 +15,7 @@ mod machine;
 mod machines;
 mod only_here;
 mod protocol;
+mod remote_agent;
 mod run;
 mod shares;
 mod trial;

@@ -5,7 +5,6 @@ use std::{
     io::{BufRead, Write},
     mem,
     ops::Range,
-    process::Child,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -23,12 +22,12 @@ use record::{
 };
 
 use crate::{
-    bootstrap::{self, LastWords, Placement, Program},
-    clock_offset::ClockOffset,
+    bootstrap::{self, Placement, Program},
     drive::{Output, Transport, drive},
     error::FleetError,
     machine::Machine,
     protocol::{FromMember, Numbered, Order, ToMember},
+    remote_agent::{Heard, LEASE_NS, Link, RemoteAgent},
     shares,
     trial::Trial,
 };
@@ -40,8 +39,6 @@ const LOGINS_AT_ONCE: usize = 8;
 /// Delay between the message to start and the start, besides the way of the message, in nanoseconds: a busy machine needs some time to pass
 /// it on to its workers.
 const START_NOTICE_NS: u64 = 200_000_000;
-/// How long a machine may send after its controller was last heard, in nanoseconds.
-const LEASE_NS: u64 = 5_000_000_000;
 /// How often leases are extended, in nanoseconds.
 const EXTENSION_NS: u64 = 1_000_000_000;
 /// A machine that is not heard for so long is lost, in nanoseconds. Its lease has ended then.
@@ -102,7 +99,13 @@ impl Machines {
         }
         let program = Program::own().map_err(|why| vec![format!("cannot read this program: {why}")])?;
         let (sender, heard) = mpsc::channel();
-        let agents = machines.into_iter().map(|machine| Agent::new(machine, &options)).collect();
+        let weight_of =
+            |name: &str| options.shares.iter().find(|(of, _)| of == name).map(|(_, weight)| *weight);
+        let agents = machines.into_iter().map(|machine| {
+            let weight = weight_of(&machine.name);
+            RemoteAgent::new(machine, weight)
+        });
+        let agents = agents.collect();
         let mut fleet =
             Fleet { agents, sender, heard, program, options, trial: 0, links: 0, waiting: Vec::new() };
         fleet.log_in(stop);
@@ -118,7 +121,7 @@ impl Machines {
     pub fn description(&self) -> Vec<String> {
         let fleet = self.lock();
         let whole: u64 = fleet.agents.iter().map(|agent| agent.weight).sum();
-        let describe = |agent: &Agent| {
+        let describe = |agent: &RemoteAgent| {
             let copied = match agent.link.as_ref().is_some_and(|link| link.has_copied) {
                 true => format!("; copied {} to it", show_bytes(fleet.program.size_bytes)),
                 false => String::new(),
@@ -195,7 +198,7 @@ impl Machines {
 
 #[derive(Debug)]
 struct Fleet {
-    agents: Vec<Agent>,
+    agents: Vec<RemoteAgent>,
     sender: mpsc::Sender<Heard>,
     heard: mpsc::Receiver<Heard>,
     program: Program,
@@ -206,108 +209,6 @@ struct Fleet {
     links: u64,
     /// Outputs of members that are lost, to be handed out.
     waiting: Vec<(usize, Output)>,
-}
-
-/// A machine and what is known of its agent.
-#[derive(Debug)]
-struct Agent {
-    machine: Machine,
-    weight: u64,
-    has_own_weight: bool,
-    link: Option<Link>,
-    /// Why there is no link.
-    lost: Option<String>,
-    limits: MachineLimits,
-    /// From this machine's CLOCK_MONOTONIC to the agent's.
-    clock: ClockOffset,
-    /// From this machine's CLOCK_MONOTONIC to the agent's CLOCK_BOOTTIME.
-    boot_clock: ClockOffset,
-}
-
-/// A connection to an agent.
-#[derive(Debug)]
-struct Link {
-    child: Child,
-    /// Lines for a thread that writes them: an agent that was stopped reads nothing, and must not keep this program waiting.
-    input: Option<mpsc::Sender<Vec<u8>>>,
-    last_words: LastWords,
-    has_copied: bool,
-    /// Distinguishes this connection from earlier ones to the same machine.
-    number: u64,
-    /// When each unanswered question for the time was asked, by its number.
-    asked: BTreeMap<u64, u64>,
-    next_question: u64,
-    heard_ns: u64,
-    has_said_hello: bool,
-}
-
-/// A line of an agent, or the end of its connection.
-#[derive(Debug)]
-struct Heard {
-    agent: usize,
-    link: u64,
-    at_ns: u64,
-    message: Option<Numbered<FromMember>>,
-}
-
-impl Agent {
-    fn new(machine: Machine, options: &FleetOptions) -> Self {
-        let given = options.shares.iter().find(|(name, _)| *name == machine.name);
-        Self {
-            weight: given.map_or(1, |(_, weight)| *weight),
-            has_own_weight: given.is_some(),
-            machine,
-            link: None,
-            lost: None,
-            limits: MachineLimits::EXAMPLE,
-            clock: ClockOffset::default(),
-            boot_clock: ClockOffset::default(),
-        }
-    }
-
-    fn send(&mut self, trial: u64, message: ToMember) {
-        let Some(input) = self.link.as_ref().and_then(|link| link.input.as_ref()) else { return };
-        let mut line = serde_json::to_vec(&Numbered { trial, message }).expect("messages are plain data");
-        line.push(b'\n');
-        // If the agent is gone, its output ends, too, which is noticed there.
-        let _ = input.send(line);
-    }
-
-    fn ask_for_time(&mut self, trial: u64) {
-        let Some(link) = &mut self.link else { return };
-        let number = link.next_question;
-        link.next_question += 1;
-        link.asked.insert(number, monotonic_ns());
-        self.send(trial, ToMember::Clock { number });
-    }
-
-    /// The end of a lease that is given now, on the agent's CLOCK_BOOTTIME.
-    fn lease_until_ns(&self) -> u64 {
-        let now_ns = monotonic_ns();
-        let there_ns = self.boot_clock.there_ns(now_ns).unwrap_or(0);
-        (there_ns + LEASE_NS).saturating_sub(self.boot_clock.bound_ns(now_ns).unwrap_or(0))
-    }
-
-    /// Ends the connection; keeps the reason.
-    fn is_lost(&mut self, why: String) {
-        self.link = None;
-        self.lost = Some(why);
-    }
-}
-
-impl Drop for Link {
-    /// Closes the agent's input, upon which it ends, and waits for `ssh` for a moment.
-    fn drop(&mut self) {
-        self.input = None;
-        for _ in 0..50 {
-            if self.child.try_wait().is_ok_and(|status| status.is_some()) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Fleet {
@@ -391,7 +292,7 @@ impl Fleet {
     /// Waits until new agents have said hello, and compares clocks.
     fn greet(&mut self, new: &[usize], stop: &AtomicBool) {
         let until_ns = monotonic_ns() + 20_000_000_000;
-        let is_greeted = |agent: &Agent| {
+        let is_greeted = |agent: &RemoteAgent| {
             agent.link.as_ref().is_none_or(|link| {
                 link.has_said_hello && link.next_question >= FIRST_COMPARISONS && link.asked.is_empty()
             })
@@ -520,7 +421,7 @@ struct Members<'a> {
 }
 
 impl Members<'_> {
-    fn agents(&mut self) -> impl Iterator<Item = &mut Agent> {
+    fn agents(&mut self) -> impl Iterator<Item = &mut RemoteAgent> {
         let indexes = &self.indexes;
         let agents = self.fleet.agents.iter_mut().enumerate();
         agents.filter(|(index, _)| indexes.contains(index)).map(|(_, agent)| agent)

@@ -1,6 +1,9 @@
 //! The permission of another machine to make load, which ends by itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 /// A permission to send until a point in time of CLOCK_BOOTTIME, which runs on while the process is stopped and while the machine is
 /// suspended.
@@ -29,6 +32,29 @@ impl Lease {
     #[inline]
     pub fn has_ended(&self) -> bool {
         clock::boottime_ns() >= self.until_ns()
+    }
+}
+
+/// Whether a worker may still send.
+#[derive(Debug)]
+pub(crate) struct Permission {
+    /// Set to end the trial.
+    pub(crate) stop: Arc<AtomicBool>,
+    /// None if this machine ends the trial.
+    pub(crate) lease: Option<Arc<Lease>>,
+}
+
+impl Permission {
+    /// Whether the trial was ended.
+    #[inline]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the lease has ended.
+    #[inline]
+    pub(crate) fn has_lost_lease(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.has_ended())
     }
 }
 

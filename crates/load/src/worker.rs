@@ -15,10 +15,7 @@ mod watching;
 use std::{
     cmp::Reverse,
     collections::BinaryHeap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use record::{HttpPlan, LoadModel, ScriptResult};
@@ -27,7 +24,7 @@ use crate::{
     absence::{Absences, LoadState, MIN_ABSENCE_NS},
     events::Ledger,
     exchange::{Exchange, ExchangeContext, RunningScript},
-    lease::Lease,
+    lease::{Lease, Permission},
     recorder::Recorder,
     share::Share,
     slot::{Lifetime, Phase, Slot, Timeouts},
@@ -72,9 +69,7 @@ pub struct Worker<W: Wire, X: Exchange> {
     deferred: Vec<(SlotId, Deferred)>,
     recorder: Recorder,
     buffer: Vec<u8>,
-    stop: Arc<AtomicBool>,
-    /// The permission to send, if the controller of the trial runs on another machine.
-    lease: Option<Arc<Lease>>,
+    permission: Permission,
     sending: bool,
     timeouts: Timeouts,
     lifetime: Option<Lifetime>,
@@ -175,8 +170,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             deferred: Vec::new(),
             recorder,
             buffer: vec![0; BUFFER_BYTES],
-            stop,
-            lease: None,
+            permission: Permission { stop, lease: None },
             sending: true,
             assigned: 0,
             continued: 0,
@@ -194,7 +188,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
 
     /// Sends only while a lease lasts.
     pub(crate) fn with_lease(self, lease: Option<Arc<Lease>>) -> Self {
-        Self { lease, ..self }
+        Self { permission: Permission { lease, ..self.permission }, ..self }
     }
 
     /// Opens the initial connections of an open load's pool, a few at a time, until each is open or has failed.
@@ -202,8 +196,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let initial = self.source.initial();
         let mut next = 0;
         let mut events = Vec::new();
-        let is_stopped = |worker: &Self| worker.stop.load(Ordering::Relaxed) || worker.has_lost_lease();
-        while (next < initial || self.connecting > 0) && !is_stopped(self) {
+        let is_stopped = |permission: &Permission| permission.is_stopped() || permission.has_lost_lease();
+        while (next < initial || self.connecting > 0) && !is_stopped(&self.permission) {
             while next < initial && self.connecting < MAX_CONNECTING {
                 self.open(next, self.wire.now_ns());
                 next += 1;
@@ -241,7 +235,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             let waited = self.wire.wait(Some(until_ns), wake, &mut events);
             self.wait_ended(waited);
             // Everything that is sent is sent between here and the next wait.
-            if self.has_lost_lease() {
+            if self.permission.has_lost_lease() {
                 (interrupted, lost_lease) = (true, true);
                 break;
             }
@@ -266,7 +260,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 self.recorder.tick(now_ns);
                 self.keep_from_growing();
             }
-            if self.stop.load(Ordering::Relaxed) {
+            if self.permission.is_stopped() {
                 interrupted = true;
                 break;
             }
@@ -278,11 +272,6 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let mut finished = self.finish(interrupted);
         finished.result.lost_lease = lost_lease;
         finished
-    }
-
-    #[inline]
-    fn has_lost_lease(&self) -> bool {
-        self.lease.as_ref().is_some_and(|lease| lease.has_ended())
     }
 
     /// Accounts for a wait that has ended.

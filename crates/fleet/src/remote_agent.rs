@@ -1,0 +1,120 @@
+//! The controller's side of one agent: the connection to it, and what is known of it.
+
+use std::{collections::BTreeMap, process::Child, sync::mpsc, thread, time::Duration};
+
+use clock::monotonic_ns;
+use load::MachineLimits;
+
+use crate::{
+    bootstrap::LastWords,
+    clock_offset::ClockOffset,
+    machine::Machine,
+    protocol::{FromMember, Numbered, ToMember},
+};
+
+/// How long a machine may send after its controller was last heard, in nanoseconds.
+pub(crate) const LEASE_NS: u64 = 5_000_000_000;
+
+/// A machine and what is known of its agent.
+#[derive(Debug)]
+pub(crate) struct RemoteAgent {
+    pub(crate) machine: Machine,
+    pub(crate) weight: u64,
+    pub(crate) has_own_weight: bool,
+    pub(crate) link: Option<Link>,
+    /// Why there is no link.
+    pub(crate) lost: Option<String>,
+    pub(crate) limits: MachineLimits,
+    /// From this machine's CLOCK_MONOTONIC to the agent's.
+    pub(crate) clock: ClockOffset,
+    /// From this machine's CLOCK_MONOTONIC to the agent's CLOCK_BOOTTIME.
+    pub(crate) boot_clock: ClockOffset,
+}
+
+/// A connection to an agent.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) child: Child,
+    /// Lines for a thread that writes them: an agent that was stopped reads nothing, and must not keep this program waiting.
+    pub(crate) input: Option<mpsc::Sender<Vec<u8>>>,
+    pub(crate) last_words: LastWords,
+    pub(crate) has_copied: bool,
+    /// Distinguishes this connection from earlier ones to the same machine.
+    pub(crate) number: u64,
+    /// When each unanswered question for the time was asked, by its number.
+    pub(crate) asked: BTreeMap<u64, u64>,
+    pub(crate) next_question: u64,
+    pub(crate) heard_ns: u64,
+    pub(crate) has_said_hello: bool,
+}
+
+/// A line of an agent, or the end of its connection.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub(crate) agent: usize,
+    pub(crate) link: u64,
+    pub(crate) at_ns: u64,
+    pub(crate) message: Option<Numbered<FromMember>>,
+}
+
+impl RemoteAgent {
+    /// A machine that is not connected yet. Its weight follows from its processors if none is given.
+    pub(crate) fn new(machine: Machine, weight: Option<u64>) -> Self {
+        Self {
+            weight: weight.unwrap_or(1),
+            has_own_weight: weight.is_some(),
+            machine,
+            link: None,
+            lost: None,
+            limits: MachineLimits::EXAMPLE,
+            clock: ClockOffset::default(),
+            boot_clock: ClockOffset::default(),
+        }
+    }
+
+    /// Sends a message, if the agent is connected.
+    pub(crate) fn send(&mut self, trial: u64, message: ToMember) {
+        let Some(input) = self.link.as_ref().and_then(|link| link.input.as_ref()) else { return };
+        let mut line = serde_json::to_vec(&Numbered { trial, message }).expect("messages are plain data");
+        line.push(b'\n');
+        // If the agent is gone, its output ends, too, which is noticed there.
+        let _ = input.send(line);
+    }
+
+    /// Asks the agent for its time.
+    pub(crate) fn ask_for_time(&mut self, trial: u64) {
+        let Some(link) = &mut self.link else { return };
+        let number = link.next_question;
+        link.next_question += 1;
+        link.asked.insert(number, monotonic_ns());
+        self.send(trial, ToMember::Clock { number });
+    }
+
+    /// The end of a lease that is given now, on the agent's CLOCK_BOOTTIME.
+    pub(crate) fn lease_until_ns(&self) -> u64 {
+        let now_ns = monotonic_ns();
+        let there_ns = self.boot_clock.there_ns(now_ns).unwrap_or(0);
+        (there_ns + LEASE_NS).saturating_sub(self.boot_clock.bound_ns(now_ns).unwrap_or(0))
+    }
+
+    /// Ends the connection; keeps the reason.
+    pub(crate) fn is_lost(&mut self, why: String) {
+        self.link = None;
+        self.lost = Some(why);
+    }
+}
+
+impl Drop for Link {
+    /// Closes the agent's input, upon which it ends, and waits for `ssh` for a moment.
+    fn drop(&mut self) {
+        self.input = None;
+        for _ in 0..50 {
+            if self.child.try_wait().is_ok_and(|status| status.is_some()) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
