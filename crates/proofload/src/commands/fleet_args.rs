@@ -2,14 +2,17 @@
 
 use std::{
     path::Path,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use clap::Args;
 use fleet::{FleetOptions, Machine, Machines, inventory};
 
 use crate::{
-    exit::{Refusal, Result},
+    exit::{Exit, Refusal, Result},
     output::standard,
 };
 
@@ -76,22 +79,33 @@ impl FleetArgs {
         Ok(FleetOptions { remote_path: self.remote_path.clone(), shares, allow_lost: self.allow_lost })
     }
 
-    /// Connects the machines, and says so; `None` without --on.
+    /// Connects the machines, and says so; none without --on. The inner error is the exit status after an interrupt.
     ///
     /// # Errors
     /// All mistakes, or the reason for each machine that cannot take part.
-    pub(crate) fn connect(&self, stop: &Arc<AtomicBool>, quiet: bool) -> Result<Option<Arc<Machines>>> {
+    pub(crate) fn connect(
+        &self,
+        stop: &Arc<AtomicBool>,
+        quiet: bool,
+    ) -> Result<std::result::Result<Option<Arc<Machines>>, Exit>> {
         if self.on.is_empty() {
-            return Ok(None);
+            return Ok(Ok(None));
         }
         let (machines, options) = (self.machines()?, self.options()?);
-        let machines = Machines::connect(machines, options, stop).map_err(Refusal::new)?;
+        let machines = match Machines::connect(machines, options, stop) {
+            Ok(machines) => machines,
+            Err(_) if stop.load(Ordering::Relaxed) => {
+                standard::print_to_stderr("proofload: interrupted before the start; nothing was measured");
+                return Ok(Err(Exit::Interrupted));
+            }
+            Err(why) => return Err(Refusal::new(why)),
+        };
         if !quiet {
             for line in machines.description() {
                 standard::print_to_stderr(format_args!("proofload: {line}"));
             }
         }
-        Ok(Some(Arc::new(machines)))
+        Ok(Ok(Some(Arc::new(machines))))
     }
 }
 

@@ -39,7 +39,10 @@ pub(crate) fn run_shown(
     let stop = crate::stop::on_signal()?;
     let machines = match only_here(&plan) {
         _ if arguments.fleet.on.is_empty() => None,
-        refused if refused.is_empty() => arguments.fleet.connect(&stop, arguments.quiet)?,
+        refused if refused.is_empty() => match arguments.fleet.connect(&stop, arguments.quiet)? {
+            Ok(machines) => machines,
+            Err(interrupted) => return Ok(interrupted),
+        },
         refused => return Err(Refusal::new(refused.into_iter().map(option_mistake).collect())),
     };
     let mut host = here;

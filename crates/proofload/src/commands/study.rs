@@ -88,7 +88,10 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
             return Err(Refusal::new(refusals.into_iter().map(|why| format!("--on: {why}")).collect()));
         }
     }
-    let machines = run.fleet.connect(&stop, run.quiet)?;
+    let machines = match run.fleet.connect(&stop, run.quiet)? {
+        Ok(machines) => machines,
+        Err(interrupted) => return Ok(interrupted),
+    };
     let makes_load = machines.is_none();
     let options = study::Options {
         lab,
