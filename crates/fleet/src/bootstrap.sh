@@ -53,9 +53,13 @@ each() {
         return
     fi
     case ${HOME-} in /*)
-        # `.cache` may be the user's own link.
+        # `.cache` may be the user's own link, but only to a folder of the user.
         $make "$HOME/.cache"
-        at "$HOME/.cache/proofload" "$1"
+        if [ -O "$HOME/.cache/" ]; then
+            at "$HOME/.cache/proofload" "$1"
+        else
+            [ "$make" = : ] || say unfit foreign "$HOME/.cache"
+        fi
         ;;
     esac
     at "/var/tmp/proofload-$uid" "$1"

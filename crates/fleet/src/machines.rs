@@ -154,9 +154,9 @@ impl Machines {
         self.lock().agents.iter().map(|agent| agent.weight).sum::<u64>() as u32
     }
 
-    /// Number of machines.
-    pub fn count(&self) -> usize {
-        self.lock().agents.len()
+    /// Names of the machines.
+    pub fn names(&self) -> Vec<String> {
+        self.lock().agents.iter().map(|agent| agent.machine.name.clone()).collect()
     }
 
     /// Runs a trial. Machines that were lost are connected again, if that is possible.
@@ -311,7 +311,13 @@ impl Fleet {
             if monotonic_ns() > until_ns || stop.load(Ordering::Relaxed) {
                 for index in new {
                     if !is_greeted(&self.agents[*index]) {
-                        self.agents[*index].is_lost("its agent did not answer within 20 s".to_owned());
+                        let is_stopped = stop.load(Ordering::Relaxed);
+                        let why = if is_stopped {
+                            "the user stopped it"
+                        } else {
+                            "its agent did not answer within 20 s"
+                        };
+                        self.agents[*index].is_lost(why.to_owned());
                     }
                 }
             }

@@ -161,7 +161,9 @@ impl Trial {
             self.merged = result;
         }
         // A machine that stopped by itself is lost like one of which nothing is heard.
-        self.merged.lost_workers += u64::from(std::mem::take(&mut self.merged.lost_lease));
+        if !self.machines.is_empty() {
+            self.merged.lost_workers += u64::from(std::mem::take(&mut self.merged.lost_lease));
+        }
         self.has_result = true;
         self.merger.worker_ended()
     }
@@ -227,6 +229,17 @@ mod tests {
         let merged = trial.conclude();
         assert_eq!((merged.http.counts.completed, merged.lost_workers), (8, 1));
         assert!(merged.http.machines[0].lost.is_some() && merged.http.machines[1].lost.is_none());
+    }
+
+    #[test]
+    fn an_agent_tells_that_its_workers_lost_the_lease() {
+        let mut trial = Trial::of_processes(&plan(), 1);
+        drop(trial.message(0, FromMember::Ready));
+        trial.starts(0);
+        let stopped = WorkerResult { lost_lease: true, ..result(3) };
+        trial.message(0, FromMember::Done(Box::new(stopped))).unwrap();
+        let merged = trial.conclude();
+        assert!(merged.lost_lease && merged.lost_workers == 0 && !merged.interrupted);
     }
 
     #[derive(Debug, Clone)]

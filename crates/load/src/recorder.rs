@@ -103,7 +103,8 @@ impl Recorder {
         let tick = Tick {
             worker: self.worker,
             index: self.next_tick,
-            end_ns: now_ns - self.t0_ns,
+            // A worker without requests ends before the start.
+            end_ns: now_ns.saturating_sub(self.t0_ns),
             sent: sent - sent_before,
             completed: completed - completed_before,
             failed: failed - failed_before,

@@ -271,6 +271,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
         let mut finished = self.finish(interrupted);
         finished.result.lost_lease = lost_lease;
+        // The user did not interrupt it.
+        finished.result.interrupted &= !lost_lease;
         finished
     }
 

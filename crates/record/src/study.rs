@@ -111,6 +111,9 @@ pub struct StudyPlan {
     /// What a look at this machine saw before the first trial; none if there was no look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<Noise>,
+    /// Names of the machines that make the load; none if this machine makes it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<String>,
 }
 
 /// Fingerprints of secrets that are sent but never stored.

@@ -31,11 +31,13 @@ pub fn machine_rows(http: &HttpTrial) -> Vec<Vec<String>> {
             Some(why) => format!("{} (lost: {why})", machine.name),
             None => machine.name.clone(),
         };
+        let is_unknown = machine.lost.is_some() && machine.counts.scheduled == 0;
+        let count = |n: u64| if is_unknown { "–".to_owned() } else { show_count(n) };
         vec![
             name,
             format!("{:.0} %", machine.share_ratio * 100.0),
-            show_count(machine.counts.completed),
-            show_count(machine.counts.failed),
+            count(machine.counts.completed),
+            count(machine.counts.failed),
             times[0][index].clone(),
             times[1][index].clone(),
             times[2][index].clone(),

@@ -50,6 +50,7 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
         inputs: fingerprint_inputs(study),
         secrets: None,
         noise: study.noise.clone(),
+        machines: Vec::new(),
     })
 }
 

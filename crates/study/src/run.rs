@@ -125,6 +125,8 @@ fn create_or_resume(
     folder: &ResultFolder,
     options: &Options,
 ) -> Result<(StudyPlan, Vec<TrialEntry>, Option<StudyResult>), RunError> {
+    new_plan.machines =
+        options.generator.machines.as_ref().map_or_else(Vec::new, |machines| machines.names());
     if !options.resume {
         let host = MachineLimits::read().map_err(RunError::MachineLimits)?;
         new_plan.secrets = crate::plan::secret_prints(study, None).map_err(RunError::Refused)?;

@@ -177,6 +177,9 @@ impl SingleTrial {
             inputs: String::new(),
             secrets: None,
             noise: trial.http().and_then(|http| http.noise.clone()),
+            machines: trial.http().map_or_else(Vec::new, |http| {
+                http.machines.iter().map(|machine| machine.name.clone()).collect()
+            }),
         };
         let entry = TrialEntry::alone(1, trial.clone());
         let outcomes = outcome::outcomes(&plan, std::slice::from_ref(&entry)).map_err(io::Error::other)?;

@@ -117,6 +117,7 @@ pub fn study(title: &str, goals: Vec<Goal>) -> StudyPlan {
         inputs: String::new(),
         secrets: None,
         noise: None,
+        machines: Vec::new(),
     }
 }
 

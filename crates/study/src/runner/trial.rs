@@ -181,7 +181,7 @@ impl<'a> Runner<'a> {
                 }
                 (self.on_event)(Event::TrialBegins { name, purpose, load, plan: Some(&plan) });
                 if let Err(why) = fitted {
-                    return Ok(Testbed::not_run(plan, &self.options.command, why));
+                    return Ok(Testbed::not_run(plan, &self.options.command, VoidRule::LocalExhaustion, why));
                 }
                 let acts = planned.purpose != Purpose::WarmUp;
                 let testbed = self.testbed.as_mut().expect("it was brought up just before");

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fleet::{Machines, Workers};
+use fleet::{FleetError, Machines, Workers};
 use lab::Lab;
 use load::{HttpWorkload, MachineLimits, Tick, WorkerResult, addresses, conclude, preflight};
 use record::{
@@ -75,11 +75,10 @@ impl Testbed {
         }
     }
 
-    /// A void trial for a plan that exceeds this machine's limits. A search then looks for a smaller load.
-    pub(crate) fn not_run(plan: HttpPlan, command: &[String], why: String) -> Trial {
+    /// A void trial that was not run. If the plan exceeds this machine's limits, a search then looks for a smaller load.
+    pub(crate) fn not_run(plan: HttpPlan, command: &[String], rule: VoidRule, why: String) -> Trial {
         let mut trial = conclude(plan, WorkerResult::default(), single::new_trial_context(command));
-        trial.validity =
-            Validity::from_reasons(vec![VoidReason { rule: VoidRule::LocalExhaustion, evidence: why }]);
+        trial.validity = Validity::from_reasons(vec![VoidReason { rule, evidence: why }]);
         trial
     }
 
@@ -97,7 +96,11 @@ impl Testbed {
             Ok(trial) => Ok(trial),
             // If this machine lacks a resource, the trial is void, but the study goes on.
             Err((error, plan)) if error.is_resource_shortage() => {
-                Ok(Self::not_run(*plan, command, error.to_string()))
+                let rule = match error {
+                    FleetError::Machine { .. } => VoidRule::WorkerLost,
+                    _ => VoidRule::LocalExhaustion,
+                };
+                Ok(Self::not_run(*plan, command, rule, error.to_string()))
             }
             Err((error, _)) => Err(error.into()),
         }
