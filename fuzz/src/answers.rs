@@ -83,7 +83,7 @@ fn requests(answers: &[u8], sizes: &[usize]) -> Vec<Vec<u8>> {
             }
             None => return sent,
         }
-        if let Advance::Ended { .. } = user.advance(&SCRIPT, &mut state) {
+        if let Advance::Ended { .. } = user.advance(&SCRIPT) {
             return sent;
         }
     }

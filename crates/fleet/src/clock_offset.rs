@@ -17,7 +17,7 @@ pub(crate) struct ClockOffset {
 struct Exchange {
     /// The other clock minus this one, in nanoseconds.
     offset_ns: i128,
-    /// The shortest possible error is 0, the largest is this.
+    /// The largest possible error when it was measured.
     bound_ns: u64,
     round_trip_ns: u64,
     /// This machine's clock at the beginning, after which the other clock was read.

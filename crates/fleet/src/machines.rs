@@ -8,7 +8,7 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc::{self, RecvTimeoutError},
+        mpsc,
     },
     thread,
     time::Duration,
@@ -41,9 +41,9 @@ const LOGINS_AT_ONCE: usize = 8;
 const START_NOTICE_NS: u64 = 200_000_000;
 /// How often leases are extended, in nanoseconds.
 const EXTENSION_NS: u64 = 1_000_000_000;
-/// A machine that is not heard for so long is lost, in nanoseconds. Its lease has ended then.
+/// A machine from which nothing was heard for so long is lost, in nanoseconds. Its lease has ended then.
 const SILENCE_NS: u64 = LEASE_NS + 1_000_000_000;
-/// Before a trial, clocks are compared so often, in nanoseconds.
+/// Before a trial, clocks are compared at this interval, in nanoseconds.
 const COMPARISON_NS: u64 = 20_000_000;
 /// Number of comparisons of clocks when a machine is connected.
 const FIRST_COMPARISONS: u64 = 5;
@@ -106,8 +106,7 @@ impl Machines {
             RemoteAgent::new(machine, weight)
         });
         let agents = agents.collect();
-        let mut fleet =
-            Fleet { agents, sender, heard, program, options, trial: 0, links: 0, waiting: Vec::new() };
+        let mut fleet = Fleet { agents, sender, heard, program, options, trial: 0, links: 0 };
         fleet.log_in(stop);
         let lost = fleet
             .agents
@@ -207,8 +206,13 @@ struct Fleet {
     trial: u64,
     /// Number of connections that were made.
     links: u64,
-    /// Outputs of members that are lost, to be handed out.
-    waiting: Vec<(usize, Output)>,
+}
+
+impl Drop for Fleet {
+    /// Lets all agents end at the same time; each connection then waits for its own.
+    fn drop(&mut self) {
+        self.agents.iter_mut().flat_map(|agent| &mut agent.link).for_each(|link| link.input = None);
+    }
 }
 
 impl Fleet {
@@ -367,8 +371,10 @@ impl Fleet {
     ) -> Result<WorkerResult, FleetError> {
         self.trial += 1;
         let weights = self.agents.iter().map(|agent| if agent.link.is_some() { agent.weight } else { 0 });
-        let count = u64::from(plan.processes.max(1));
-        let ranges = shares::ranges(count, &weights.collect::<Vec<_>>());
+        let weights: Vec<u64> = weights.collect();
+        // Every machine that is left has its whole share.
+        let count = u64::from(plan.processes.max(1)).next_multiple_of(weights.iter().sum::<u64>().max(1));
+        let ranges = shares::ranges(count, &weights);
         let members: Vec<(usize, Range<u64>)> =
             ranges.into_iter().enumerate().filter(|(_, range)| !range.is_empty()).collect();
         let parts = members.iter().map(|(index, range)| MachineTrial {
@@ -452,13 +458,16 @@ impl Members<'_> {
             }
             clocks.push((agent.clock.round_trip_ns().unwrap_or(0), bound_ns));
         }
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
         let longest = |of: fn(&(u64, u64)) -> u64| clocks.iter().map(of).max().unwrap_or(0);
         let notice_ns = START_NOTICE_NS + 2 * longest(|clock| clock.0) + longest(|clock| clock.1);
         self.clocks = clocks;
-        refused.map_or(Ok(now_ns + notice_ns), Err)
+        Ok(now_ns + notice_ns)
     }
 
-    fn look_after_leases(&mut self) {
+    fn look_after_clocks(&mut self) {
         let (now_ns, trial) = (monotonic_ns(), self.fleet.trial);
         if now_ns >= self.extended_ns + EXTENSION_NS {
             self.extended_ns = now_ns;
@@ -472,16 +481,20 @@ impl Members<'_> {
             self.compared_ns = now_ns;
             self.agents().for_each(|agent| agent.ask_for_time(trial));
         }
-        for index in self.indexes.clone() {
-            let agent = &mut self.fleet.agents[index];
-            let silent_ns = agent.link.as_ref().map_or(0, |link| now_ns.saturating_sub(link.heard_ns));
-            if silent_ns <= SILENCE_NS {
-                continue;
-            }
-            let why = format!("nothing was heard of it for {}", show_time_ns(SILENCE_NS));
-            agent.is_lost(why.clone());
-            self.fleet.waiting.push((index, Output::Ended(why)));
-        }
+    }
+
+    /// A machine from which nothing was heard for too long. Called when nothing waits to be read: after this program itself was stopped,
+    /// everything that was sent meanwhile is read first.
+    fn silent(&mut self) -> Option<(usize, Output)> {
+        let now_ns = monotonic_ns();
+        let agents = &mut self.fleet.agents;
+        let is_silent = |agent: &RemoteAgent| {
+            agent.link.as_ref().is_some_and(|link| now_ns.saturating_sub(link.heard_ns) > SILENCE_NS)
+        };
+        let index = self.indexes.iter().copied().find(|index| is_silent(&agents[*index]))?;
+        let why = format!("nothing was heard from it for {}", show_time_ns(SILENCE_NS));
+        agents[index].is_lost(why.clone());
+        Some((index, Output::Ended(why)))
     }
 }
 
@@ -501,17 +514,11 @@ impl Transport for Members<'_> {
     }
 
     fn receive(&mut self, wait: Duration) -> Option<(usize, Output)> {
-        self.look_after_leases();
-        let (agent, output) = match self.fleet.waiting.pop() {
-            Some(waiting) => waiting,
-            None => {
-                let wait =
-                    if self.has_started { wait } else { wait.min(Duration::from_nanos(COMPARISON_NS)) };
-                match self.fleet.heard.recv_timeout(wait) {
-                    Ok(heard) => self.fleet.take(heard)?,
-                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
-                }
-            }
+        self.look_after_clocks();
+        let wait = if self.has_started { wait } else { wait.min(Duration::from_nanos(COMPARISON_NS)) };
+        let (agent, output) = match self.fleet.heard.recv_timeout(wait) {
+            Ok(heard) => self.fleet.take(heard)?,
+            Err(_) => self.silent()?,
         };
         let member = self.indexes.iter().position(|index| *index == agent)?;
         Some((member, output))

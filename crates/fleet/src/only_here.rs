@@ -11,6 +11,11 @@ pub fn only_here(plan: &HttpPlan) -> Vec<FieldMistake> {
         "other machines do not write it; leave it out, or make the load on this machine";
     let (script, tls) = (plan.script.as_ref(), plan.tls.as_ref());
     let checks = [
+        (
+            "unix_socket",
+            plan.connection.unix_socket.is_some(),
+            "it is a socket of this machine; make the load here",
+        ),
         ("feeders", script.is_some_and(|script| !script.feeders.is_empty()), NOT_SENT),
         ("log", script.is_some_and(|script| script.log.is_some()), NOT_WRITTEN),
         ("receipts", plan.events.as_ref().is_some_and(|events| events.receipts.is_some()), NOT_WRITTEN),

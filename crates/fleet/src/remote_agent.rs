@@ -94,12 +94,14 @@ impl RemoteAgent {
     pub(crate) fn lease_until_ns(&self) -> u64 {
         let now_ns = monotonic_ns();
         let there_ns = self.boot_clock.there_ns(now_ns).unwrap_or(0);
-        (there_ns + LEASE_NS).saturating_sub(self.boot_clock.bound_ns(now_ns).unwrap_or(0))
+        there_ns.saturating_add(LEASE_NS).saturating_sub(self.boot_clock.bound_ns(now_ns).unwrap_or(0))
     }
 
     /// Ends the connection; keeps the reason.
     pub(crate) fn is_lost(&mut self, why: String) {
-        self.link = None;
+        // It may take a moment to end `ssh`, in which leases of other machines have to be extended.
+        let link = self.link.take();
+        let _ = thread::Builder::new().spawn(move || drop(link));
         self.lost = Some(why);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn together(limits: &[MachineLimits], weights: &[u64]) -> MachineLimi
     let whole: u64 = weights.iter().sum::<u64>().max(1);
     let parts = || limits.iter().zip(weights).filter(|(_, weight)| **weight > 0);
     let least = |of: fn(&MachineLimits) -> u64| {
-        parts().map(|(limits, weight)| of(limits) / weight).min().unwrap_or(0).saturating_mul(whole)
+        parts().map(|(limits, weight)| (of(limits) / weight).max(1)).min().unwrap_or(0).saturating_mul(whole)
     };
     MachineLimits {
         hard_descriptors: parts().map(|(limits, _)| limits.hard_descriptors).min().unwrap_or(0),

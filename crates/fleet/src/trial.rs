@@ -51,12 +51,8 @@ impl Trial {
 
     /// A trial on machines.
     pub(crate) fn of_machines(plan: &HttpPlan, machines: Vec<MachineTrial>) -> Self {
-        Self { machines, ..Self::of_processes(plan, 0) }.with_members()
-    }
-
-    fn with_members(self) -> Self {
-        let members = self.machines.len();
-        Self { members: vec![Member::Preparing; members], merger: TickMerger::new(members), ..self }
+        let members = machines.len();
+        Self { machines, ..Self::of_processes(plan, members) }
     }
 
     /// Whether all members wait for the start.
@@ -149,7 +145,7 @@ impl Trial {
             let lost_processes = result.lost_workers;
             machine.lost = match (result.lost_lease, lost_processes) {
                 (true, _) => {
-                    Some("it stopped, because it heard nothing of its controller for too long".to_owned())
+                    Some("it stopped, because it heard nothing from its controller for too long".to_owned())
                 }
                 (false, 0) => None,
                 (false, lost) => Some(format!("{lost} of its worker processes ended without a result")),

@@ -117,11 +117,11 @@ impl RequestSource {
 }
 
 /// The numbers of a worker's iterations. If the number of iterations is known in advance, those of all workers are consecutive, so that
-/// any number of workers makes the same iterations. `rows`: number of iterations for which feeders have rows, if they may run out.
+/// any number of workers makes the same iterations. `rows`: number of iterations after which rows run out or begin again.
 pub(crate) fn numbering(plan: &HttpPlan, share: Share, rows: Option<u64>) -> Numbering {
     let sum = |planned: &[u64]| planned.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
     let planned = planned_of_workers(plan, share);
-    // If rows run out, they have to be divided among the workers by turns.
+    // Beyond the last row, workers take rows by turns, so that no two use the same row at the same time.
     let planned = planned.filter(|planned| rows.is_none_or(|rows| sum(planned) <= rows));
     match planned {
         Some(planned) => Numbering { first: sum(&planned[..share.index as usize]), step: 1 },

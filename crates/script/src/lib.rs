@@ -115,10 +115,11 @@ impl Script {
         self.program.requests.iter().map(|step| &*step.name)
     }
 
-    /// Number of iterations for which there are rows; `None` if rows are used more than once.
-    pub fn rows_in_all(&self) -> Option<u64> {
-        let once = self.feeders.iter().filter(|feeder| feeder.order() == record::RowOrder::Once);
-        once.map(|feeder| feeder.rows()).min()
+    /// Number of iterations after which the rows of a feeder run out or begin again; `None` without rows in order.
+    pub fn rows_in_order(&self) -> Option<u64> {
+        use record::RowOrder::{InOrder, Once};
+        let in_order = self.feeders.iter().filter(|feeder| [InOrder, Once].contains(&feeder.order()));
+        in_order.map(|feeder| feeder.rows()).min()
     }
 
     /// Number of users that can each have a separate row; `None` if no feeder assigns rows to users.

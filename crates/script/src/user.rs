@@ -295,12 +295,12 @@ impl User {
     }
 
     /// Advances to the next request, or ends the iteration.
-    pub fn advance(&mut self, script: &Script, state: &mut WorkerState) -> Advance {
+    pub fn advance(&mut self, script: &Script) -> Advance {
         if self.redirect.is_some() {
             return Advance::Request { pause_ns: Some(0) };
         }
         let pause = script.program.requests[self.current].pause.as_ref();
-        let pause_ns = pause.map(|pause| pause.sample_ns(&mut state.rng));
+        let pause_ns = pause.map(|pause| pause.sample_ns(&mut self.values.rng));
         if self.run_to_request(script) {
             Advance::Request { pause_ns }
         } else {

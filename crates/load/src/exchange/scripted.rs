@@ -117,7 +117,7 @@ impl Exchange for Scripted {
             state: WorkerState::new(
                 plan.seed,
                 (share.index, share.of),
-                numbering(plan, share, script.rows_in_all()),
+                numbering(plan, share, script.rows_in_order()),
             ),
             users: users.collect(),
             result: ScriptResult { steps: steps.collect(), ..ScriptResult::default() },
@@ -213,7 +213,7 @@ impl Exchange for Scripted {
 
     fn next(&mut self, slot: SlotId) -> Next {
         let scripted = &mut self.users[slot as usize];
-        match scripted.user.advance(&self.script, &mut self.state) {
+        match scripted.user.advance(&self.script) {
             Advance::Request { pause_ns } => Next::Step(pause_ns),
             Advance::Ended { pause_ns, has_failed } => {
                 scripted.in_iteration = false;

@@ -238,12 +238,17 @@ pub(super) fn read_bytes(text: &str) -> Result<Vec<u8>, String> {
     match text.strip_prefix('@') {
         None => Ok(text.as_bytes().to_vec()),
         Some("-") => {
+            // A plan that is made twice has the same body.
+            static INPUT: OnceLock<Vec<u8>> = OnceLock::new();
+            if let Some(body) = INPUT.get() {
+                return Ok(body.clone());
+            }
             let mut body = Vec::new();
             files::reads(Path::new("/dev/stdin")).map_err(|e| format!("cannot read standard input: {e}"))?;
             let read = std::io::stdin().take(MAX_BODY_BYTES + 1).read_to_end(&mut body);
             read.map_err(|e| format!("cannot read standard input: {e}"))?;
             match body.len() as u64 {
-                0..=MAX_BODY_BYTES => Ok(body),
+                0..=MAX_BODY_BYTES => Ok(INPUT.get_or_init(|| body).clone()),
                 _ => Err(format!("cannot read standard input: {}", input::too_large(MAX_BODY_BYTES))),
             }
         }

@@ -48,7 +48,12 @@ impl FleetArgs {
         let (mut machines, mut mistakes) = (Vec::new(), Vec::new());
         for text in &self.on {
             match named(text) {
-                Ok(named) => machines.extend(named),
+                // A machine may be in several of the groups that are named.
+                Ok(named) => named.into_iter().for_each(|machine| {
+                    if !machines.contains(&machine) {
+                        machines.push(machine);
+                    }
+                }),
                 Err(more) => mistakes.extend(more.into_iter().map(|why| format!("--on: {why}"))),
             }
         }
@@ -112,12 +117,18 @@ impl FleetArgs {
 /// The machines that one word of --on names: a machine, or an inventory with a group or machine in it.
 fn named(text: &str) -> std::result::Result<Vec<Machine>, Vec<String>> {
     if text.starts_with("nats://") || text.starts_with("tls://") {
-        return Err(vec![format!(
-            "'{text}': machines that have dialled out are not supported yet; name them for ssh"
-        )]);
+        return Err(vec![format!("'{text}': nats:// is not supported yet; give [USER@]HOST")]);
     }
+    let is_path = |text: &str| text.contains('/') || Path::new(text).extension().is_some();
     let (path, pattern) = match text.rsplit_once(':') {
-        _ if Path::new(text).exists() => (text, None),
+        // An inventory may be a program, which nobody wants to run by the name of a machine.
+        _ if !is_path(text) && Path::new(text).exists() => {
+            let message = format!(
+                "'{text}' is a file here and may be a machine: write ./{text} for the inventory, or USER@{text} for the machine"
+            );
+            return Err(vec![message]);
+        }
+        _ if is_path(text) && Path::new(text).exists() => (text, None),
         Some((path, pattern)) if Path::new(path).exists() => (path, Some(pattern)),
         _ => return Machine::from_destination(text).map(|machine| vec![machine]).map_err(|why| vec![why]),
     };

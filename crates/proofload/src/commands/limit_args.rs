@@ -212,7 +212,7 @@ impl LimitArgs {
             source: Source::Fixed(Box::new(self.setup(preset, &mut m))),
         };
         let study = m.into_result(study)?;
-        let mistakes = check_ends(&study, host);
+        let mistakes = check_ends(&study, host, self.fleet.on.is_empty());
         if mistakes.is_empty() { Ok(study) } else { Err(mistakes) }
     }
 
@@ -304,8 +304,8 @@ impl LimitArgs {
 }
 
 /// Plans the smallest and the largest load, so that a search that would exceed this machine's limits is refused at
-/// its start.
-fn check_ends(study: &Study, host: &MachineLimits) -> Vec<String> {
+/// its start; `is_here`: whether this machine makes the load.
+fn check_ends(study: &Study, host: &MachineLimits, is_here: bool) -> Vec<String> {
     let Some(search) = &study.search else { return Vec::new() };
     let mut mistakes = Vec::new();
     for load in [search.min, search.max] {
@@ -320,6 +320,9 @@ fn check_ends(study: &Study, host: &MachineLimits) -> Vec<String> {
                 mistakes.extend(goals.filter_map(|goal| {
                     Some(format!("the goal {}: {}", goal.name, study::file::unreachable(goal, &plan)?))
                 }));
+                if !is_here {
+                    continue;
+                }
                 let missing = load::preflight::missing_here(&plan).into_iter().filter(|_| !plan.forced);
                 mistakes.extend(missing.map(option_mistake));
                 let asked = workload.fixed_by_user();

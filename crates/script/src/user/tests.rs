@@ -55,7 +55,7 @@ fn iteration_with_cause(plan: &ScriptPlan, answers: &[&str]) -> (Vec<String>, bo
             user.answered(&script, &fed.done.unwrap(), &state);
             cause = user.cause().map_or(cause, str::to_owned);
         }
-        if let Advance::Ended { has_failed, .. } = user.advance(&script, &mut state) {
+        if let Advance::Ended { has_failed, .. } = user.advance(&script) {
             return (sent, has_failed, cause);
         }
     }
@@ -226,7 +226,7 @@ fn weights_decide_how_often_a_step_is_drawn() {
     for _ in 0..4_000 {
         assert!(user.begin(&script, &mut state));
         drawn[user.step()] += 1;
-        assert!(matches!(user.advance(&script, &mut state), Advance::Ended { has_failed: false, .. }));
+        assert!(matches!(user.advance(&script), Advance::Ended { has_failed: false, .. }));
     }
     assert!(drawn[1] == 0 && drawn[0].abs_diff(1_000) < 110, "{drawn:?}");
 }
