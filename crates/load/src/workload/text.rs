@@ -6,6 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     path::Path,
     str::FromStr,
+    sync::OnceLock,
 };
 
 use record::{
