@@ -48,9 +48,9 @@ impl FleetArgs {
         let (mut machines, mut mistakes) = (Vec::new(), Vec::new());
         for text in &self.on {
             match named(text) {
-                // A machine may be in several of the groups that are named.
+                // A machine may be in several of the groups that are named; a login that is given twice is refused later.
                 Ok(named) => named.into_iter().for_each(|machine| {
-                    if !machines.contains(&machine) {
+                    if machine.groups.is_empty() || !machines.contains(&machine) {
                         machines.push(machine);
                     }
                 }),
