@@ -13,14 +13,18 @@ pub use spin::SpinTail;
 /// The time of CLOCK_MONOTONIC in nanoseconds. It is the same in every process of this machine, and never goes back.
 #[inline]
 pub fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    read_ns(ClockId::Monotonic)
 }
 
 /// The time of CLOCK_BOOTTIME in nanoseconds: like [`monotonic_ns`], but it also runs while the machine is suspended.
 #[inline]
 pub fn boottime_ns() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
+    read_ns(ClockId::Boottime)
+}
+
+#[inline]
+fn read_ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

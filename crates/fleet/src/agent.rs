@@ -3,9 +3,9 @@
 //! A thread reads the controller's messages and answers at once when it is asked for the time. The agent ends with its input.
 
 use std::{
-    io::{self, BufRead, Write},
+    io::{self, BufRead},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
@@ -15,6 +15,7 @@ use std::{
 
 use clock::{boottime_ns, monotonic_ns};
 use load::{Lease, MachineLimits, RunError, preflight};
+use processes::send_to_parent;
 
 use crate::{
     drive::drive,
@@ -34,22 +35,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub fn run_agent(worker: &[String]) -> io::Result<()> {
     // The folder of the copy may be removed while this runs.
     std::env::set_current_dir("/")?;
-    let output = Arc::new(Mutex::new(io::stdout()));
     let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), limits: MachineLimits::read()? };
-    send(&output, 0, FromMember::Hello(Box::new(hello)))?;
+    send(0, FromMember::Hello(Box::new(hello)))?;
     let (sender, orders) = mpsc::channel();
-    let reader = OrderReader { output: Arc::clone(&output), orders: sender, current: None };
+    let reader = OrderReader { orders: sender, current: None };
     thread::Builder::new().spawn(move || reader.read(io::stdin().lock()))?;
     for ordered in orders {
         let trial = ordered.trial;
-        let message = match ordered.run(worker, &output) {
+        let message = match ordered.run(worker) {
             Ok(message) => message,
             Err(error @ (FleetError::OutOfResources(_) | FleetError::Start(_))) => {
                 FromMember::OutOfResources(error.to_string())
             }
             Err(error) => FromMember::Failed(error.to_string()),
         };
-        send(&output, trial, message)?;
+        send(trial, message)?;
     }
     Ok(())
 }
@@ -64,7 +64,7 @@ struct OrderedTrial {
 }
 
 impl OrderedTrial {
-    fn run(self, worker: &[String], output: &Mutex<io::Stdout>) -> Result<FromMember, FleetError> {
+    fn run(self, worker: &[String]) -> Result<FromMember, FleetError> {
         let Self { trial, order, stop, lease, starts } = self;
         order.secrets.iter().for_each(|(text, shown)| secrets::mask::learn_text(text, shown));
         let missing = preflight::missing_here(&order.plan);
@@ -77,7 +77,7 @@ impl OrderedTrial {
         let mut workers = WorkerProcesses::start(arguments, &order, Some(lease))?;
         let start = |_: &mut WorkerProcesses| {
             let cancelled = FleetError::Run(RunError::Cancelled);
-            if send(output, trial, FromMember::Ready).is_err() {
+            if send(trial, FromMember::Ready).is_err() {
                 return Err(cancelled);
             }
             let t0_ns = loop {
@@ -92,7 +92,7 @@ impl OrderedTrial {
         };
         let on_tick = &mut |tick| {
             // A failed send means that the controller is gone. The end of standard input then stops the trial.
-            let _ = send(output, trial, FromMember::Tick(tick));
+            let _ = send(trial, FromMember::Tick(tick));
         };
         drive(Trial::of_processes(&order.plan, count), &mut workers, &stop, start, on_tick)
             .map(|result| FromMember::Done(Box::new(result)))
@@ -101,7 +101,6 @@ impl OrderedTrial {
 
 /// Reads the controller's messages.
 struct OrderReader {
-    output: Arc<Mutex<io::Stdout>>,
     orders: mpsc::Sender<OrderedTrial>,
     current: Option<Current>,
 }
@@ -123,7 +122,7 @@ impl OrderReader {
             match (message, current) {
                 (ToMember::Clock { number }, _) => {
                     let message = FromMember::Clock { number, monotonic_ns, boottime_ns };
-                    if send(&self.output, trial, message).is_err() {
+                    if send(trial, message).is_err() {
                         break;
                     }
                 }
@@ -153,10 +152,6 @@ impl OrderReader {
     }
 }
 
-fn send(output: &Mutex<io::Stdout>, trial: u64, message: FromMember) -> io::Result<()> {
-    let mut line = serde_json::to_vec(&Numbered { trial, message })?;
-    line.push(b'\n');
-    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-    output.write_all(&line)?;
-    output.flush()
+fn send(trial: u64, message: FromMember) -> io::Result<()> {
+    send_to_parent(&Numbered { trial, message })
 }

@@ -49,9 +49,10 @@ const COMPARISON_NS: u64 = 20_000_000;
 const FIRST_COMPARISONS: u64 = 5;
 /// Largest share of the time for which requests are sent by which the start of two machines may differ.
 const MAX_SKEW_SHARE: f64 = 0.05;
-/// The smallest such difference that is refused, in nanoseconds; also the largest that is accepted if the length of the load is
-/// unknown, times 50.
+/// A smaller difference is accepted for any length of the load, in nanoseconds.
 const MIN_SKEW_NS: u64 = 5_000_000;
+/// The largest difference that is accepted if the length of the load is unknown, in nanoseconds.
+const SKEW_OF_UNKNOWN_LENGTH_NS: u64 = 250_000_000;
 
 /// Options of [`Machines::connect`].
 #[derive(Debug, Clone, Default)]
@@ -442,7 +443,8 @@ impl Members<'_> {
     /// A time for the start that is known to every member before it comes.
     fn start_time_ns(&mut self, sending_ns: Option<u64>) -> Result<u64, FleetError> {
         let now_ns = monotonic_ns();
-        let allowed_ns = sending_ns.map_or(50 * MIN_SKEW_NS, |ns| (ns as f64 * MAX_SKEW_SHARE) as u64);
+        let allowed_ns =
+            sending_ns.map_or(SKEW_OF_UNKNOWN_LENGTH_NS, |ns| (ns as f64 * MAX_SKEW_SHARE) as u64);
         let allowed_ns = allowed_ns.max(MIN_SKEW_NS);
         let (mut clocks, mut refused) = (Vec::new(), None);
         for agent in self.agents() {

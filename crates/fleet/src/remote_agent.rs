@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, process::Child, sync::mpsc, thread, time::Durat
 
 use clock::monotonic_ns;
 use load::MachineLimits;
+use processes::line_of;
 
 use crate::{
     bootstrap::LastWords,
@@ -75,8 +76,7 @@ impl RemoteAgent {
     /// Sends a message, if the agent is connected.
     pub(crate) fn send(&mut self, trial: u64, message: ToMember) {
         let Some(input) = self.link.as_ref().and_then(|link| link.input.as_ref()) else { return };
-        let mut line = serde_json::to_vec(&Numbered { trial, message }).expect("messages are plain data");
-        line.push(b'\n');
+        let line = line_of(&Numbered { trial, message }).expect("messages are plain data");
         // If the agent is gone, its output ends, too, which is noticed there.
         let _ = input.send(line);
     }

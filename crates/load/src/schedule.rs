@@ -66,26 +66,21 @@ impl Schedule {
     ) -> Self {
         let is_endless = arrivals == Arrivals::Poisson && !bounds.timed && bounds.requests.is_some();
         let curve = RateCurve::new(stages, is_endless);
-        let (position, max_arrivals, planned, end_ns) = match arrivals {
+        let count = count_of(arrivals, &curve, bounds, share);
+        let (position, planned, end_ns) = match arrivals {
             Arrivals::Constant => {
-                let all = bounds.requests.unwrap_or(u64::MAX).min(curve.arrivals());
-                let count = share.count_of_first(all);
-                let last_ns = all.checked_sub(1).map_or(0, |last| curve.time_ns(last as f64));
-                (Position::Constant { share, cycle_start: 0, number: 0 }, count, Some(count), Some(last_ns))
+                let last = constant_arrivals(&curve, bounds).checked_sub(1);
+                let last_ns = last.map_or(0, |last| curve.time_ns(last as f64));
+                (Position::Constant { share, cycle_start: 0, number: 0 }, count, Some(last_ns))
             }
             Arrivals::Poisson => {
-                let count = match bounds.requests {
-                    // A worker without a connection has a rate of 0.
-                    _ if share.own() == 0 => 0,
-                    Some(n) => share.part_of(n),
-                    None => u64::MAX,
-                };
                 let drawn = bounds.requests.filter(|n| *n <= MAX_DRAWN);
                 let last_ns = drawn.and_then(|n| last_of_poisson(&curve, n, seed, share));
                 let process = Poisson::new(seed, share);
-                (Position::Poisson(process), count, is_endless.then_some(count), last_ns)
+                (Position::Poisson(process), count.filter(|_| is_endless), last_ns)
             }
         };
+        let max_arrivals = count.unwrap_or(u64::MAX);
         let mut schedule = Self { curve, position, next_ns: None, issued: 0, max_arrivals, planned, end_ns };
         schedule.find_next();
         schedule
@@ -99,14 +94,8 @@ impl Schedule {
         share: ArrivalShare,
         workers: u64,
     ) -> Option<Vec<u64>> {
-        let shares = (0..workers).map(|index| share.of_worker(index));
-        match arrivals {
-            Arrivals::Constant => {
-                let all = bounds.requests.unwrap_or(u64::MAX).min(RateCurve::new(stages, false).arrivals());
-                Some(shares.map(|share| share.count_of_first(all)).collect())
-            }
-            Arrivals::Poisson => bounds.requests.map(|n| shares.map(|share| share.part_of(n)).collect()),
-        }
+        let curve = RateCurve::new(stages, false);
+        (0..workers).map(|index| count_of(arrivals, &curve, bounds, share.of_worker(index))).collect()
     }
 
     /// When the next request is due, in nanoseconds after the start; `None` after the last.
@@ -159,6 +148,21 @@ impl Schedule {
                 (expected < self.curve.total).then(|| self.curve.time_ns(expected))
             }
         };
+    }
+}
+
+/// Number of arrivals of a constant schedule.
+fn constant_arrivals(curve: &RateCurve, bounds: Bounds) -> u64 {
+    bounds.requests.unwrap_or(u64::MAX).min(curve.arrivals())
+}
+
+/// Largest number of a worker's arrivals; `None` if only the stages end them.
+fn count_of(arrivals: Arrivals, curve: &RateCurve, bounds: Bounds, share: ArrivalShare) -> Option<u64> {
+    match arrivals {
+        Arrivals::Constant => Some(share.count_of_first(constant_arrivals(curve, bounds))),
+        // A worker without a connection has a rate of 0.
+        Arrivals::Poisson if share.own() == 0 => Some(0),
+        Arrivals::Poisson => bounds.requests.map(|n| share.part_of(n)),
     }
 }
 

@@ -64,21 +64,16 @@ impl RequestSource {
                 let range = share.range_of(*users);
                 let slots = range.end - range.start;
                 let step = if *users > 0 { *ramp_up_ns as f64 / *users as f64 } else { 0.0 };
-                let by_loops = loops.map(|n| n * slots);
-                // In proportion to the users, so that each user gets the same number on every worker.
-                let by_requests = plan.requests.map(|n| share.part_in_proportion(n, *users));
-                let planned = match (by_loops, by_requests) {
-                    // Rows that are used only once may end the load earlier.
-                    _ if plan.script.as_ref().is_some_and(ScriptPlan::may_run_out) => None,
-                    (Some(a), Some(b)) => Some(a.min(b)),
-                    (a, b) => a.or(b),
-                };
+                let quota = quota_of_users(plan, *users, share);
+                // Rows that are used only once may end the load earlier.
+                let may_run_out = plan.script.as_ref().is_some_and(ScriptPlan::may_run_out);
+                let planned = planned_by_users(plan, *users, *loops, share).filter(|_| !may_run_out);
                 let users = Users {
                     thinks: !think_time.is_zero() || plan.script.as_ref().is_some_and(ScriptPlan::pauses),
                     think_time: think_time.clone(),
                     rng: Pcg64Mcg::seed_from_u64(plan.seed.wrapping_add(share.index)),
                     ramp: (range.start as f64 * step, step),
-                    quota: by_requests.unwrap_or(u64::MAX),
+                    quota: quota.unwrap_or(u64::MAX),
                     active: slots,
                     begun: 0,
                     started: 0,
@@ -133,12 +128,7 @@ pub(crate) fn numbering(plan: &HttpPlan, share: Share, rows: Option<u64>) -> Num
 fn planned_of_workers(plan: &HttpPlan, share: Share) -> Option<Vec<u64>> {
     match &plan.load {
         LoadModel::Closed { users, loops, .. } => {
-            let of_worker = |index| {
-                let share = Share { index, ..share };
-                let by_loops = loops.map(|loops| loops.saturating_mul(share.part_of(*users)));
-                let by_requests = plan.requests.map(|n| share.part_in_proportion(n, *users));
-                by_loops.into_iter().chain(by_requests).min()
-            };
+            let of_worker = |index| planned_by_users(plan, *users, *loops, Share { index, ..share });
             (0..share.of).map(of_worker).collect()
         }
         LoadModel::Open { arrivals, stages, connections } => {
@@ -147,6 +137,18 @@ fn planned_of_workers(plan: &HttpPlan, share: Share) -> Option<Vec<u64>> {
             Schedule::planned_of(*arrivals, stages, bounds, arrival_share, share.of)
         }
     }
+}
+
+/// The requests that a worker's users may begin together, if the plan limits the requests: in proportion to the users, so that each user
+/// gets the same number on every worker.
+fn quota_of_users(plan: &HttpPlan, users: u64, share: Share) -> Option<u64> {
+    plan.requests.map(|n| share.part_in_proportion(n, users))
+}
+
+/// Number of requests that a worker's users begin, if loops or requests bound it.
+fn planned_by_users(plan: &HttpPlan, users: u64, loops: Option<u64>, share: Share) -> Option<u64> {
+    let by_loops = loops.map(|loops| loops.saturating_mul(share.part_of(users)));
+    by_loops.into_iter().chain(quota_of_users(plan, users, share)).min()
 }
 
 /// A slot's next state after requests on it have ended.

@@ -102,7 +102,8 @@ impl<M: DeserializeOwned + Send + 'static> Processes<M> {
     /// When the worker has ended.
     pub fn send(&mut self, index: usize, message: &impl Serialize) -> io::Result<()> {
         let input = self.workers[index].input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        send_line(input, message)
+        input.write_all(&line_of(message)?)?;
+        input.flush()
     }
 
     /// Sends a message to all workers. Those that have ended are skipped.
@@ -164,17 +165,23 @@ where
     Ok(messages)
 }
 
-/// In a worker: sends a message to the parent.
+/// In a worker: sends a message to the parent, from any thread.
 ///
 /// # Errors
 /// When the parent is gone.
 pub fn send_to_parent(message: &impl Serialize) -> io::Result<()> {
-    send_line(&mut io::stdout().lock(), message)
-}
-
-fn send_line(output: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
+    let line = line_of(message)?;
+    let mut output = io::stdout().lock();
     output.write_all(&line)?;
     output.flush()
+}
+
+/// A message as a line, with its end.
+///
+/// # Errors
+/// When the message cannot be JSON.
+pub fn line_of(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    Ok(line)
 }

@@ -81,8 +81,9 @@ pub fn run(
     }
 }
 
-/// Runs a plan on workers of this machine or on other machines, and determines what bounded the trial from the kernel counters of this machine and of
-/// remote hosts. A trial without any answer is void, and nothing bounded it. `on_noise` may also make a trial void.
+/// Runs a plan on workers of this machine or on other machines, and determines what bounded the trial from the kernel
+/// counters of this machine and of remote hosts. A trial without any answer is void, and nothing bounded it. `on_noise` may
+/// also make a trial void.
 ///
 /// # Errors
 /// As [`run`].

@@ -100,8 +100,7 @@ impl FleetArgs {
         let machines = match Machines::connect(machines, options, stop) {
             Ok(machines) => machines,
             Err(_) if stop.load(Ordering::Relaxed) => {
-                standard::print_to_stderr("proofload: interrupted before the start; nothing was measured");
-                return Ok(Err(Exit::Interrupted));
+                return Ok(Err(standard::interrupted_before_start()));
             }
             Err(why) => return Err(Refusal::new(why)),
         };

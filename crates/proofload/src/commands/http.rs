@@ -79,8 +79,7 @@ pub(crate) fn run_shown(
     let mut trial = match outcome {
         Ok(trial) => trial,
         Err((FleetError::Run(RunError::Cancelled), _)) if stop.load(Ordering::Relaxed) => {
-            standard::print_to_stderr("proofload: interrupted before the start; nothing was measured");
-            return Ok(Exit::Interrupted);
+            return Ok(standard::interrupted_before_start());
         }
         Err((error, _)) => return Err(Refusal::one(error)),
     };

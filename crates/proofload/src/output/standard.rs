@@ -54,6 +54,12 @@ pub(crate) fn columns(terminal: impl IsTerminal + AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
+/// Says that the user ended a command before its load. Returns the exit status.
+pub(crate) fn interrupted_before_start() -> Exit {
+    print_to_stderr("proofload: interrupted before the start; nothing was measured");
+    Exit::Interrupted
+}
+
 /// Writes a line to standard error after [`for_stderr`] has prepared it. Ignores errors: the terminal may be closed.
 pub(crate) fn print_to_stderr(line: impl Display) {
     let line = for_stderr(&line.to_string()) + "\n";
