@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds what is given to users: the static binary, man pages, completions, a package for Debian, and their checksums.
+# Builds what is given to users: the static binary, man pages, completions, a package for Debian, an OCI image, and their checksums.
 # The same commit gives the same bytes, in whichever folder it is built.
 #
 #   release.sh HOST     HOST is what rustc calls this machine, such as x86_64-unknown-linux-gnu
@@ -69,6 +69,7 @@ sed -e "s/@VERSION@/$version/" -e "s/@ARCH@/$arch/" -e "s/@SIZE@/$(du -sk --appa
 # An installation has no fixed times of its own.
 find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 dpkg-deb --root-owner-group -Zxz --build "$root" "$OUT/proofload_${version}_$arch.deb" >/dev/null
+scripts/oci-image.sh "$binary" "${version%-*}" "$OUT/proofload_${version}_$arch.oci.tar" packaging/copyright "$OUT/THIRD-PARTY.txt"
 (cd "$OUT" && find . -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs sha256sum > SHA256SUMS)
 echo "made $OUT:"
 cat "$OUT/SHA256SUMS"

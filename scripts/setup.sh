@@ -110,6 +110,14 @@ find_missing() {
         [[ -x /usr/bin/time ]] || packages+=(time)
         # What reports are opened in.
         has chromium || packages+=(chromium)
+        # What checks ansible/ and kubernetes/ comes from PyPI, into a folder of its own.
+        python3 -c "import ensurepip, venv" 2>/dev/null || packages+=(python3-venv)
+        # Unpacks our OCI image.
+        has umoci || packages+=(umoci)
+        # Builds the machines that playbooks are played into.
+        has mmdebstrap || packages+=(mmdebstrap)
+        # The broker between controllers and agents.
+        has nats-server || packages+=(nats-server)
     fi
     if [[ $1 == services ]]; then
         # Services as a user has them, beside nginx.
@@ -184,6 +192,7 @@ install_packages() {
     has haproxy || new_services+=" haproxy"
     has keepalived || new_services+=" keepalived"
     has sshd || new_services+=" ssh ssh.socket"
+    has nats-server || new_services+=" nats-server"
     say "installing ${packages[*]}; about a minute"
     as_root env DEBIAN_FRONTEND=noninteractive POLICY="$POLICY" NEW_SERVICES="$new_services" \
         bash -euo pipefail -c '
@@ -252,6 +261,20 @@ install_deny() {
     build_program cargo-deny "$DENY_VERSION" target/audit || refuse "cargo-deny could not be built; is the network up?"
 }
 
+# What checks ansible/ and kubernetes/. The list of what is installed is written last.
+PLACEMENT_FOLDER=target/placement
+install_placement() {
+    local list=tests/placement/requirements.txt
+    cmp --silent "$list" "$PLACEMENT_FOLDER/requirements.txt" && return
+    say "installing ansible-lint and kubernetes-validate into $PLACEMENT_FOLDER, once; a minute"
+    rm -rf "$PLACEMENT_FOLDER"
+    if ! python3 -m venv "$PLACEMENT_FOLDER" ||
+        ! "$PLACEMENT_FOLDER/bin/pip" install --quiet --no-deps --requirement "$list"; then
+        refuse "$list could not be installed; is the network up?"
+    fi
+    cp "$list" "$PLACEMENT_FOLDER/requirements.txt"
+}
+
 # Debian's kernel for virtual machines, unpacked for the tests to boot and not installed.
 KERNEL_FOLDER=target/vm/kernel
 fetch_kernel() {
@@ -305,6 +328,7 @@ setup() {
     [[ $purpose != bench ]] || install_oha
     [[ $purpose != mutants ]] || install_mutants
     [[ $purpose != audit ]] || install_deny
+    [[ $purpose != test ]] || install_placement
     [[ $purpose != test ]] || fetch_kernel
 }
 

@@ -4,7 +4,7 @@
 #
 #   test.sh HOST [check]    HOST is what rustc calls this machine, such as x86_64-unknown-linux-gnu; `check` leaves out
 #                           the end-to-end tests and the samples of the bars. The environment may give TEST_SCRIPTS, where
-#                           inventory.sh and loop-cost.sh are.
+#                           inventory.sh, loop-cost.sh and check-placement.sh are.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly HOST=$1 PURPOSE=${2:-test} SCRIPTS=${TEST_SCRIPTS:-scripts}
@@ -135,6 +135,7 @@ else
     join
     # Counts instructions, which nothing else on the machine changes.
     beside loop-cost "$SCRIPTS/loop-cost.sh" check
+    beside placement "$SCRIPTS/check-placement.sh"
     # These wait more than they work.
     stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) "${root_outside[@]}" --skip inventory_ --skip in_a_vm_
     join

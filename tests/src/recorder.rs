@@ -1,13 +1,15 @@
 //! A target that keeps every request as it arrived, and answers each with 200. It shares no code with the code under test.
 
 use std::{
+    fs::File,
     io::{BufRead, BufReader, Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, PoisonError},
     thread,
 };
 
 use anyhow::{Context, Result};
+use kernel::namespaces::{self, Kind};
 use testing::{foreign_lines::SentRequest, until};
 
 /// Maximum length of a body, in bytes.
@@ -18,6 +20,8 @@ const MAX_BODY_BYTES: u64 = 1 << 20;
 pub struct Recorder {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<SentRequest>>>,
+    /// The network namespace that it listens in.
+    network: File,
 }
 
 /// Number of references to the requests while no connection is open: those of the recorder and of the accepting thread.
@@ -29,7 +33,16 @@ impl Recorder {
     /// # Errors
     /// If it cannot listen.
     pub fn start() -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").context("the recorder cannot listen")?;
+        Self::start_in(namespaces::own(Kind::Network)?, (Ipv4Addr::LOCALHOST, 0).into())
+    }
+
+    /// Starts the recorder at an address of a host, which has this network namespace.
+    ///
+    /// # Errors
+    /// If it cannot listen there.
+    pub fn start_in(network: File, address: SocketAddr) -> Result<Self> {
+        let bound = namespaces::run_in_network(&network, || TcpListener::bind(address));
+        let listener = bound.context("the recorder cannot listen")?;
         let (address, requests) = (listener.local_addr()?, Arc::new(Mutex::new(Vec::new())));
         let kept = Arc::clone(&requests);
         thread::spawn(move || {
@@ -39,7 +52,7 @@ impl Recorder {
                 thread::spawn(move || answer(&stream, &kept));
             }
         });
-        Ok(Self { address, requests })
+        Ok(Self { address, requests, network })
     }
 
     /// The address and port of the recorder.
@@ -47,10 +60,16 @@ impl Recorder {
         self.address.to_string()
     }
 
+    /// Number of requests since the last call of [`take`](Self::take), so far.
+    pub fn count(&self) -> usize {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// The requests of programs that have ended since the last call, in a normal form for comparisons.
     pub fn take(&self) -> Vec<SentRequest> {
         // Connections are accepted in order, so all earlier ones are accepted once this one is.
-        let mut last = TcpStream::connect(self.address).expect("the recorder listens");
+        let last = namespaces::run_in_network(&self.network, || TcpStream::connect(self.address));
+        let mut last = last.expect("the recorder listens");
         let ended = last.shutdown(Shutdown::Write).and_then(|()| last.read(&mut [0]));
         ended.expect("the recorder closes what ends");
         until("every connection is read to its end", || Arc::strong_count(&self.requests) == IDLE_HOLDERS);

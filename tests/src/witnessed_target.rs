@@ -6,8 +6,9 @@
 use std::{
     cmp::Reverse,
     collections::BinaryHeap,
+    fs::File,
     io::{IoSliceMut, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     os::fd::{AsFd, AsRawFd},
     sync::{
         Arc,
@@ -18,6 +19,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
+use kernel::namespaces::run_in_network;
 use nix::sys::{
     socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt::ReceiveTimestampns},
     time::TimeSpec,
@@ -76,6 +78,8 @@ impl Delay {
 /// A request as the target saw it, in nanoseconds of CLOCK_REALTIME.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
+    /// The address that it came from.
+    pub from: IpAddr,
     /// The time at which the kernel received it.
     pub came_ns: i64,
     /// The times just before and just after its answer was written. If the target lost its processor in between, the answer left at an
@@ -104,7 +108,7 @@ impl WitnessedTarget {
     /// # Errors
     /// If it cannot listen.
     pub fn start(delay: impl Into<Delay>, core: u32) -> Result<Self> {
-        Self::launch(delay.into(), Some(core))
+        Self::launch(delay.into(), Some(core), listen((Ipv4Addr::LOCALHOST, 0).into())?)
     }
 
     /// The same, on any processor that this process may use.
@@ -112,11 +116,21 @@ impl WitnessedTarget {
     /// # Errors
     /// If it cannot listen.
     pub fn start_anywhere(delay: impl Into<Delay>) -> Result<Self> {
-        Self::launch(delay.into(), None)
+        Self::launch(delay.into(), None, listen((Ipv4Addr::LOCALHOST, 0).into())?)
     }
 
-    fn launch(delay: Delay, core: Option<u32>) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").context("the target cannot listen")?;
+    /// The same, at all addresses and this port of a host, which has this network namespace.
+    ///
+    /// # Errors
+    /// If it cannot listen there.
+    pub fn start_in(network: &File, port: u16, delay: impl Into<Delay>) -> Result<Self> {
+        let bound = run_in_network(network, || {
+            listen((Ipv4Addr::UNSPECIFIED, port).into()).map_err(std::io::Error::other)
+        });
+        Self::launch(delay.into(), None, bound?)
+    }
+
+    fn launch(delay: Delay, core: Option<u32>, listener: TcpListener) -> Result<Self> {
         // The standard library's queue of 128 is too short for pools that are opened at once.
         rustix::net::listen(&listener, 4_096)?;
         listener.set_nonblocking(true)?;
@@ -159,11 +173,15 @@ impl Drop for WitnessedTarget {
     }
 }
 
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).context("the target cannot listen")
+}
+
 struct Loop {
     listener: TcpListener,
     epoll: rustix::fd::OwnedFd,
     delay: Delay,
-    connections: Vec<Option<TcpStream>>,
+    connections: Vec<Option<(TcpStream, IpAddr)>>,
     /// For each answer: when it is due, when its request came (both by CLOCK_REALTIME), and its connection.
     due: BinaryHeap<Reverse<(i64, i64, usize)>>,
     log: Vec<Served>,
@@ -210,19 +228,19 @@ impl Loop {
     }
 
     fn accept(&mut self) -> Result<()> {
-        while let Ok((connection, _)) = self.listener.accept() {
+        while let Ok((connection, from)) = self.listener.accept() {
             connection.set_nonblocking(true)?;
             connection.set_nodelay(true)?;
             setsockopt(&connection, ReceiveTimestampns, &true)?;
             let data = epoll::EventData::new_u64(self.connections.len() as u64);
             epoll::add(&self.epoll, connection.as_fd(), data, epoll::EventFlags::IN)?;
-            self.connections.push(Some(connection));
+            self.connections.push(Some((connection, from.ip())));
         }
         Ok(())
     }
 
     fn read(&mut self, index: usize) {
-        let Some(connection) = &self.connections[index] else { return };
+        let Some((connection, _)) = &self.connections[index] else { return };
         let mut bytes = [0; 4_096];
         let mut parts = [IoSliceMut::new(&mut bytes)];
         let fd = connection.as_raw_fd();
@@ -255,10 +273,10 @@ impl Loop {
     }
 
     fn answer(&mut self, came_ns: i64, index: usize) {
-        let Some(connection) = &mut self.connections[index] else { return };
+        let Some((connection, from)) = &mut self.connections[index] else { return };
         let leaves_ns = real_ns();
         if connection.write_all(ANSWER).is_ok() {
-            self.log.push(Served { came_ns, left_ns: [leaves_ns, real_ns()] });
+            self.log.push(Served { from: *from, came_ns, left_ns: [leaves_ns, real_ns()] });
         }
     }
 }

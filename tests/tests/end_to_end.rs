@@ -2,6 +2,7 @@
 
 mod audit;
 mod balance;
+mod broker;
 mod copying;
 mod ending;
 mod fleet;
@@ -10,6 +11,7 @@ mod lab;
 mod links;
 mod listen;
 mod locks;
+mod machines;
 mod programs;
 mod says;
 mod secure;
@@ -101,6 +103,9 @@ samples! {
         sample_of_copy_faults "copy-faults",
         sample_of_descriptors "descriptors",
         sample_of_first_contact "first-contact",
+        sample_of_fleet_limit "fleet-limit",
+        sample_of_fleet_requests "fleet-requests",
+        sample_of_fleet_secrets "fleet-secrets",
         sample_of_foreign_grammar "foreign-grammar",
         sample_of_host_settings "host-settings",
         sample_of_hostile_text "hostile-text",

@@ -12,26 +12,29 @@ use serde_json::Value;
 
 /// What each crate may use of the others: DESIGN's order, with what the decisions have added. `files` and `schema` are
 /// for everybody.
-const MAY_USE: [(&str, &[&str]); 36] = [
+const MAY_USE: [(&str, &[&str]); 38] = [
     ("audit", &["record"]),
     ("balance", &["clock", "kernel", "record", "settings", "tls", "undo"]),
+    ("broker", &["clock"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
     ("copy", &["kernel", "record", "sftp"]),
     ("events", &["record"]),
     ("files", &[]),
-    ("fleet", &["clock", "files", "kernel", "load", "processes", "record", "secrets", "settings"]),
+    ("fleet", &["broker", "clock", "files", "kernel", "load", "processes", "record", "secrets", "settings"]),
     ("http1", &[]),
     ("kernel", &["clock", "record", "undo"]),
     ("lab", &["clock", "kernel", "processes", "record", "secrets", "settings", "tls", "undo"]),
     ("listen", &["clock", "events", "http1", "record", "segments", "settings", "sockets", "tls"]),
     ("load", &["clock", "http1", "kernel", "record", "script", "secrets", "settings", "tls"]),
+    ("nkeys", &[]),
     ("processes", &[]),
     (
         "proofload",
         &[
             "audit",
             "balance",
+            "broker",
             "command",
             "copy",
             "events",

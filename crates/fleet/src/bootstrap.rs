@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use kernel::remote::LastWords;
+use kernel::remote::LastWords;
 use kernel::ssh::Login;
 use record::units::show_bytes;
 use ring::digest::{Context, SHA256};
@@ -29,7 +29,10 @@ use rustix::{
     system::uname,
 };
 
-use crate::machine::{Machine, Way};
+use crate::{
+    machine::{Machine, Way},
+    started::{Peer, Started},
+};
 
 /// Defines the functions `start` and `remove` of the shell.
 const SCRIPT: &str = include_str!("bootstrap.sh");
@@ -85,19 +88,6 @@ pub(crate) struct Placement<'a> {
     pub(crate) remote_path: Option<&'a str>,
 }
 
-/// A started agent.
-#[derive(Debug)]
-pub(crate) struct Started {
-    /// `ssh`; on this machine the agent or `sudo`.
-    pub(crate) child: Child,
-    pub(crate) input: ChildStdin,
-    /// The next line is the agent's first message.
-    pub(crate) output: BufReader<ChildStdout>,
-    /// Whether the program was copied to the machine.
-    pub(crate) has_copied: bool,
-    pub(crate) last_words: LastWords,
-}
-
 /// Starts the agent on a machine. `wait`: maximum wait for the login, and for each sign of progress after it.
 ///
 /// # Errors
@@ -120,6 +110,7 @@ pub(crate) fn start(
             command.args(["agent", "--stdio"]);
             Ok(Shell::open(command, String::new(), wait, stop)?.into_started(false))
         }
+        Way::Pool(pool) => pool.start(&machine.name),
         Way::Ssh { login, arguments } => {
             let place = checked(placement.remote_path)?;
             Shell::log_in(login, arguments, wait, stop)?.into_agent(program, user.unwrap_or_default(), place)
@@ -127,8 +118,8 @@ pub(crate) fn start(
     }
 }
 
-/// Removes the copies of this program, of any version, from the login's own folders on a machine. Returns the removed
-/// folders.
+/// Lets the copies of this program, of any version, in the login's own folders on a machine undo what killed runs left there,
+/// and removes them. Returns what was removed.
 ///
 /// # Errors
 /// The reason, with the next step.
@@ -136,7 +127,7 @@ pub fn remove(machine: &Machine, remote_path: Option<&str>) -> Result<Vec<String
     let Way::Ssh { login, arguments } = &machine.way else { return Ok(Vec::new()) };
     let place = checked(remote_path)?;
     let mut shell = Shell::log_in(login, arguments, REMOVE_WAIT, &NEVER)?;
-    let removed = shell.remove_copies(place);
+    let removed = shell.remove_copies(machine.become_user.as_deref().unwrap_or_default(), place);
     shell.end();
     removed
 }
@@ -227,7 +218,8 @@ impl<'a> Shell<'a> {
 
     fn into_started(self, has_copied: bool) -> Started {
         let Self { child, input, output, last_words, .. } = self;
-        Started { child, input, output, has_copied, last_words }
+        let peer = Peer::Child(child, last_words);
+        Started { peer, input: Box::new(input), output: Box::new(output), has_copied }
     }
 
     fn into_agent(mut self, program: &Program, user: &str, place: &str) -> Result<Started, String> {
@@ -265,14 +257,21 @@ impl<'a> Shell<'a> {
         }
     }
 
-    fn remove_copies(&mut self, place: &str) -> Result<Vec<String>, String> {
-        self.call("remove", &[place])?;
-        let mut removed = Vec::new();
+    fn remove_copies(&mut self, user: &str, place: &str) -> Result<Vec<String>, String> {
+        self.call("remove", &[user, place])?;
+        let (mut removed, mut unclean) = (Vec::new(), Vec::new());
         loop {
             let answer = self.answer()?;
             match answer.split_once(' ').unwrap_or((&answer, "")) {
                 ("removed", folder) => removed.push(folder.to_owned()),
-                ("done", _) => return Ok(removed),
+                ("unclean", words) => unclean.push(words.to_owned()),
+                ("done", _) if unclean.is_empty() => return Ok(removed),
+                ("done", _) => {
+                    return Err(format!(
+                        "what killed runs left there could not be undone, so its copy of this program stays: {}",
+                        unclean.join("; ")
+                    ));
+                }
                 _ => return Err(unexpected(&answer)),
             }
         }

@@ -38,9 +38,10 @@ start() {
     refuse places
 }
 
-# remove MARK PLACE: deletes the copies in all places.
+# remove MARK USER PLACE: undoes what killed runs of USER left, and deletes the copies in all places. USER may be empty.
 remove() {
-    mark=$1 given=$2 uid=$(id -u) make=:
+    mark=$1 user=$2 given=$3 uid=$(id -u) make=:
+    [ "$user" != "$(id -un)" ] || user=
     each remove_versions
     say done
     exit
@@ -125,7 +126,9 @@ run() {
     (remove_old)
     PATH=${path:-/usr/bin:/bin}:/usr/sbin:/sbin
     say have
-    exec "$@" --stdio 2>&3 3>&-
+    # The address at this end of the connection is the third word.
+    reached=${SSH_CONNECTION-} reached=${reached% *} reached=${reached##* }
+    exec "$@" ${reached:+--reached "$reached"} --stdio 2>&3 3>&-
 }
 
 # Keeps the two versions that were used last, and those that run, which start workers from their files. Removes what is
@@ -142,9 +145,23 @@ remove_old() {
 
 remove_versions() {
     for version in *; do
-        is_version "$version" && rm -rf "$version" && say removed "$place/$version"
+        is_version "$version" || continue
+        tidy "$version" || continue
+        rm -rf "$version" && say removed "$place/$version"
     done
     cd -P .. && rmdir "./${place##*/}"
+}
+
+# Lets the copy $1 undo what killed runs left. If it cannot, the copy is still needed.
+tidy() {
+    [ -O "$1/proofload" ] && [ -f "$1/proofload" ] && [ ! -L "$1/proofload" ] || return 0
+    set -- "./$1/proofload" clean
+    [ -z "$user" ] || set -- "$(command -v sudo)" -n -u "$user" -- "$@"
+    words=$("$@" </dev/null 2>&1) || {
+        say unclean "$words"
+        return 1
+    }
+    printf '%s\n' "$words" | while read -r word what; do [ "$word" != removed ] || say removed "$what"; done
 }
 
 is_version() { case $1 in *[!0-9a-f]*) false ;; *) [ ${#1} = 64 ] ;; esac }

@@ -1,8 +1,10 @@
 //! A machine of a fleet, and the way to it.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, net::IpAddr};
 
 use kernel::{remote::Destination, ssh::Login};
+
+use crate::pool::{Pool, SharedPool};
 
 /// One machine of a fleet, and the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +13,8 @@ pub struct Machine {
     pub name: String,
     /// The groups that it is in, directly or by another group, sorted; without `all`.
     pub groups: Vec<String>,
+    /// Its address in studies (`proofload_address`); none: the one that ssh reaches.
+    pub address: Option<IpAddr>,
     /// The way to it.
     pub way: Way,
     /// The user that the agent becomes by `sudo -n`; none: it stays the login's user.
@@ -22,6 +26,8 @@ pub struct Machine {
 pub enum Way {
     /// It is this machine, which needs no ssh.
     Here,
+    /// Its agent waits at a broker.
+    Pool(SharedPool),
     /// The system's `ssh`.
     Ssh {
         /// The user, the host and the port.
@@ -32,6 +38,18 @@ pub enum Way {
 }
 
 impl Machine {
+    /// All agents that wait in a pool.
+    ///
+    /// # Errors
+    /// The reason for each agent that waits and cannot take part; or that none waits.
+    pub fn waiting_in(pool: Pool) -> Result<Vec<Self>, Vec<String>> {
+        let names = pool.waiting()?;
+        let way = Way::Pool(pool.into());
+        let machine =
+            |name| Self { name, groups: Vec::new(), address: None, way: way.clone(), become_user: None };
+        Ok(names.into_iter().map(machine).collect())
+    }
+
     /// A machine in the form `[NAME=][USER@]HOST[:PORT]`, which is in no group. Its name is the host's unless one is given.
     ///
     /// # Errors
@@ -44,7 +62,7 @@ impl Machine {
             false => login.name().rsplit('@').next().unwrap_or_default().to_owned(),
         };
         let way = Way::Ssh { login, arguments: Vec::new() };
-        Ok(Self { name, groups: Vec::new(), way, become_user: None })
+        Ok(Self { name, groups: Vec::new(), address: None, way, become_user: None })
     }
 }
 
@@ -61,6 +79,7 @@ mod tests {
             Machine {
                 name: "far".to_owned(),
                 groups: Vec::new(),
+                address: None,
                 way: Way::Ssh { login, arguments: Vec::new() },
                 become_user: None,
             }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, Write},
     mem,
     ops::Range,
     sync::{
@@ -23,19 +22,23 @@ use record::{
 
 use crate::{
     bootstrap::{self, Placement, Program},
+    connection::Connection,
     drive::{Output, Transport, drive},
     error::FleetError,
     machine::Machine,
     protocol::{FromMember, Numbered, Order, ToMember},
     remote_agent::{Heard, LEASE_NS, Link, RemoteAgent},
     shares,
+    started::Started,
     trial::Trial,
 };
 
 /// Maximum wait for a login, the copy of the program and the agent's first message.
-const LOGIN_WAIT: Duration = Duration::from_secs(120);
+pub(crate) const LOGIN_WAIT: Duration = Duration::from_secs(120);
 /// Number of logins at the same time: sshd refuses some beyond 10 (`MaxStartups`), and so does a jump host.
-const LOGINS_AT_ONCE: usize = 8;
+pub(crate) const LOGINS_AT_ONCE: usize = 8;
+/// How long an agent may take to end when its input is closed.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// Delay between the message to start and the start, besides the way of the message, in nanoseconds: a busy machine needs some time to pass
 /// it on to its workers.
 const START_NOTICE_NS: u64 = 200_000_000;
@@ -122,7 +125,7 @@ impl Machines {
         let fleet = self.lock();
         let whole: u64 = fleet.agents.iter().map(|agent| agent.weight).sum();
         let describe = |agent: &RemoteAgent| {
-            let copied = match agent.link.as_ref().is_some_and(|link| link.has_copied) {
+            let copied = match agent.link.as_ref().is_some_and(|link| link.connection.has_copied) {
                 true => format!("; copied {} to it", show_bytes(fleet.program.size_bytes)),
                 false => String::new(),
             };
@@ -212,7 +215,7 @@ struct Fleet {
 impl Drop for Fleet {
     /// Lets all agents end at the same time; each connection then waits for its own.
     fn drop(&mut self) {
-        self.agents.iter_mut().flat_map(|agent| &mut agent.link).for_each(|link| link.input = None);
+        self.agents.iter_mut().flat_map(|agent| &mut agent.link).for_each(|link| link.connection.close());
     }
 }
 
@@ -254,44 +257,23 @@ impl Fleet {
     }
 
     /// Reads an agent's output in a thread of its own.
-    fn listen_to(&mut self, index: usize, started: bootstrap::Started) -> Result<(), String> {
-        let bootstrap::Started { child, mut input, output, has_copied, last_words } = started;
+    fn listen_to(&mut self, index: usize, started: Started) -> Result<(), String> {
         let agent = &mut self.agents[index];
         self.links += 1;
         let (number, sender) = (self.links, self.sender.clone());
-        let (lines, to_write) = mpsc::channel::<Vec<u8>>();
         (agent.clock, agent.boot_clock) = Default::default();
+        let hear = move |message| {
+            sender.send(Heard { agent: index, link: number, at_ns: monotonic_ns(), message }).is_ok()
+        };
         agent.link = Some(Link {
-            child,
-            input: Some(lines),
-            last_words,
-            has_copied,
+            connection: Connection::open(started, FAREWELL, hear)?,
             number,
             asked: BTreeMap::new(),
             next_question: 0,
             heard_ns: monotonic_ns(),
             has_said_hello: false,
         });
-        let read = move || {
-            let tell = |message| Heard { agent: index, link: number, at_ns: monotonic_ns(), message };
-            for line in output.lines().map_while(Result::ok) {
-                let mut heard = tell(None);
-                match serde_json::from_str(&line) {
-                    Ok(message) => heard.message = Some(message),
-                    Err(_) => break,
-                }
-                if sender.send(heard).is_err() {
-                    return;
-                }
-            }
-            let _ = sender.send(tell(None));
-        };
-        let write =
-            move || to_write.iter().all(|line| input.write_all(&line).and_then(|()| input.flush()).is_ok());
-        let started = thread::Builder::new().spawn(read).map(drop);
-        started
-            .and_then(|()| thread::Builder::new().spawn(write).map(drop))
-            .map_err(|error| error.to_string())
+        Ok(())
     }
 
     /// Waits until new agents have said hello, and compares clocks.
@@ -335,14 +317,12 @@ impl Fleet {
         let link = agent.link.as_mut().filter(|link| link.number == heard.link)?;
         link.heard_ns = heard.at_ns;
         let Some(Numbered { trial, message }) = heard.message else {
-            let why = match link.last_words.last() {
-                Some(words) => format!("its agent has ended: {words}"),
-                None => "its agent ended without a message".to_owned(),
-            };
+            let why = link.connection.why_ended();
             agent.is_lost(why.clone());
             return Some((heard.agent, Output::Ended(why)));
         };
         match message {
+            FromMember::Host { .. } => None,
             FromMember::Hello(hello) => {
                 let own = env!("CARGO_PKG_VERSION");
                 if hello.version != own {

@@ -19,6 +19,10 @@ pub(crate) enum ToMember {
     Stop,
     /// Tell the time.
     Clock { number: u64 },
+    /// The controller is there.
+    Alive,
+    /// A question to the machine as a host of a study, whose forms the agent's caller knows.
+    Host { number: u64, question: serde_json::Value },
 }
 
 /// A trial that a member sets up.
@@ -54,6 +58,11 @@ pub(crate) enum FromMember {
     Failed(String),
     #[serde(rename = "lacking")]
     OutOfResources(String),
+    /// The answer to a question to the host, or why there is none.
+    Host {
+        number: u64,
+        answer: Result<serde_json::Value, String>,
+    },
 }
 
 /// What an agent says first.

@@ -1,14 +1,13 @@
 //! The controller's side of one agent: the connection to it, and what is known of it.
 
-use std::{collections::BTreeMap, process::Child, sync::mpsc, thread, time::Duration};
+use std::{collections::BTreeMap, thread};
 
 use clock::monotonic_ns;
 use load::MachineLimits;
-use processes::line_of;
 
 use crate::{
-    bootstrap::LastWords,
     clock_offset::ClockOffset,
+    connection::Connection,
     machine::Machine,
     protocol::{FromMember, Numbered, ToMember},
 };
@@ -35,11 +34,7 @@ pub(crate) struct RemoteAgent {
 /// A connection to an agent.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) child: Child,
-    /// Lines for a thread that writes them: an agent that was stopped reads nothing, and must not keep this program waiting.
-    pub(crate) input: Option<mpsc::Sender<Vec<u8>>>,
-    pub(crate) last_words: LastWords,
-    pub(crate) has_copied: bool,
+    pub(crate) connection: Connection,
     /// Distinguishes this connection from earlier ones to the same machine.
     pub(crate) number: u64,
     /// When each unanswered question for the time was asked, by its number.
@@ -75,10 +70,9 @@ impl RemoteAgent {
 
     /// Sends a message, if the agent is connected.
     pub(crate) fn send(&mut self, trial: u64, message: ToMember) {
-        let Some(input) = self.link.as_ref().and_then(|link| link.input.as_ref()) else { return };
-        let line = line_of(&Numbered { trial, message }).expect("messages are plain data");
-        // If the agent is gone, its output ends, too, which is noticed there.
-        let _ = input.send(line);
+        if let Some(link) = &self.link {
+            link.connection.send(trial, message);
+        }
     }
 
     /// Asks the agent for its time.
@@ -103,20 +97,5 @@ impl RemoteAgent {
         let link = self.link.take();
         let _ = thread::Builder::new().spawn(move || drop(link));
         self.lost = Some(why);
-    }
-}
-
-impl Drop for Link {
-    /// Closes the agent's input, upon which it ends, and waits for `ssh` for a moment.
-    fn drop(&mut self) {
-        self.input = None;
-        for _ in 0..50 {
-            if self.child.try_wait().is_ok_and(|status| status.is_some()) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

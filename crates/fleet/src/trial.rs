@@ -93,9 +93,11 @@ impl Trial {
             FromMember::Done(result) if self.has_started => Ok(self.has_measured(member, *result)),
             FromMember::Failed(why) => self.is_lost(member, why, FleetError::Worker),
             FromMember::OutOfResources(why) => self.is_lost(member, why, FleetError::OutOfResources),
-            FromMember::Tick(_) | FromMember::Done(_) | FromMember::Hello(_) | FromMember::Clock { .. } => {
-                Ok(Vec::new())
-            }
+            FromMember::Tick(_)
+            | FromMember::Done(_)
+            | FromMember::Hello(_)
+            | FromMember::Clock { .. }
+            | FromMember::Host { .. } => Ok(Vec::new()),
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     counters::{ReadFile, of_network, read_own},
     number, tcp,
@@ -14,7 +16,7 @@ const SOCKETS_IPV6: &str = "net/sockstat6";
 pub(crate) const FILES: [&str; 3] = [PORTS, MOST_IN_TIME_WAIT, SOCKETS_IPV6];
 
 /// A kind of leftover.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
     /// TCP sockets in use: listening sockets count, sockets in TIME_WAIT do not.
     Open,
@@ -27,7 +29,7 @@ pub enum Kind {
 }
 
 /// The number of leftovers of a kind, and the limit beyond which the kernel behaves differently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftover {
     /// The kind of leftover.
     pub kind: Kind,

@@ -15,10 +15,6 @@ use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
     link::{InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
-    route::{
-        RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol, RouteScope,
-        RouteType,
-    },
     tc::TcHandle,
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -183,29 +179,7 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn add_route(&mut self, to: IpAddr, prefix: u8, gateways: &[IpAddr]) -> io::Result<()> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = AddressFamily::from(to);
-        message.header.destination_prefix_length = prefix;
-        message.header.table = RouteHeader::RT_TABLE_MAIN;
-        message.header.protocol = RouteProtocol::Static;
-        message.header.scope = RouteScope::Universe;
-        message.header.kind = RouteType::Unicast;
-        let gateway = |via: &IpAddr| RouteAttribute::Gateway(RouteAddress::from(*via));
-        message.attributes = match gateways {
-            [only] => vec![gateway(only)],
-            several => {
-                let hop = |via| {
-                    let mut hop = RouteNextHop::default();
-                    hop.attributes = vec![gateway(via)];
-                    hop
-                };
-                vec![RouteAttribute::MultiPath(several.iter().map(hop).collect())]
-            }
-        };
-        if prefix > 0 {
-            message.attributes.push(RouteAttribute::Destination(RouteAddress::from(to)));
-        }
-        self.create(RouteNetlinkMessage::NewRoute(message))
+        self.create(RouteNetlinkMessage::NewRoute(undo::route_message(to, prefix, gateways)))
     }
 
     /// Sends a request that creates an object. Fails if the object exists.

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use apply::{Applied, apply, refusal};
+pub use apply::{Applied, apply, apply_in, refusal};
 pub use file::{Line, parse};
 pub use profiles::{LongPath, PROFILES, Profile, Wanted, sys_looks_own};
 use record::Counters;

@@ -11,6 +11,7 @@ mod programs;
 
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
 use settings::Network;
 
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// Kinds of balancers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BalancerKind {
     /// No balancer: clients spread their connections over the servers themselves (ECMP).
     Direct,
@@ -59,7 +60,7 @@ pub(crate) enum Schedule {
 }
 
 /// A load balancer of a lab.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Balancer {
     /// Index of the balancer's host in the plan.
     pub host: usize,

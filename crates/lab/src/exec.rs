@@ -15,10 +15,14 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::private;
+
 /// The host to enter and the command to execute.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ExecRequest {
     pub network: PathBuf,
+    /// The mount namespace, if the host has private folders.
+    pub mounts: Option<PathBuf>,
     pub control_group: Option<PathBuf>,
     pub cpus: Option<Vec<usize>>,
     pub descriptors: Option<u64>,
@@ -62,7 +66,13 @@ fn enter_host(request: &ExecRequest) -> io::Result<()> {
     if let Some(file) = &request.control_group {
         fs::write(file, "0")?;
     }
-    namespaces::enter(File::open(&request.network)?, Kind::Network)?;
+    // After entering the mount namespace, these files could be other ones.
+    let (network, mounts) =
+        (File::open(&request.network)?, request.mounts.as_ref().map(File::open).transpose()?);
+    namespaces::enter(network, Kind::Network)?;
+    if let Some(mounts) = mounts {
+        private::enter(&mounts)?;
+    }
     if let Some(cpus) = &request.cpus {
         let mut set = CpuSet::new();
         cpus.iter().for_each(|&cpu| set.set(cpu));

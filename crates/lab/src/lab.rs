@@ -57,11 +57,17 @@ pub struct Options {
     pub rootless: bool,
     /// Folder for copies of the logs, with secrets masked, when the lab goes down; none discards the logs.
     pub keep_logs: Option<PathBuf>,
+    /// Files and folders that hosts have as well if they lie in one of their private folders. The program and the lab's
+    /// own folder need not be here.
+    pub shared: Vec<PathBuf>,
     /// Processors that emulated links avoid because something outside the lab is pinned to them, such as a study's
     /// generator.
     pub busy_cpus: Vec<usize>,
     /// Cancels [`Lab::up`] when set.
     pub stop: Arc<AtomicBool>,
+    /// Whether the plan's only host is this machine itself. The host then has the machine's own network, whose changes are
+    /// undone with the lab. Its processes start by [`Lab::start_stage`].
+    pub on_machine: bool,
 }
 
 impl Options {
@@ -73,7 +79,16 @@ impl Options {
         let program = std::env::current_exe().map_err(|cause| Error::failed("find this program", cause))?;
         let folder = Folder::of_this_user()?;
         let stop = Arc::new(AtomicBool::new(false));
-        Ok(Self { program, folder, rootless: false, keep_logs: None, busy_cpus: Vec::new(), stop })
+        Ok(Self {
+            program,
+            folder,
+            rootless: false,
+            keep_logs: None,
+            shared: Vec::new(),
+            busy_cpus: Vec::new(),
+            stop,
+            on_machine: false,
+        })
     }
 
     /// Returns an error once [`stop`](Self::stop) is set.
@@ -117,6 +132,11 @@ impl HostHandle<'_> {
         &self.lab.plan.hosts[self.index].name
     }
 
+    /// Whether the host is this machine itself.
+    pub fn is_machine(&self) -> bool {
+        self.lab.options.on_machine
+    }
+
     /// The addresses of the host's interfaces, in the order of the links.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.lab.plan.ends_of(self.index).map(|(_, end)| end.address).collect()
@@ -148,12 +168,13 @@ impl HostHandle<'_> {
         links.filter_map(port).collect()
     }
 
-    /// Arguments with which this program enters the host (its network, processors and control group) and executes
+    /// Arguments with which this program enters the host (its network, private folders, processors and control group) and executes
     /// `command`. The process ends with the thread that started it. For callers that connect the standard streams of
     /// the process themselves.
     pub fn arguments_to_run(&self, command: &[String]) -> Vec<String> {
         let request = ExecRequest {
             network: namespaces::path_of(self.holder().pid, Kind::Network),
+            mounts: self.lab.hosts[self.index].mounts_path(),
             control_group: self.lab.control_groups.get(&self.index).cloned(),
             descriptors: None,
             cpus: self.lab.plan.hosts[self.index].cpus.clone(),
@@ -193,6 +214,27 @@ impl Lab {
     /// # Errors
     /// Those of [`up`](Self::up) and of `measure`.
     pub fn up_and_measure(plan: &Plan, options: &Options, measure: MeasureLink<'_>) -> Result<Self, Error> {
+        Self::up_placed(plan, options, &|plan, _| plan.clone(), measure)
+    }
+
+    /// Like [`up`](Self::up), but makes the plan that is brought up by `place`, from the plan and the lab's folder.
+    ///
+    /// # Errors
+    /// Those of [`up`](Self::up).
+    pub fn up_in_folder(
+        plan: &Plan,
+        options: &Options,
+        place: &dyn Fn(&Plan, &Path) -> Plan,
+    ) -> Result<Self, Error> {
+        Self::up_placed(plan, options, place, &mut |_, _| Ok(()))
+    }
+
+    fn up_placed(
+        plan: &Plan,
+        options: &Options,
+        place: &dyn Fn(&Plan, &Path) -> Plan,
+        measure: MeasureLink<'_>,
+    ) -> Result<Self, Error> {
         let missing = preflight::missing_requirements(plan);
         if !missing.is_empty() {
             return Err(Error::Unsupported(missing));
@@ -204,7 +246,7 @@ impl Lab {
         made.map_err(|cause| Error::failed(format!("make {}", run_folder.display()), cause))?;
         let spawner = Spawner::start().map_err(|cause| Error::failed("start a thread", cause))?;
         let mut lab = Self {
-            plan: plan.clone(),
+            plan: place(plan, &run_folder),
             options: options.clone(),
             processes: Vec::new(),
             links: BTreeMap::new(),
@@ -304,6 +346,17 @@ impl Lab {
     /// Changes that could not be undone. The journal keeps them, and the next command tries again.
     pub fn down(mut self) -> Result<(), Vec<Error>> {
         self.take_down()
+    }
+
+    /// Takes everything down, like [`down`](Self::down). Also returns the logs that are not empty, by the names of their
+    /// files, with secrets masked.
+    pub fn down_with_logs(mut self) -> (Vec<(String, String)>, Vec<Error>) {
+        let mut logs = Vec::new();
+        let errors = self.take_down_and(&mut |folder| {
+            logs = take_down::logs(folder)?;
+            Ok(())
+        });
+        (logs, errors.err().unwrap_or_default())
     }
 }
 

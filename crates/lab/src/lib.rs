@@ -6,8 +6,8 @@
 //! A host is an unnamed network namespace. A holder process owns the namespace and is also the first process of a PID
 //! namespace. A lab creates nothing in the machine's own network namespace. When this process ends, even by SIGKILL,
 //! the kernel kills the holders and thereby all processes of the hosts; the namespaces and their interfaces then
-//! disappear. The kernel does not remove a lab's folder and control groups. The journal of the crate `undo` lists them,
-//! and the next command removes them.
+//! disappear. A host with private folders has a mount namespace as well. The kernel does not remove a lab's folder and control
+//! groups. The journal of the crate `undo` lists them, and the next command removes them.
 
 mod balancer;
 mod congestion;
@@ -21,9 +21,11 @@ mod lab;
 pub mod link;
 mod namespace;
 mod network;
+mod own_network;
 mod own_proc;
 pub mod plan;
 mod preflight;
+mod private;
 mod process;
 pub mod program;
 mod quota;

@@ -10,6 +10,7 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     os::fd::{AsFd, BorrowedFd},
+    path::PathBuf,
     process::{Child, ChildStdin, Command, Stdio},
     sync::Arc,
     time::Duration,
@@ -31,7 +32,7 @@ use rustix::{
 };
 use undo::ProcessId;
 
-use crate::spawner::Spawner;
+use crate::{private::PrivateFolders, spawner::Spawner};
 
 /// Time that a holder may take to create its namespace.
 const HOLDER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,6 +44,8 @@ pub(crate) struct Namespace {
     input: Option<ChildStdin>,
     id: ProcessId,
     network: Arc<File>,
+    /// The mount namespace of a host with private folders.
+    mounts: Option<File>,
     spawner: Spawner,
 }
 
@@ -52,20 +55,31 @@ pub(crate) struct StartingHolder {
     /// None once a [`Namespace`] has taken over the holder.
     holder: Option<Child>,
     id: Option<ProcessId>,
+    on_machine: bool,
+    has_mounts: bool,
     spawner: Spawner,
 }
 
 impl StartingHolder {
-    /// Starts a holder: `program lab-holder`.
-    pub(crate) fn start(program: &OsStr) -> io::Result<Self> {
+    /// Starts a holder: `program lab-holder`. With `on_machine`, the host has this process's own network. It gets
+    /// the host's private folders as JSON.
+    pub(crate) fn start(
+        program: &OsStr,
+        on_machine: bool,
+        private: Option<&PrivateFolders>,
+    ) -> io::Result<Self> {
         let mut command = Command::new(program);
-        command.arg("lab-holder").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg("lab-holder").args(on_machine.then_some("--on-machine"));
+        if let Some(private) = private {
+            command.arg(serde_json::to_string(private)?);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // Ctrl-C must not reach the holder: the lab takes everything down in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let spawner = Spawner::start_in_new_pid_namespace()?;
         let holder = spawner.spawn(command)?;
         let id = ProcessId::of(holder.id());
-        Ok(Self { holder: Some(holder), id, spawner })
+        Ok(Self { holder: Some(holder), id, on_machine, has_mounts: private.is_some(), spawner })
     }
 
     /// Identity of the holder, for the journal.
@@ -81,7 +95,7 @@ impl StartingHolder {
         if !undo::readable_within(&output, HOLDER_TIMEOUT)? {
             return Err(io::Error::other(format!("its process did not answer within {HOLDER_TIMEOUT:?}")));
         }
-        let mut answer = [0; 256];
+        let mut answer = [0; 1_024];
         let length = output.read(&mut answer)?;
         match &answer[..length] {
             b"ready\n" => {}
@@ -91,13 +105,15 @@ impl StartingHolder {
         // The holder has not been reaped, so its process number is not reused.
         let network = Arc::new(File::open(namespaces::path_of(id.pid, Kind::Network))?);
         // Settings made in this process's own network would change the machine itself.
-        if namespaces::identity(&network)? == namespaces::own_identity(Kind::Network)? {
+        if !self.on_machine && namespaces::identity(&network)? == namespaces::own_identity(Kind::Network)? {
             return Err(io::Error::other("the kernel gave a host this process's own network namespace"));
         }
+        let mounts =
+            self.has_mounts.then(|| File::open(namespaces::path_of(id.pid, Kind::Mount))).transpose()?;
         let spawner = self.spawner.clone();
         let input = holder.stdin.take();
         match self.holder.take() {
-            Some(holder) => Ok(Namespace { holder, input, id, network, spawner }),
+            Some(holder) => Ok(Namespace { holder, input, id, network, mounts, spawner }),
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -135,6 +151,16 @@ impl Namespace {
         Arc::clone(&self.network)
     }
 
+    /// The mount namespace, if the host has private folders.
+    pub(crate) fn mounts(&self) -> Option<&File> {
+        self.mounts.as_ref()
+    }
+
+    /// The file in `/proc` of this mount namespace.
+    pub(crate) fn mounts_path(&self) -> Option<PathBuf> {
+        self.mounts.as_ref().map(|_| namespaces::path_of(self.pid(), Kind::Mount))
+    }
+
     /// Kills the holder and thereby every process of the host. Does not wait; [`end`](Self::end) does.
     pub(crate) fn kill(&mut self) {
         self.input = None;
@@ -161,16 +187,22 @@ fn end(holder: &mut Child) {
     let _ = holder.wait();
 }
 
-/// Runs a holder process: `proofload lab-holder`. Reports to the parent on standard output.
+/// Runs a holder process: `proofload lab-holder`. Reports to the parent on standard output. With `on_machine`, the host has
+/// this process's own network. `private`: its private folders, as JSON.
 ///
 /// # Errors
 /// When signals or standard input cannot be watched.
-pub fn run_holder() -> io::Result<()> {
+pub fn run_holder(on_machine: bool, private: Option<&str>) -> io::Result<()> {
     // Linux always accepts this request. If it did not, the end of standard input would still end the holder.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut stdout = io::stdout();
-    if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
+    if !on_machine && let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
         return writeln!(stdout, "the kernel refuses a network namespace: {error}; run it as root");
+    }
+    if let Some(private) = private
+        && let Err(error) = serde_json::from_str::<PrivateFolders>(private)?.enter_new()
+    {
+        return writeln!(stdout, "{error}");
     }
     let mut mask = SigSet::empty();
     mask.add(SignalNumber::SIGCHLD);

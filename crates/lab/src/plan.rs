@@ -58,7 +58,7 @@ impl Plan {
     }
 }
 
-/// A network namespace.
+/// A network namespace, and a mount namespace if it has private folders.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// Name, unique in the lab.
@@ -76,6 +76,9 @@ pub struct Host {
     pub cpus: Option<Vec<usize>>,
     /// Processor time of all the host's processes together, in processors; unlimited if none.
     pub cpu_quota: Option<f64>,
+    /// Folders that are the host's own, and empty at first. None contains another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub private: Vec<PathBuf>,
 }
 
 /// A route through one or more gateways.

@@ -73,6 +73,7 @@ impl Process {
     pub(crate) fn start(start: Start<'_>) -> io::Result<Self> {
         let request = ExecRequest {
             network: namespaces::path_of(start.namespace.pid(), Kind::Network),
+            mounts: start.namespace.mounts_path(),
             control_group: start.control_group,
             cpus: start.cpus,
             descriptors: start.plan.descriptors,

@@ -14,6 +14,7 @@ use undo::{Change, Folder, ProcessId, Run};
 use crate::{
     lab::{HOST_ROLE, KIND, PLAN_FILE},
     plan::Plan,
+    private,
 };
 
 /// A running lab that another process owns.
@@ -79,20 +80,31 @@ impl From<Run> for RunningLab {
     }
 }
 
-/// Moves this process into a host and runs a command there as a child. Returns the exit status of the command. The
-/// calling process must have no other threads.
+/// Moves this process into a host of a lab and runs a command there as a child. Returns the exit status of the command.
+/// The calling process must have no other threads.
 ///
 /// # Errors
 /// When the host cannot be entered or the command cannot be started.
-pub fn run_in_host(holder: ProcessId, mut command: Command) -> io::Result<std::process::ExitStatus> {
+pub fn run_in_host(
+    lab: &RunningLab,
+    holder: ProcessId,
+    mut command: Command,
+) -> io::Result<std::process::ExitStatus> {
     let gone = || io::Error::other("the host is gone");
     // The handle stays open until the namespaces are open, so that the holder's process number cannot be reused
     // meanwhile.
     let _handle = holder.open().ok_or_else(gone)?;
     let open = |kind| File::open(namespaces::path_of(holder.pid, kind));
     let (network, numbers) = (open(Kind::Network)?, open(Kind::ProcessID)?);
+    // A host without private folders has the mounts of its lab's process, which need not be those of this process.
+    let of_lab = namespaces::identity(&File::open(namespaces::path_of(lab.owner.pid, Kind::Mount))?)?;
+    let mounts = open(Kind::Mount)?;
+    let is_own = namespaces::identity(&mounts)? != of_lab;
     namespaces::enter_user_of(holder.pid)?;
     namespaces::enter(network, Kind::Network)?;
     namespaces::enter(numbers, Kind::ProcessID)?;
+    if is_own {
+        private::enter(&mounts)?;
+    }
     command.status()
 }

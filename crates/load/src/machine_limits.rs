@@ -46,6 +46,15 @@ impl MachineLimits {
         tasks: 30_000,
     };
 
+    /// Limits that no plan reaches, for a machine that is not known yet.
+    pub const BOUNDLESS: Self = Self {
+        hard_descriptors: 1 << 40,
+        ports: 1 << 40,
+        available_memory_bytes: 1 << 60,
+        cpus: 2,
+        tasks: 1 << 40,
+    };
+
     /// Reads this machine's limits.
     ///
     /// # Errors

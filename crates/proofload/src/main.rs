@@ -50,13 +50,12 @@ enum Command {
     Wrk(Box<commands::peers::PeerArgs<commands::peers::Wrk>>),
     Wrk2(Box<commands::peers::PeerArgs<commands::peers::Wrk2>>),
     Ab(Box<commands::peers::PeerArgs<commands::peers::Ab>>),
+    Fleet(Box<commands::fleet::FleetCommandArgs>),
+    Agent(Box<commands::agent::AgentArgs>),
     Clean(commands::clean::CleanArgs),
     /// A worker process of a trial; started by proofload itself.
     #[command(hide = true)]
     Worker,
-    /// The part of this program on another machine that makes load there; started by proofload itself.
-    #[command(hide = true)]
-    Agent(commands::agent::AgentArgs),
     /// A worker process of `serve`; started by proofload itself.
     #[command(hide = true)]
     ServeWorker,
@@ -66,7 +65,14 @@ enum Command {
     Generate(commands::generate::GenerateArgs),
     /// A process that holds a host of a lab; started by proofload itself.
     #[command(hide = true)]
-    LabHolder,
+    LabHolder {
+        /// Keep this process's network: the host is this machine
+        #[arg(long)]
+        on_machine: bool,
+        /// The host's private folders, as JSON
+        #[arg(value_name = "FOLDERS")]
+        private: Option<String>,
+    },
     /// A process that runs a link; started by proofload itself.
     #[command(hide = true)]
     LinkWorker,
@@ -116,13 +122,14 @@ fn main() -> std::process::ExitCode {
         Command::Wrk2(arguments) => commands::peers::run(&arguments),
         Command::Ab(arguments) => commands::peers::run(&arguments),
         Command::Clean(arguments) => commands::clean::run(&arguments),
+        Command::Fleet(arguments) => commands::fleet::run(&arguments),
         Command::Worker => commands::http::work(),
         Command::Agent(arguments) => commands::agent::run(&arguments),
         Command::ServeWorker => commands::serve::work(),
         Command::Link(arguments) => commands::link::run(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments, &Cli::command()),
         Command::LinkWorker => commands::link::work(),
-        Command::LabHolder => commands::lab::hold(),
+        Command::LabHolder { on_machine, private } => commands::lab::hold(on_machine, private.as_deref()),
         Command::ProgramRunner => run_programs(),
         Command::LabExec { request } => commands::lab::exec(&request),
     };

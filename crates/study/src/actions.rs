@@ -6,11 +6,15 @@ use std::{
     os::unix::fs::MetadataExt,
     path::Path,
     process::{Child, ChildStderr, Command, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
+use fleet::HostMachine;
 use lab::{HostHandle, SegmentPort};
 use load::Tick;
 use record::{ActionRecord, VoidReason, VoidRule};
@@ -18,12 +22,15 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::{
     balancer_observer::{in_host, own_command},
+    machines::Question,
     study::{ActionKind, Setup},
     testbed::Testbed,
 };
 
 /// Longest time that a command may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// How much longer a machine may take to answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Commands that this program starts itself, also in hosts of a lab.
 const HELPERS: [&str; 5] = ["lab-holder", "lab-exec", "link-worker", "command-run", "worker"];
 
@@ -47,9 +54,11 @@ struct Prepared {
 enum How {
     /// A command line that runs inside the host.
     Run(Vec<String>),
-    /// The name of the programs, and the inode of the host's network namespace.
-    Kill(String, u64),
+    /// The name of the programs, and a namespace of the host: the name of its file in `/proc/PID/ns` and its inode.
+    Kill(String, &'static str, u64),
     Switch(Vec<SegmentPort>, bool),
+    /// By the agent on a machine.
+    There(Arc<HostMachine>, ActionKind),
 }
 
 impl RunningActions {
@@ -58,31 +67,31 @@ impl RunningActions {
     /// # Errors
     /// If an action cannot be prepared.
     pub(crate) fn start(testbed: &mut Testbed, setup: &Setup) -> io::Result<Option<Self>> {
-        let Some(lab) = testbed.lab().filter(|_| !setup.actions.is_empty()) else { return Ok(None) };
-        let hosts: Vec<HostHandle<'_>> = lab.hosts().collect();
+        if setup.actions.is_empty() {
+            return Ok(None);
+        }
         let mut all = Vec::new();
         for action in &setup.actions {
-            let host = &hosts[action.host];
-            let (what, how) = match &action.what {
-                ActionKind::Balance(words) => {
-                    let words: Vec<&str> =
-                        std::iter::once("balance").chain(words.iter().map(String::as_str)).collect();
-                    (words.join(" "), How::Run(own_command(host, &words)?))
+            let (host, how) = match testbed.machines() {
+                Some(machines) => {
+                    let (name, machine, what) = machines.action(action.host, &action.what);
+                    (name, How::There(machine, what))
                 }
-                ActionKind::Command(words) => {
-                    (words.join(" "), How::Run(in_host(host, &host.expand_placeholders(words))?))
-                }
-                ActionKind::Kill(name) => {
-                    let network = fs::metadata(format!("/proc/{}/ns/net", host.holder().pid))?.ino();
-                    (format!("kill {name}"), How::Kill(name.clone(), network))
-                }
-                ActionKind::Link(on) => {
-                    let what = if *on { "link up" } else { "link down" };
-                    (what.to_owned(), How::Switch(host.segment_ports(), *on))
+                None => {
+                    let host = testbed.lab().and_then(|lab| lab.hosts().nth(action.host));
+                    let Some(host) = host else { return Ok(None) };
+                    (host.name().to_owned(), How::of(&host, &action.what)?)
                 }
             };
+            let what = match &action.what {
+                ActionKind::Balance(words) => format!("balance {}", words.join(" ")),
+                ActionKind::Command(words) => words.join(" "),
+                ActionKind::Kill(name) => format!("kill {name}"),
+                ActionKind::Link(true) => "link up".to_owned(),
+                ActionKind::Link(false) => "link down".to_owned(),
+            };
             let record = ActionRecord {
-                host: host.name().to_owned(),
+                host,
                 what: secrets::mask(&what).into_owned(),
                 planned_s: action.at.as_secs_f64(),
                 began_s: None,
@@ -155,11 +164,43 @@ fn wait_for(at: Duration, began: &mut Instant, told: &Receiver<Instant>) -> bool
     }
 }
 
+/// Performs an action on a host at once.
+///
+/// # Errors
+/// The reason why it failed.
+pub(crate) fn act(host: HostHandle<'_>, what: &ActionKind) -> Result<(), String> {
+    How::of(&host, what).map_err(|error| error.to_string())?.perform()
+}
+
 impl How {
+    fn of(host: &HostHandle<'_>, what: &ActionKind) -> io::Result<Self> {
+        Ok(match what {
+            ActionKind::Balance(words) => {
+                let words: Vec<&str> =
+                    std::iter::once("balance").chain(words.iter().map(String::as_str)).collect();
+                Self::Run(own_command(host, &words)?)
+            }
+            ActionKind::Command(words) => Self::Run(in_host(host, &host.expand_placeholders(words))?),
+            ActionKind::Kill(name) => {
+                // A machine has other programs in the network, too.
+                let kind = if host.is_machine() { "pid" } else { "net" };
+                let namespace = fs::metadata(format!("/proc/{}/ns/{kind}", host.holder().pid))?.ino();
+                Self::Kill(name.clone(), kind, namespace)
+            }
+            ActionKind::Link(_) if host.is_machine() => {
+                return Err(io::Error::other("a machine's interfaces are not switched: it would be lost"));
+            }
+            ActionKind::Link(on) => Self::Switch(host.segment_ports(), *on),
+        })
+    }
+
     fn perform(&self) -> Result<(), String> {
         let done = match self {
             Self::Run(command) => return run(command),
-            Self::Kill(name, network) => kill(name, *network, Path::new("/proc/self/exe")),
+            Self::There(machine, what) => {
+                return machine.ask(&Question::Act(what.clone()), TIMEOUT + ANSWER_WAIT);
+            }
+            Self::Kill(name, kind, namespace) => kill(name, kind, *namespace, Path::new("/proc/self/exe")),
             Self::Switch(ports, on) => ports.iter().try_for_each(|port| port.switch(*on)),
         };
         done.map_err(|error| error.to_string())
@@ -200,9 +241,9 @@ fn what_was_written(mut stderr: ChildStderr) -> String {
     String::from_utf8_lossy(&bytes[..read.unwrap_or_default()]).trim().to_owned()
 }
 
-/// Kills the programs of this name in a network namespace. Spares this program's own [`HELPERS`], which run from `own_program`: they hold
+/// Kills the programs of this name in a namespace. Spares this program's own [`HELPERS`], which run from `own_program`: they hold
 /// the namespace and work in it.
-fn kill(name: &str, network: u64, own_program: &Path) -> io::Result<()> {
+fn kill(name: &str, kind: &str, namespace: u64, own_program: &Path) -> io::Result<()> {
     let file = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
     let own_file = file(own_program)?;
     let is_helper = |pid: u32| {
@@ -212,10 +253,10 @@ fn kill(name: &str, network: u64, own_program: &Path) -> io::Result<()> {
             && file(Path::new(&format!("/proc/{pid}/exe"))).is_ok_and(|program| program == own_file)
     };
     let is_wanted = |pid: u32| {
-        let is_in_network =
-            fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|file| file.ino() == network);
+        let is_in_host =
+            fs::metadata(format!("/proc/{pid}/ns/{kind}")).is_ok_and(|file| file.ino() == namespace);
         let comm = fs::read_to_string(format!("/proc/{pid}/comm"));
-        is_in_network && comm.is_ok_and(|comm| comm.trim_end() == name) && !is_helper(pid)
+        is_in_host && comm.is_ok_and(|comm| comm.trim_end() == name) && !is_helper(pid)
     };
     let mut killed = 0;
     for pid in kernel::processes() {
@@ -292,7 +333,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("own-shell");
         fs::copy("/bin/sh", &program).unwrap();
-        assert!(kill("no-such-program", network, &program).unwrap_err().to_string().contains("no program"));
+        assert!(
+            kill("no-such-program", "net", network, &program).unwrap_err().to_string().contains("no program")
+        );
         // Two processes of the same name: one holds the host, and the other must be killed.
         let start = |program: &Path, word: &str| {
             fs::write(folder.path().join(word), "read line\n").unwrap();
@@ -310,11 +353,11 @@ mod tests {
         };
         let mut holder = start(&program, "lab-holder");
         let mut meant = start(&program, "balance");
-        testing::until("it has its name", || kill("own-shell", network, &program).is_ok());
+        testing::until("it has its name", || kill("own-shell", "net", network, &program).is_ok());
         assert!(!meant.wait().unwrap().success());
         assert!(holder.try_wait().unwrap().is_none(), "the holder is killed");
         let other = Path::new("/proc/self/exe");
-        testing::until("it has its name", || kill("own-shell", network, other).is_ok());
+        testing::until("it has its name", || kill("own-shell", "net", network, other).is_ok());
         assert!(!holder.wait().unwrap().success());
     }
 

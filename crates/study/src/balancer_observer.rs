@@ -14,6 +14,7 @@ use lab::{Balancer, BalancerKind, HostHandle};
 use record::{DeclaredQuantity, Kind, Trial, TrialCounters, Warning};
 
 use crate::{
+    machines::BalancerQuestion,
     observer::{Observation, Observer, TrialContext},
     stop_reason::StopReason,
     study::Setup,
@@ -46,11 +47,8 @@ pub(crate) struct BalancerObserver {
 impl Observer for BalancerObserver {
     fn before(&mut self, context: &mut TrialContext<'_>) -> Result<(), StopReason> {
         self.before = context.setup.balancer.as_ref().map(|balancer| {
-            if balancer.kind == BalancerKind::Haproxy {
-                // Reset HAProxy's counters, because its maxima cover the time since the last reset.
-                haproxy::clear(host_of(context.testbed, balancer)?, balancer)?;
-            }
-            read(context.testbed, balancer)
+            ask(context.testbed, balancer, BalancerQuestion::Clear)?;
+            ask(context.testbed, balancer, BalancerQuestion::Values)
         });
         Ok(())
     }
@@ -63,17 +61,21 @@ impl Observer for BalancerObserver {
             let before = before.get(&name).copied().unwrap_or_default();
             (name, (now - before).max(0.0))
         };
-        Ok(match before.and_then(|before| Ok((before, read(context.testbed, balancer)?))) {
-            Ok((before, now)) => {
-                let quantities = now.into_iter().map(|value| since(value, &before)).collect();
-                Observation { quantities, ..Observation::default() }
-            }
-            Err(why) => {
-                let message = format!("the balancer's statistics could not be read: {why}");
-                let warning = Some(Warning::new("no_balancer_statistics", message));
-                Observation { warning, ..Observation::default() }
-            }
-        })
+        Ok(
+            match before
+                .and_then(|before| Ok((before, ask(context.testbed, balancer, BalancerQuestion::Values)?)))
+            {
+                Ok((before, now)) => {
+                    let quantities = now.into_iter().map(|value| since(value, &before)).collect();
+                    Observation { quantities, ..Observation::default() }
+                }
+                Err(why) => {
+                    let message = format!("the balancer's statistics could not be read: {why}");
+                    let warning = Some(Warning::new("no_balancer_statistics", message));
+                    Observation { warning, ..Observation::default() }
+                }
+            },
+        )
     }
 }
 
@@ -82,28 +84,41 @@ impl Observer for BalancerObserver {
 /// # Errors
 /// The reason if the servers do not become healthy in time.
 pub(crate) fn wait_until_ready(testbed: &mut Testbed, balancer: &Balancer) -> Result<(), String> {
-    match balancer.kind {
-        BalancerKind::L2dsr => l2dsr::wait_until_up(host_of(testbed, balancer)?),
+    ask(testbed, balancer, BalancerQuestion::WaitUntilReady).map(drop)
+}
+
+fn ask(testbed: &mut Testbed, balancer: &Balancer, question: BalancerQuestion) -> Result<Values, String> {
+    if let Some(machines) = testbed.machines() {
+        return machines.ask_balancer(balancer, question);
+    }
+    let host = testbed.lab().and_then(|lab| lab.hosts().nth(balancer.host));
+    answer(host.ok_or("the balancer's host has ended")?, balancer, question)
+}
+
+/// The answer of a balancer's host; empty unless it was asked for values.
+///
+/// # Errors
+/// The reason why there is none.
+pub(crate) fn answer(
+    host: HostHandle<'_>,
+    balancer: &Balancer,
+    question: BalancerQuestion,
+) -> Result<Values, String> {
+    let done = |done: Result<(), String>| done.map(|()| Values::new());
+    match (balancer.kind, question) {
+        (BalancerKind::L2dsr, BalancerQuestion::WaitUntilReady) => done(l2dsr::wait_until_up(host)),
+        (BalancerKind::L2dsr, BalancerQuestion::Values) => l2dsr::values(host),
         // HAProxy considers servers healthy until a check fails, so only wait for its processes: several share a port, and one of them may
         // not have started yet.
-        BalancerKind::Haproxy => haproxy::wait_until_there(host_of(testbed, balancer)?, balancer),
-        BalancerKind::Lvs | BalancerKind::Direct => Ok(()),
+        (BalancerKind::Haproxy, BalancerQuestion::WaitUntilReady) => {
+            done(haproxy::wait_until_there(host, balancer))
+        }
+        // Its maxima cover the time since the last reset.
+        (BalancerKind::Haproxy, BalancerQuestion::Clear) => done(haproxy::clear(host, balancer)),
+        (BalancerKind::Haproxy, BalancerQuestion::Values) => haproxy::values(host, balancer),
+        (BalancerKind::Lvs, BalancerQuestion::Values) => lvs::values(host),
+        _ => Ok(Values::new()),
     }
-}
-
-/// The balancer's own statistics.
-fn read(testbed: &mut Testbed, balancer: &Balancer) -> Result<Values, String> {
-    match balancer.kind {
-        BalancerKind::L2dsr => l2dsr::values(host_of(testbed, balancer)?),
-        BalancerKind::Haproxy => haproxy::values(host_of(testbed, balancer)?, balancer),
-        BalancerKind::Lvs => lvs::values(host_of(testbed, balancer)?),
-        BalancerKind::Direct => Ok(Values::new()),
-    }
-}
-
-fn host_of<'t>(testbed: &'t mut Testbed, balancer: &Balancer) -> Result<HostHandle<'t>, String> {
-    let host = testbed.lab().and_then(|lab| lab.hosts().nth(balancer.host));
-    host.ok_or_else(|| "the balancer's host has ended".to_owned())
 }
 
 /// A command line that runs a command of this program in a host.

@@ -8,7 +8,7 @@ use kernel::{
     watch::{Watch, WatchedHost},
 };
 use load::GENERATOR_AWAY;
-use record::{Trial, TrialCounters, Warning};
+use record::{Counters, Trial, TrialCounters, Warning};
 use verdict::{LinkUse, Observed, Role};
 
 use crate::remotes::RemoteHosts;
@@ -77,18 +77,33 @@ pub(crate) fn this_machine() -> io::Result<WatchedHost> {
     Ok(WatchedHost { name: String::new(), network, group: None })
 }
 
-/// The role of this machine in a trial without a lab.
-pub(crate) fn role_of_this_machine(trial: &Trial) -> Role {
+impl Counted {
+    /// The counters of this machine, which come first, and of remote hosts, all of which are targets.
+    pub(crate) fn without_lab(mut counters: TrialCounters, trial: &Trial) -> Self {
+        let role = role_of_this_machine(trial);
+        if role.is_none() && !counters.hosts.is_empty() {
+            // What a controller counts says nothing about the trial.
+            counters.hosts.remove(0);
+            counters.machine = Counters::default();
+        }
+        let roles = role.into_iter().chain(std::iter::repeat(Role::Target)).take(counters.hosts.len());
+        Self { roles: roles.collect(), counters }
+    }
+}
+
+/// The role of this machine in a trial without a lab; none if other machines make the load and are the target.
+fn role_of_this_machine(trial: &Trial) -> Option<Role> {
     let plan = trial.http().map(|http| &http.plan);
     if plan.is_some_and(|plan| plan.connection.unix_socket.is_some()) {
-        return Role::Both;
+        return Some(Role::Both);
     }
     let targets = plan.map_or(&[][..], |plan| &plan.targets);
     let makes_load = trial.http().is_none_or(|http| http.machines.is_empty());
     match (makes_load, targets.iter().any(|target| is_here(target.ip()))) {
-        (true, true) => Role::Both,
-        (false, true) => Role::Target,
-        (_, false) => Role::Load,
+        (true, true) => Some(Role::Both),
+        (false, true) => Some(Role::Target),
+        (true, false) => Some(Role::Load),
+        (false, false) => None,
     }
 }
 
@@ -104,7 +119,7 @@ fn is_here(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use record::HttpTrial;
+    use record::{HttpTrial, MachineTrial, counters::HostCounters};
     use testing::plans;
 
     use super::*;
@@ -116,9 +131,25 @@ mod tests {
             plan.targets = vec![target.parse().unwrap()];
             role_of_this_machine(&plans::trial(HttpTrial { plan, ..HttpTrial::default() }))
         };
-        assert_eq!(role("127.0.0.1:80"), Role::Both);
-        assert_eq!(role("192.0.2.1:80"), Role::Load);
-        assert_eq!([role("[::ffff:127.0.0.2]:80"), role("0.0.0.0:80")], [Role::Both; 2]);
+        assert_eq!(role("127.0.0.1:80"), Some(Role::Both));
+        assert_eq!(role("192.0.2.1:80"), Some(Role::Load));
+        assert_eq!([role("[::ffff:127.0.0.2]:80"), role("0.0.0.0:80")], [Some(Role::Both); 2]);
+    }
+
+    #[test]
+    fn a_controller_without_a_part_in_the_trial_is_not_judged() {
+        let host = |name: &str| HostCounters { host: name.to_owned(), ..HostCounters::default() };
+        let counted = |target: &str| {
+            let mut plan = plans::closed(1);
+            plan.targets = vec![target.parse().unwrap()];
+            let machines = vec![MachineTrial::default()];
+            let trial = plans::trial(HttpTrial { plan, machines, ..HttpTrial::default() });
+            let hosts = vec![host(""), host("web")];
+            Counted::without_lab(TrialCounters { hosts, ..TrialCounters::default() }, &trial)
+        };
+        let elsewhere = counted("192.0.2.1:80");
+        assert_eq!((elsewhere.counters.hosts, elsewhere.roles), (vec![host("web")], vec![Role::Target]));
+        assert_eq!(counted("127.0.0.1:80").roles, [Role::Target; 2]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 use load::Tick;
 use record::{CurrentBounds, HttpPlan, Purpose, StudyPlan, TrialEntry};
 
-use crate::{generator::Generator, remotes::RemoteHosts};
+use crate::{generator::Generator, machines::Placement, remotes::RemoteHosts};
 
 /// How a study is run.
 #[derive(Debug, Clone)]
@@ -22,6 +22,8 @@ pub struct Options {
     pub resume: bool,
     /// Remote hosts whose kernels are read around each trial.
     pub remotes: RemoteHosts,
+    /// Which machines the hosts are; none if they are made in a lab.
+    pub placement: Option<Placement>,
 }
 
 /// An event while a study runs.

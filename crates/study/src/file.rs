@@ -55,7 +55,10 @@ use toml::{
 pub use goals::{goal_parts, parse_bound, parse_goal, unreachable};
 
 use self::{levels::Levels, outline::Outline, overrides::Overrides, resolver::Resolver};
-use crate::study::{Setup, Source, Study, StudyFile, Take, Wanted};
+use crate::{
+    machines::Placement,
+    study::{Setup, Source, Study, StudyFile, Take, Wanted},
+};
 
 /// The complete input of a study.
 struct Input {
@@ -64,6 +67,8 @@ struct Input {
     text: String,
     overrides: Overrides,
     host: MachineLimits,
+    /// Which machines the hosts are; none if they are made in a lab.
+    placement: Option<Placement>,
 }
 
 /// The parsed form of the input.
@@ -95,8 +100,24 @@ pub fn read(
     overrides: &[(String, String)],
     host: &MachineLimits,
 ) -> Result<Study, Vec<Mistake>> {
+    read_placed(name, text, overrides, host, None)
+}
+
+/// Like [`read`], for a study whose hosts are machines. `host` is one of those that make the load. An empty placement serves to
+/// find out which hosts there are.
+///
+/// # Errors
+/// Those of [`read`], and what machines cannot be.
+pub fn read_placed(
+    name: &str,
+    text: &str,
+    overrides: &[(String, String)],
+    host: &MachineLimits,
+    placement: Option<&Placement>,
+) -> Result<Study, Vec<Mistake>> {
     let overrides = Overrides::new(text, overrides);
-    let input = Input { name: name.to_owned(), text: text.to_owned(), overrides, host: *host };
+    let placement = placement.cloned();
+    let input = Input { name: name.to_owned(), text: text.to_owned(), overrides, host: *host, placement };
     let document = Arc::new(Document::try_new(input, |input| {
         let mut reader = Reader::new(&input.name, &input.text);
         let tree = reader.document(&input.text).into_inner();

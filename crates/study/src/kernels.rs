@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, io};
 
 use kernel::watch::{PROCESSOR_TIME, Watch, WatchedHost};
-use lab::plan::Process;
+use lab::plan::{Plan, Process};
 use record::{DeclaredQuantity, Kind, ResultFolder, Trial, TrialCounters, Warning, counters::ProcessorTime};
 use verdict::Role;
 
 use crate::{
     balancer_observer::carried,
-    counted::{Counted, lost_hosts, no_counters, role_of_this_machine, this_machine},
+    counted::{Counted, lost_hosts, no_counters, this_machine},
     links::normalized,
     observer::{Observation, Observer, TrialContext},
     remotes::RemoteHosts,
@@ -23,7 +23,15 @@ use crate::{
 pub(crate) struct Kernels {
     folder: ResultFolder,
     remotes: RemoteHosts,
-    watch: Option<io::Result<Watch>>,
+    watch: Option<io::Result<Watching>>,
+}
+
+/// What watches the kernels.
+#[derive(Debug)]
+enum Watching {
+    Here(Watch),
+    /// The agents on the hosts, and a watch of the remote hosts.
+    There(Watch),
 }
 
 impl Kernels {
@@ -35,28 +43,46 @@ impl Kernels {
 impl Observer for Kernels {
     fn before(&mut self, context: &mut TrialContext<'_>) -> Result {
         let books_time = context.setup.books_time;
-        let start = |hosts| Watch::start(hosts, &self.remotes.0, books_time);
-        self.watch = Some(hosts(context.testbed).and_then(start));
+        let start = |hosts, books_time| Watch::start(hosts, &self.remotes.0, books_time);
+        self.watch = Some(match context.testbed.machines() {
+            Some(machines) => {
+                machines.watch(books_time).and_then(|()| start(Vec::new(), false)).map(Watching::There)
+            }
+            None => hosts(context.testbed).and_then(|hosts| start(hosts, books_time)).map(Watching::Here),
+        });
         Ok(())
     }
 
     fn after(&mut self, context: &mut TrialContext<'_>, trial: &Trial) -> Result<Observation> {
         let Some(watch) = self.watch.take() else { return Ok(Observation::default()) };
-        let counters = match watch.and_then(Watch::stop) {
+        let counters = watch.and_then(|watch| match (watch, context.testbed.machines()) {
+            (Watching::There(watch), Some(machines)) => {
+                let (mut counters, remotes) = (machines.count()?, watch.stop()?);
+                counters.hosts.extend(remotes.hosts);
+                Ok(counters)
+            }
+            (Watching::Here(watch) | Watching::There(watch), _) => watch.stop(),
+        });
+        let counters = match counters {
             Ok(counters) => TrialCounters { trial: context.number, ..counters },
             Err(error) => {
                 return Ok(Observation { warning: Some(no_counters(&error)), ..Observation::default() });
             }
         };
         self.folder.append_counters(&counters).map_err(|error| StopReason::Failed(error.to_string()))?;
-        let mut roles = roles(context.setup, trial);
-        roles.extend(self.remotes.0.iter().map(|_| Role::Target));
         let mut quantities = values(&counters, trial);
         let is_missing = context.setup.books_time && quantities.is_empty();
         let requests = trial.http().map_or(0.0, |http| http.counts.completed as f64);
         quantities.extend(carried(context.setup, &counters, requests));
         let warning = is_missing.then(|| no_processor_time(&counters)).or_else(|| lost_hosts(&counters));
-        let counted = Some(Counted { counters, roles });
+        let counted = Some(match &context.setup.lab {
+            None => Counted::without_lab(counters, trial),
+            Some(plan) => {
+                let mut roles = roles(context.setup, plan);
+                roles.extend(self.remotes.0.iter().map(|_| Role::Target));
+                Counted { counters, roles }
+            }
+        });
         Ok(Observation { counted, quantities, warning, ..Observation::default() })
     }
 }
@@ -139,8 +165,7 @@ fn hosts(testbed: &mut Testbed) -> io::Result<Vec<WatchedHost>> {
     }
 }
 
-fn roles(setup: &Setup, trial: &Trial) -> Vec<Role> {
-    let Some(plan) = &setup.lab else { return vec![role_of_this_machine(trial)] };
+fn roles(setup: &Setup, plan: &Plan) -> Vec<Role> {
     let names: Vec<&str> = setup.target_processes().collect();
     let is_target = |process: &&Process| names.contains(&process.name.as_str());
     let targets: Vec<usize> = plan.processes.iter().filter(is_target).map(|target| target.host).collect();
@@ -157,8 +182,6 @@ fn roles(setup: &Setup, trial: &Trial) -> Vec<Role> {
 #[cfg(test)]
 mod tests {
     use load::MachineLimits;
-    use record::HttpTrial;
-    use testing::plans;
 
     use super::*;
 
@@ -167,8 +190,8 @@ mod tests {
         let text = "[hosts]\na = {}\nb = {}\n[[links]]\nname = \"l\"\nbetween = [\"a\", \"b\"]\n\
                     [workload.command]\nfrom = \"a\"\nrun = \"true\"\n";
         let study = crate::file::read("f", text, &[], &MachineLimits::EXAMPLE).unwrap();
-        let trial = plans::trial(HttpTrial::default());
-        assert_eq!(roles(&study.setup(0, None).unwrap(), &trial), [Role::Target, Role::Target]);
+        let setup = study.setup(0, None).unwrap();
+        assert_eq!(roles(&setup, setup.lab.as_ref().unwrap()), [Role::Target, Role::Target]);
     }
 
     #[test]
@@ -178,8 +201,8 @@ mod tests {
                 "{hosts}[targets.web]\nrun = \"serve\"\n{on}[workload.http]\nusers = 1\nduration = \"1s\"\n"
             );
             let study = crate::file::read("f", &text, &[], &MachineLimits::EXAMPLE).unwrap();
-            let trial = plans::trial(HttpTrial { plan: plans::closed(1), ..HttpTrial::default() });
-            roles(&study.setup(0, None).unwrap(), &trial)
+            let setup = study.setup(0, None).unwrap();
+            roles(&setup, setup.lab.as_ref().unwrap())
         };
         assert_eq!(of("", ""), [Role::Both]);
         let hosts = "[hosts]\na = {}\nb = {}\n[[links]]\nname = \"l\"\nbetween = [\"a\", \"b\"]\n";

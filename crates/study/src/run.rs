@@ -13,6 +13,7 @@ use crate::{
     environment,
     event::{Event, Options},
     evidence::Evidence,
+    machines::Placement,
     outcome,
     runner::{Outputs, Runner},
     stop_reason::StopReason,
@@ -127,6 +128,7 @@ fn create_or_resume(
 ) -> Result<(StudyPlan, Vec<TrialEntry>, Option<StudyResult>), RunError> {
     new_plan.machines =
         options.generator.machines.as_ref().map_or_else(Vec::new, |machines| machines.names());
+    new_plan.machines.extend(options.placement.iter().flat_map(Placement::description));
     if !options.resume {
         let host = MachineLimits::read().map_err(RunError::MachineLimits)?;
         new_plan.secrets = crate::plan::secret_prints(study, None).map_err(RunError::Refused)?;

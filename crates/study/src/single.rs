@@ -16,7 +16,6 @@ use record::{
     folder::{FolderError, TrialJournal},
     study::{PLAN_SCHEMA, RESULT_SCHEMA},
 };
-use verdict::Role;
 
 use crate::{
     counted::{self, Counted},
@@ -127,10 +126,9 @@ pub fn run_watched(
     trial.validity = Validity::from_reasons(reasons);
     match seen {
         Ok(counters) => {
-            let mut roles = vec![counted::role_of_this_machine(&trial)];
-            roles.extend(remotes.0.iter().map(|_| Role::Target));
             trial.warnings.extend(counted::lost_hosts(&counters));
-            counted::conclude(&mut trial, true, Some(&Counted { counters, roles }), &[]);
+            let counted = Counted::without_lab(counters, &trial);
+            counted::conclude(&mut trial, true, Some(&counted), &[]);
         }
         Err(error) => {
             trial.warnings.push(counted::no_counters(&error));

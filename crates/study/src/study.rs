@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use kernel::remote::Destination;
 use record::{Factor, Goal, LoadUnit, Noise, OnNoise, Setting};
+use serde::{Deserialize, Serialize};
 use settings::Mistake;
 
 use crate::workload::Workload;
@@ -179,7 +180,8 @@ pub struct Action {
 }
 
 /// A kind of action on a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ActionKind {
     /// A command of `proofload balance` for the balancer, given by the words after its name.
     Balance(Vec<String>),

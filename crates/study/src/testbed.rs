@@ -20,6 +20,7 @@ use record::units::parse_cpus;
 use crate::{
     Workload,
     generator::Generator,
+    machines::{PlacedHosts, Placement},
     study::{Action, ActionKind, Setup},
 };
 
@@ -36,6 +37,8 @@ const SCRATCH_FOLDER: &str = ".scratch";
 pub(crate) struct Testbed {
     setup: Setup,
     lab: Option<Lab>,
+    /// The hosts, if they are machines; there is no lab then.
+    machines: Option<PlacedHosts>,
     generator: Generator,
     /// Folders in which the target's processes store their files.
     pub(crate) stored_folders: Vec<PathBuf>,
@@ -63,6 +66,8 @@ pub(crate) enum TestbedError {
     Traffic(io::Error),
     #[error("{0}")]
     Program(String),
+    #[error("{0}")]
+    Machine(String),
 }
 
 impl Testbed {
@@ -71,29 +76,59 @@ impl Testbed {
         setup: Setup,
         options: &lab::Options,
         generator: &Generator,
+        placement: Option<&Placement>,
         stored: &Path,
         measure: lab::MeasureLink<'_>,
     ) -> Result<Self, TestbedError> {
+        if let (Some(plan), Some(placement)) = (&setup.lab, placement) {
+            let machines = PlacedHosts::bring_up(plan, placement, options.keep_logs.clone());
+            return Ok(Self {
+                machines: Some(machines.map_err(TestbedError::Machine)?),
+                lab: None,
+                generator: generator.clone(),
+                stored_folders: Vec::new(),
+                scratch: stored.join(SCRATCH_FOLDER),
+                output: None,
+                journals: options.folder.clone(),
+                setup,
+            });
+        }
         let plan = setup.lab.as_ref().map(|plan| with_target_folders(plan, stored));
         // The workload's own check reports an invalid list, together with its other mistakes.
         let cpus = setup.workload.cpus().and_then(|text| parse_cpus(text).ok()).unwrap_or_default();
         let busy_cpus = cpus.into_iter().map(|cpu| cpu as usize).collect();
-        let options = lab::Options { busy_cpus, ..options.clone() };
+        let mut options = lab::Options { busy_cpus, ..options.clone() };
+        let mut output = None;
+        if plan.iter().flat_map(|plan| &plan.hosts).any(|host| !host.private.is_empty()) {
+            // Such a host shows only what is there when it is made. The folder of the result is shared, and not the
+            // targets' folder in it, because that one is replaced by others.
+            options.shared.extend(stored.parent().map(Path::to_owned));
+            let folder = ::command::OutputFolder::create(&options.folder).map_err(|error| {
+                TestbedError::Program(format!("cannot create a folder for programs: {error}"))
+            })?;
+            options.shared.push(output.insert(folder).path().to_owned());
+        }
         let lab = plan.as_ref().map(|plan| Lab::up_and_measure(plan, &options, measure)).transpose()?;
         let folders = setup.target_processes().map(|name| stored.join(name)).collect();
         Ok(Self {
             setup,
             lab,
+            machines: None,
             generator: generator.clone(),
             stored_folders: folders,
             scratch: stored.join(SCRATCH_FOLDER),
-            output: None,
-            journals: options.folder.clone(),
+            output,
+            journals: options.folder,
         })
     }
 
     pub(crate) fn lab(&mut self) -> Option<&mut Lab> {
         self.lab.as_mut()
+    }
+
+    /// The hosts, if they are machines.
+    pub(crate) fn machines(&self) -> Option<&PlacedHosts> {
+        self.machines.as_ref()
     }
 
     pub(crate) fn workload(&self) -> &Workload {
@@ -107,6 +142,13 @@ impl Testbed {
 
     /// Returns an error if a process has ended or written too much.
     pub(crate) fn failure(&self) -> Result<(), TestbedError> {
+        if let Some(machines) = &self.machines {
+            let mut failures = machines.failures().into_iter();
+            return match failures.find(|failure| !self.is_killed_by_action(&failure.name)) {
+                Some(failure) => Err(TestbedError::Target(failure)),
+                None => Ok(()),
+            };
+        }
         while let Some(failure) = self.lab.as_ref().and_then(|lab| lab.watch(Duration::ZERO)) {
             if !self.is_killed_by_action(&failure.name) {
                 return Err(TestbedError::Target(failure));
@@ -127,6 +169,9 @@ impl Testbed {
 
     /// Removes the testbed. Returns a message for each part that could not be removed; the journal keeps it.
     pub(crate) fn take_down(self) -> Vec<String> {
+        if let Some(machines) = &self.machines {
+            return machines.take_down();
+        }
         let outcome = self.lab.map_or(Ok(()), Lab::down);
         outcome.err().unwrap_or_default().iter().map(ToString::to_string).collect()
     }
@@ -134,14 +179,17 @@ impl Testbed {
     /// The leftovers of connections on each host of the lab; `prefix` precedes the host's name. Only this study uses the load's hosts, so
     /// every open connection there is left from the last trial.
     pub(crate) fn leftovers(&self, prefix: &str) -> Vec<(String, io::Result<Vec<Leftover>>)> {
-        let hosts = self.lab.iter().flat_map(Lab::hosts).enumerate();
-        let of = |(index, host): (usize, lab::HostHandle<'_>)| {
-            let mut left = host.inside(leftovers::here);
+        let of_lab = self.lab.iter().flat_map(Lab::hosts);
+        let of_lab = of_lab.map(|host| (host.name().to_owned(), host.inside(leftovers::here)));
+        let of_machines = self.machines.iter().flat_map(PlacedHosts::leftovers);
+        // On a machine, other programs may have connections, too.
+        let is_own = |index: &usize| self.lab.is_some() && self.setup.from.contains(index);
+        let of = |(index, (host, mut left)): (usize, (String, io::Result<Vec<Leftover>>))| {
             let open = left.iter_mut().flatten().filter(|left| left.kind == Kind::Open);
-            open.filter(|_| self.setup.from.contains(&index)).for_each(|open| open.room = 0);
-            (format!("{prefix}{}", host.name()), left)
+            open.filter(|_| is_own(&index)).for_each(|open| open.room = 0);
+            (format!("{prefix}{host}"), left)
         };
-        hosts.map(of).collect()
+        of_lab.chain(of_machines).enumerate().map(of).collect()
     }
 }
 
@@ -156,7 +204,7 @@ pub(crate) fn substitute_target_folder(text: &str, folder: &Path) -> String {
 }
 
 /// The plan with the folder of each process in place of its placeholder.
-fn with_target_folders(plan: &Plan, stored: &Path) -> Plan {
+pub(crate) fn with_target_folders(plan: &Plan, stored: &Path) -> Plan {
     let mut plan = plan.clone();
     for process in &mut plan.processes {
         let folder = stored.join(&process.name);

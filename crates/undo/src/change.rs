@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, InterfaceAddress, Network, ProcessId, Setting, kill,
+    AddedRoute, Error, InterfaceAddress, Network, ProcessId, Setting, kill,
     pins::{PINS_PREFIX, remove_balancer},
 };
 
@@ -57,6 +57,8 @@ pub enum Change {
     Setting(Setting),
     /// An address that an interface is about to get.
     Address(InterfaceAddress),
+    /// A route that is about to be added.
+    Route(AddedRoute),
     /// The pins of a balancer that are about to be created, and the folder of its state.
     Balancer {
         /// Folder of the pins, in a BPF file system. Its name begins with [`PINS_PREFIX`].
@@ -74,6 +76,7 @@ impl Change {
         match self {
             Self::Setting(setting) => Some(&setting.network),
             Self::Address(address) => Some(&address.network),
+            Self::Route(route) => Some(&route.network),
             Self::Balancer { network, .. } => Some(network),
             _ => None,
         }
@@ -117,6 +120,7 @@ impl Change {
             Self::Word { path, word } => remove_word(path, word),
             Self::Setting(setting) => return setting.put_back(),
             Self::Address(address) => address.remove(),
+            Self::Route(route) => route.remove(),
             Self::Balancer { pins, folder, network } => {
                 network.is_own_or_gone().and_then(|is_own| remove_balancer(pins, folder, is_own))
             }
@@ -140,6 +144,7 @@ impl fmt::Display for Change {
             Self::Word { path, word } => write!(f, "the word {word} in {}", path.display()),
             Self::Setting(setting) => write!(f, "the setting {}", setting.path.display()),
             Self::Address(given) => write!(f, "the address {} of {}", given.address, given.interface),
+            Self::Route(route) => write!(f, "the route to {}/{}", route.to, route.prefix),
             Self::Balancer { pins, .. } => write!(f, "the balancer of {}", pins.display()),
         }
     }

@@ -226,10 +226,11 @@ impl Journal {
 
     fn undo_all(&self) -> Result<(), Vec<Error>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut failures, numbers) = (Vec::new(), pid_namespace());
+        let (mut failures, mut left, numbers) = (Vec::new(), Vec::new(), pid_namespace());
         while let Some((number, change)) = state.open.pop_last() {
             if let Err(error) = change.undo(&numbers) {
                 failures.push(error);
+                left.push((number, change));
             } else if !failures.is_empty() {
                 // Because of an earlier failure, the journal will stay, so this success must be recorded in it.
                 if let Ok(text) = line(&Line::Undone { entry: number }) {
@@ -242,6 +243,8 @@ impl Journal {
             let _ = self.folder.held().remove(&self.name);
             return Ok(());
         }
+        // Dropping the journal tries them again, and keeps the journal if they fail again.
+        state.open.extend(left);
         Err(failures)
     }
 

@@ -15,6 +15,7 @@
 //! * a folder, a file or a control group is identified by its path, which contains the run's random identifier;
 //! * pins of a balancer are identified by the name of their folder and by its location in a BPF file system;
 //! * an address is identified by its interface and the network namespace in which it was added;
+//! * a route is identified by its destination, its gateways, our own protocol number and the network namespace in which it was added;
 //! * a setting is identified by its path below `/proc/sys` or `/sys`, the network namespace in which it was changed,
 //!   and the value that we gave it;
 //! * an owner is dead if its process is gone and the kernel has released its lock of the journal.
@@ -28,6 +29,7 @@ mod lock;
 mod pins;
 mod process;
 mod qdisc;
+mod route;
 mod setting;
 #[cfg(test)]
 mod testing;
@@ -43,6 +45,7 @@ pub use pins::{
 };
 pub use process::{ProcessId, kill, parent_pid, proc_shows_own_pids, readable_within};
 pub use qdisc::is_filtered;
+pub use route::{AddedRoute, route_message};
 pub(crate) use setting::interface_name;
 pub use setting::{Network, Setting, sys_is_own};
 pub use tuning::{Restored, restore, tuned};

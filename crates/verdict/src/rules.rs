@@ -136,15 +136,16 @@ fn machines<'a>(
     here.into_iter().chain(hosts.filter_map(|host| Some((host.host.as_str(), host.machine.as_ref()?))))
 }
 
-/// The hosts of the targets, each with whether it generates the load as well.
+/// The hosts of the targets, each with whether it has other programs as well: it generates the load, or is this machine without a lab, which
+/// has no name.
 fn target_hosts<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a HostCounters, bool)> + Clone {
     let with_role = observed.counters.hosts.iter().zip(observed.roles);
     with_role
         .filter(|(host, role)| role.is_target() && is_lost(host).is_none())
-        .map(|(host, role)| (host, *role == Role::Both))
+        .map(|(host, role)| (host, *role == Role::Both || host.host.is_empty()))
 }
 
-/// Whether requests go to this address. It belongs to a host that also generates the load, so the port decides.
+/// Whether requests go to this address. It belongs to a host with other programs, so the port decides.
 fn is_asked(observed: &Observed<'_>, address: &str) -> bool {
     let targets = observed.trial.http().map_or(&[][..], |http| &http.plan.targets);
     let port = address.parse().map(|address: SocketAddr| address.port());

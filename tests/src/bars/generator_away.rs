@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::proofload::Trial;
 use anyhow::Result;
-use record::{Span, nearest_rank};
+use record::{HttpTrial, Span, nearest_rank};
 
 use super::{Bar, By, Outcome, Scale, is_wanted, is_wanted_among};
 use crate::{
@@ -217,7 +217,7 @@ pub(super) fn is_outside(shown: Span, truth: f64, share: f64, allowed: f64) -> b
 }
 
 /// Printed percentiles whose interval does not contain the target's percentile.
-fn wrong_times(trial: &Trial, mut truth: Vec<u64>) -> Vec<String> {
+pub(super) fn wrong_times(trial: &HttpTrial, mut truth: Vec<u64>) -> Vec<String> {
     truth.sort_unstable();
     let mut faults = Vec::new();
     for (name, times) in [("response", &trial.response_time), ("service", &trial.service_time)] {

@@ -31,6 +31,7 @@ mod copy_paths;
 mod descriptors;
 mod disturbances;
 mod first_contact;
+mod fleet;
 mod foreign_grammar;
 mod fuzz;
 mod generator_away;
@@ -158,6 +159,10 @@ pub const ALL: &[Bar] = &[
     balance_disruption::BAR,
     balance_cost::BAR,
     balance_vm::BAR,
+    fleet::LIMIT,
+    fleet::REQUESTS,
+    fleet::COST,
+    fleet::SECRETS,
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,

@@ -1,7 +1,7 @@
 //! Secrets are sent, but appear in nothing that is written or printed.
 
 mod help;
-mod kinds;
+pub(super) mod kinds;
 
 use std::{
     collections::BTreeSet,
@@ -34,7 +34,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-const VARIABLE: &str = "PROOFLOAD_TEST_TENANT";
+pub(super) const VARIABLE: &str = "PROOFLOAD_TEST_TENANT";
 const HOOK: &str = "PROOFLOAD_TEST_HOOK";
 /// Texts that are not secret and must not be masked.
 const OPEN: [&str; 4] = ["page=2", "X-Request-Id", "req-4711", "text/x-open"];
@@ -88,15 +88,15 @@ fn basic() -> Vec<String> {
     headers
 }
 
-struct Search {
+pub(super) struct Search {
     folder: TemporaryFolder,
-    found: BTreeSet<String>,
+    pub(super) found: BTreeSet<String>,
     searched: u64,
     bytes: u64,
 }
 
 impl Search {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         let folder = TemporaryFolder::new()?;
         for name in ["out", "tmp"] {
             fs::create_dir(folder.path().join(name))?;
@@ -109,14 +109,16 @@ impl Search {
         self.folder.file(&format!("out/{name}"))
     }
 
-    fn url(&self, authority: &str, scheme: &str) -> String {
+    /// A URL with secrets at this address.
+    pub(super) fn url(&self, authority: &str, scheme: &str) -> String {
         let [api_key, access_token, sig] = [1, 2, 3].map(|kind: usize| heard_of(&KINDS[kind]));
         format!(
             "{scheme}ann:pa%40ss%2FURL-INFO-1@{authority}/x?page=2&api_key={api_key}&access_token={access_token}&sig={sig}"
         )
     }
 
-    fn headers(&self) -> Vec<String> {
+    /// Header fields with secrets.
+    pub(super) fn headers(&self) -> Vec<String> {
         vec![
             format!("Proxy-Authorization: Basic {}", heard_of(&KINDS[4])),
             format!("Cookie: lang=de; session={}", KINDS[5].1),
@@ -193,7 +195,8 @@ http {{
         Ok(())
     }
 
-    fn look(&mut self, place: &str, bytes: &[u8]) {
+    /// Searches bytes from a place.
+    pub(super) fn look(&mut self, place: &str, bytes: &[u8]) {
         self.searched += 1;
         self.bytes += bytes.len() as u64;
         let text = String::from_utf8_lossy(bytes);
@@ -207,6 +210,7 @@ http {{
         }
     }
 
+    /// Searches the files below a folder.
     fn look_into(&mut self, folder: &Path) {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {

@@ -199,7 +199,7 @@ impl Fleet {
 
     /// The agents on a machine.
     fn agents(&self, machine: &str) -> Vec<i32> {
-        self.with_words(machine, |words| words.ends_with(&["agent", "--stdio"]))
+        self.with_words(machine, |words| words.contains(&"agent") && words.ends_with(&["--stdio"]))
     }
 
     /// The workers on a machine.

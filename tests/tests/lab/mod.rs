@@ -1,5 +1,6 @@
 //! Labs from outside: what runs in them, who may have them, and how they are left to themselves.
 
+mod private;
 mod programs;
 mod remote;
 

@@ -34,6 +34,7 @@ fi
         ("sleep", ""),
         ("inventory.sh", &format!("echo mount; cat {left} 2>/dev/null")),
         ("loop-cost.sh", "echo ran loop-cost $*"),
+        ("check-placement.sh", "echo ran placement"),
     ] {
         let path = folder.path().join(name);
         fs::write(&path, format!("#!/bin/bash\n{text}\n"))?;
@@ -66,6 +67,7 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
         of_the_crates(&format!("--test end_to_end -- {TIMES} --test-threads=2 in_a_vm_")),
         from_outside(6, "--skip inventory_ --skip in_a_vm_"),
         "loop-cost check".to_owned(),
+        "placement".to_owned(),
     ];
     ensure!(ran == expected, "{ran:?}");
     let each = "  a::b\n      what it says\n";

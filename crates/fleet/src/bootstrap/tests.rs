@@ -92,7 +92,8 @@ fn agent(shell: Shell<'_>, program: &Program, user: &str, at: &str) -> Result<(b
     drop(started.input);
     let mut said = String::new();
     started.output.read_to_string(&mut said).unwrap();
-    assert!(started.child.wait().unwrap().success(), "{said}");
+    let Peer::Child(mut child, _) = started.peer else { panic!("{said}") };
+    assert!(child.wait().unwrap().success(), "{said}");
     let folder = said.strip_prefix("agent in ").and_then(|rest| rest.strip_suffix("\nping\n")).unwrap();
     Ok((started.has_copied, folder.into()))
 }
@@ -316,7 +317,7 @@ fn only_own_copies_are_removed() {
     fs::set_permissions(&in_memory, Permissions::from_mode(0o700)).unwrap();
     let removed = |place: &Place| {
         let mut shell = place.shell(&["sh"]);
-        let removed = shell.remove_copies("");
+        let removed = shell.remove_copies("", "");
         shell.end();
         removed.unwrap()
     };
@@ -379,6 +380,7 @@ fn a_login_that_fails_says_why() {
         Shell::open(command, "me@far".to_owned(), wait, &stop)
             .unwrap()
             .into_agent(&program, "", "")
+            .map(drop)
             .unwrap_err()
     };
     let why = silent(Duration::ZERO);

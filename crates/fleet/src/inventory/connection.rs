@@ -1,6 +1,9 @@
 //! How a machine is logged in to, and which user the agent becomes there, from the variables of an inventory.
 
-use std::{ffi::OsString, net::Ipv6Addr};
+use std::{
+    ffi::OsString,
+    net::{IpAddr, Ipv6Addr},
+};
 
 use kernel::ssh::Login;
 
@@ -9,7 +12,7 @@ use super::{
     values::Value,
     variables::{
         ADDRESS, BECOME, BECOME_METHOD, BECOME_USER, COMMON_ARGUMENTS, CONNECTION, EXTRA_ARGUMENTS, KEY_FILE,
-        Names, OF_SSH, OF_SUDO, PORT, Refused, USER,
+        Names, OF_SSH, OF_SUDO, PORT, Refused, STUDY_ADDRESS, USER,
     },
     words,
 };
@@ -50,10 +53,11 @@ pub(super) fn machine(of: &Merged<'_>) -> Result<Machine, Vec<Fault>> {
     let mut reader = Reader { of, faults: Vec::new() };
     let way = reader.way();
     let become_user = reader.become_user();
+    let address = reader.study_address();
     match way {
         Some(way) if reader.faults.is_empty() => {
             let groups = of.groups.iter().map(|group| (*group).to_owned()).collect();
-            Ok(Machine { name: of.name.to_owned(), groups, way, become_user })
+            Ok(Machine { name: of.name.to_owned(), groups, address, way, become_user })
         }
         _ => Err(reader.faults),
     }
@@ -104,6 +108,14 @@ impl<'m> Reader<'m> {
             }
         }
         Some(Way::Ssh { login: login?, arguments })
+    }
+
+    fn study_address(&mut self) -> Option<IpAddr> {
+        let given = self.given(STUDY_ADDRESS).filter(Given::has_text)?;
+        match given.text.parse() {
+            Ok(address) => Some(address),
+            Err(_) => self.fault(given, format!("'{}' is no address, such as 10.0.0.3", given.text)),
+        }
     }
 
     fn login(&mut self) -> Option<Login> {

@@ -20,6 +20,7 @@ pub(super) fn program(folder: &Path, script: &str) -> String {
 fn shown(machine: &Machine) -> String {
     let way = match &machine.way {
         Way::Here => "here".to_owned(),
+        Way::Pool(pool) => pool.to_string(),
         Way::Ssh { login, arguments } => {
             let words = arguments.iter().map(|word| word.to_string_lossy().into_owned());
             words.chain([login.to_string()]).collect::<Vec<_>>().join(" ")

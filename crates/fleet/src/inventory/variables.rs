@@ -16,12 +16,14 @@ pub(super) const COMMON_ARGUMENTS: Names = &["ansible_ssh_common_args"];
 pub(super) const EXTRA_ARGUMENTS: Names = &["ansible_ssh_extra_args"];
 pub(super) const BECOME: Names = &["ansible_become"];
 pub(super) const BECOME_METHOD: Names = &["ansible_become_method"];
+/// Our own: the machine's address in studies.
+pub(super) const STUDY_ADDRESS: Names = &["proofload_address"];
 pub(super) const BECOME_USER: Names = &["ansible_become_user", "ansible_sudo_user"];
 
 /// Of a group: the higher, the later its variables replace those of others.
 pub(super) const PRIORITY: &str = "ansible_group_priority";
 
-const OBEYED: [Names; 11] = [
+const OBEYED: [Names; 12] = [
     CONNECTION,
     ADDRESS,
     PORT,
@@ -32,6 +34,7 @@ const OBEYED: [Names; 11] = [
     BECOME,
     BECOME_METHOD,
     BECOME_USER,
+    STUDY_ADDRESS,
     &[PRIORITY],
 ];
 
@@ -107,5 +110,5 @@ pub(super) const OF_SUDO: &[Refused] = &[
 /// Whether a variable is obeyed or refused. All others are ignored.
 pub(super) fn matters(name: &str) -> bool {
     let refused = OF_SSH.iter().chain(OF_SUDO).map(|refused| refused.names);
-    name.starts_with("ansible_") && OBEYED.into_iter().chain(refused).any(|names| names.contains(&name))
+    OBEYED.into_iter().chain(refused).any(|names| names.contains(&name))
 }

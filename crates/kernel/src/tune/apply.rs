@@ -37,6 +37,17 @@ impl Applied {
 /// # Errors
 /// If a setting cannot be recorded, written or read back. All settings have then been restored.
 pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Result<Vec<Applied>, String> {
+    let journal = Journal::open(folder, KIND, title).map_err(|error| error.to_string())?;
+    let applied = apply_in(&journal, settings)?;
+    journal.keep();
+    Ok(applied)
+}
+
+/// Writes settings, given as names and values, which are put back with the other changes of the journal.
+///
+/// # Errors
+/// If a setting cannot be recorded, written or read back.
+pub fn apply_in(journal: &Journal, settings: &[(String, String)]) -> Result<Vec<Applied>, String> {
     let network =
         Network::own().map_err(|error| format!("cannot determine the network namespace: {error}"))?;
     let mut recorded: Vec<Setting> = Vec::new();
@@ -46,7 +57,6 @@ pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Res
         recorded.push(Setting { path, before, after: None, interface: None, network });
     }
     let message = |error: undo::Error| error.to_string();
-    let journal = Journal::open(folder, KIND, title).map_err(message)?;
     let entries = journal.record_all(recorded.iter().cloned().map(Change::Setting)).map_err(message)?;
     for (setting, (name, value)) in recorded.iter().zip(settings) {
         let failed = |error: io::Error| {
@@ -69,7 +79,6 @@ pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Res
         }
     }
     journal.revise(entries.into_iter().zip(recorded.into_iter().map(Change::Setting))).map_err(message)?;
-    journal.keep();
     Ok(applied)
 }
 

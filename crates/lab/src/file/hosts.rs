@@ -15,6 +15,7 @@ use crate::{
     host_names::{HostGroups, HostNames},
     keys::{self, Key, KeyType, key_table},
     plan::{Host, Plan, Route},
+    private,
 };
 
 /// Maximum number of hosts in a lab: a bridge has at most 1023 ports.
@@ -202,6 +203,11 @@ const KEYS: &[Key<HostEntry>] = key_table! {
         },
         |entry, reader, value, _| read_sysctls(&mut entry.host, reader, value),
     );
+    /// folders that are its own, and empty at first
+    "private", KeyType::Other(
+        |what| schema::texts(what, "/tmp"),
+        |entry, reader, value, _| read_private(&mut entry.host, reader, value),
+    );
     /// routes beyond those of its links
     "routes", KeyType::Other(
         |what| {
@@ -230,6 +236,15 @@ fn read_sysctls(host: &mut Host, reader: &mut Reader<'_>, value: &Value<'_>) {
             reader.mistake(span, format!("'{name}': {message}"));
         } else if let Some(text) = sysctl_value(reader, value) {
             host.sysctls.insert(name.to_owned(), text);
+        }
+    }
+}
+
+fn read_private(host: &mut Host, reader: &mut Reader<'_>, value: &Value<'_>) {
+    for value in reader.array(value, "a list of folders such as [\"/root\", \"/tmp\"]") {
+        if let Some(text) = reader.text_such_as(value, "a folder in quotes, such as \"/tmp\"") {
+            let folder = private::parse(text, &host.private);
+            host.private.extend(reader.checked(value, folder));
         }
     }
 }

@@ -216,6 +216,27 @@ fn columns_count_characters() {
 }
 
 #[test]
+fn private_folders_are_refused_with_their_places() {
+    let text = "[hosts]\na = { count = 2, private = [\"/tmp\", \"/run/\"] }\nb = { private = [\"tmp\",\n\"/proc\", 7,\n\"/tmp\", \
+                \"/tmp\"] }\nc = { private = \"/tmp\" }\n";
+    let mistakes: Vec<String> = parse("f", text).unwrap_err().iter().map(ToString::to_string).collect();
+    let expected = [
+        ("f:3:18:", "whole path"),
+        ("f:4:1:", "kernel"),
+        ("f:4:10:", "a folder in quotes"),
+        ("f:5:9:", "named twice"),
+        ("f:6:17:", "a list of folders"),
+    ];
+    for (mistake, (place, part)) in mistakes.iter().zip(expected) {
+        assert!(mistake.starts_with(place) && mistake.contains(part), "{mistakes:?}");
+    }
+    assert_eq!(mistakes.len(), expected.len(), "{mistakes:?}");
+    let plan = parse("f", "[hosts]\na = { count = 2, private = [\"/tmp\", \"/run/\"] }\nb = {}\n").unwrap();
+    let folders: Vec<_> = plan.hosts.iter().map(|host| host.private.len()).collect();
+    assert_eq!(folders, [2, 2, 0]);
+}
+
+#[test]
 fn a_thousand_hosts_have_a_thousand_addresses() {
     let plan = parse("f", "[hosts]\nh = { count = 1000 }\n[[links]]\nbetween = [\"h\"]\n").unwrap();
     assert_eq!(plan.address_of(999), Some(IpAddr::from([10, 1, 3, 232])));

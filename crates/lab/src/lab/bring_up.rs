@@ -7,8 +7,9 @@ use undo::Change;
 use super::{Error, HOST_ROLE, Lab, MeasureLink};
 use crate::{
     namespace::StartingHolder,
-    network,
-    plan::{self, LinkKind, Plan, Program},
+    network, own_network,
+    plan::{self, KnownKind, LinkKind, Plan, Program},
+    private::PrivateFolders,
     process::{self, Process},
     program::ProgramContext,
     quota::Quotas,
@@ -23,6 +24,15 @@ impl Lab {
             .map_err(|cause| Error::failed("write the plan", cause))?;
         self.make_namespaces()?;
         self.make_control_groups()?;
+        if let (true, Some(journal)) = (self.options.on_machine, &self.journal) {
+            let failed = |why| Error::failed("set up this machine", io::Error::other(why));
+            return self
+                .plan
+                .hosts
+                .iter()
+                .try_for_each(|host| own_network::set_up(host, journal))
+                .map_err(failed);
+        }
         let network = network::NetworkBuilder {
             plan: &self.plan,
             hosts: &self.hosts,
@@ -42,20 +52,29 @@ impl Lab {
         }
         let stages = self.plan.processes.iter().map(|process| process.stage).max();
         for stage in 0..=stages.unwrap_or(0) {
-            let planned: Vec<plan::Process> =
-                self.plan.processes.iter().filter(|process| process.stage == stage).cloned().collect();
-            let mut started = Vec::new();
-            for process in &planned {
-                self.options.check_not_cancelled()?;
-                started.push(self.start(process)?);
-            }
-            for (planned, process) in planned.iter().zip(&started) {
-                self.wait_until_ready(planned, process)?;
-            }
+            self.start_stage(stage)?;
         }
         // A process may have pinned itself meanwhile, so the processors of the links are chosen again.
         self.pin_links()?;
         self.options.check_not_cancelled()
+    }
+
+    /// Starts the processes of a stage, and waits until they are ready.
+    ///
+    /// # Errors
+    /// If a process cannot be started or does not become ready, or the caller cancels.
+    pub fn start_stage(&mut self, stage: usize) -> Result<(), Error> {
+        let planned: Vec<plan::Process> =
+            self.plan.processes.iter().filter(|process| process.stage == stage).cloned().collect();
+        let mut started = Vec::new();
+        for process in &planned {
+            self.options.check_not_cancelled()?;
+            started.push(self.start(process)?);
+        }
+        for (planned, process) in planned.iter().zip(&started) {
+            self.wait_until_ready(planned, process)?;
+        }
+        Ok(())
     }
 
     /// Starts a process without waiting until it is ready.
@@ -87,7 +106,9 @@ impl Lab {
     }
 
     fn make_namespaces(&mut self) -> Result<(), Error> {
-        let segments = self.plan.links.iter().filter(|link| matches!(link.kind, LinkKind::Segment { .. }));
+        let is_made =
+            |link: &&plan::Link| matches!(link.kind, LinkKind::Segment { .. }) && !self.options.on_machine;
+        let segments = self.plan.links.iter().filter(is_made);
         let names: Vec<String> =
             self.plan.hosts.iter().map(|host| format!("{HOST_ROLE}{}", host.name)).collect();
         let names: Vec<String> =
@@ -98,9 +119,13 @@ impl Lab {
         };
         let program: OsString = self.options.program.clone().into();
         let mut starting = Vec::new();
-        for name in &names {
+        // The hosts are the first of the names; the others are segments.
+        for (index, name) in names.iter().enumerate() {
             self.options.check_not_cancelled()?;
-            starting.push(StartingHolder::start(&program).map_err(failed(name))?);
+            let host = Some(index).filter(|&index| index < self.plan.hosts.len());
+            let private = host.and_then(|host| self.private_folders(host));
+            let holder = StartingHolder::start(&program, self.options.on_machine, private.as_ref());
+            starting.push(holder.map_err(failed(name))?);
         }
         let mut changes = Vec::new();
         for (name, starting) in names.iter().zip(&starting) {
@@ -116,6 +141,24 @@ impl Lab {
             }
         }
         Ok(())
+    }
+
+    /// The private folders of a host; `None` if it has none, or is a machine, which has folders of its own.
+    fn private_folders(&self, host: usize) -> Option<PrivateFolders> {
+        let (options, folders) = (&self.options, self.plan.hosts[host].private.clone());
+        if folders.is_empty() || options.on_machine {
+            return None;
+        }
+        let own = [&options.program, &self.run_folder].into_iter();
+        let shared = own.chain(&options.shared).cloned().collect();
+        let journals = (!options.rootless).then(|| options.folder.path());
+        let private = PrivateFolders::new(folders, shared, journals);
+        let is_sshd = |process: &plan::Process| match &process.program {
+            Program::Known(known) => process.host == host && matches!(known.kind, KnownKind::Sshd(_)),
+            Program::Command(_) => false,
+        };
+        let runs_sshd = self.plan.processes.iter().any(is_sshd);
+        Some(if runs_sshd { private.with_sshd() } else { private })
     }
 
     fn make_control_groups(&mut self) -> Result<(), Error> {

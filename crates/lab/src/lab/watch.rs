@@ -58,7 +58,7 @@ impl Lab {
             reason = match wanted {
                 Ready::Log(text) if !process.has_seen_text() => format!("its output lacks '{text}'"),
                 Ready::Exit if process.ended().is_none() => "it has not ended".to_owned(),
-                _ => match ready::check(wanted, &network, host_address) {
+                _ => match ready::check(wanted, &network, self.hosts[planned.host].mounts(), host_address) {
                     // The process may have failed between the check above and this one.
                     Ok(()) => {
                         let failure = failure(planned, process);

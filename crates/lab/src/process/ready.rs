@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use kernel::namespaces::run_in_network;
+use kernel::namespaces::{run_in_mounts, run_in_network};
 
 use crate::plan::{self, Ready};
 
@@ -23,12 +23,18 @@ pub(crate) fn awaited_text(process: &plan::Process) -> Option<&str> {
     }
 }
 
-/// Checks once, from inside the host's network, whether a process is ready. `host_address` is the host's address.
+/// Checks once, from inside the host's network, whether a process is ready. `mounts` is the mount namespace of a host
+/// with private folders, and `host_address` the host's address.
 /// Conditions on the output and on the end of the process are not checked here.
 ///
 /// # Errors
 /// The reason why the process is not ready yet.
-pub(crate) fn check(ready: &Ready, network: &Arc<File>, host_address: IpAddr) -> io::Result<()> {
+pub(crate) fn check(
+    ready: &Ready,
+    network: &Arc<File>,
+    mounts: Option<&File>,
+    host_address: IpAddr,
+) -> io::Result<()> {
     let at = |address: &Option<IpAddr>, port| SocketAddr::new(address.unwrap_or(host_address), port);
     match ready {
         Ready::Tcp(address, port) => {
@@ -39,10 +45,12 @@ pub(crate) fn check(ready: &Ready, network: &Arc<File>, host_address: IpAddr) ->
             let to = at(address, *port);
             run_in_network(network.as_ref(), || request(to, path))
         }
-        Ready::File(path) => path
-            .metadata()
-            .map(drop)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        Ready::File(path) => {
+            let look = || path.metadata().map(drop);
+            mounts
+                .map_or_else(look, |mounts| run_in_mounts(mounts, look))
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        }
         Ready::Log(_) | Ready::Exit => Ok(()),
     }
 }

@@ -12,6 +12,7 @@ use super::{KnownProgram, ProgramContext, Sshd, words};
 use crate::{
     keys::{Key, KeyType, key_table},
     plan::known::SshdConfig,
+    private::SSHD_FOLDER,
 };
 
 /// Values of the key `config`, in the order of [`SshdConfig`].
@@ -48,9 +49,12 @@ impl KnownProgram for Sshd {
                 "sshd must change users, which is impossible in a user namespace of one user; run the lab as root",
             ));
         }
-        // sshd refuses to start without this folder, which the Debian package creates.
-        if !Path::new("/run/sshd").is_dir() {
-            return Err(io::Error::other("sshd needs the folder /run/sshd: mkdir -m 755 /run/sshd"));
+        // sshd refuses to start without this folder, which the Debian package creates. A host whose folder is private has it.
+        let host = &context.plan.hosts[context.process.host];
+        let is_private = host.private.iter().any(|folder| Path::new(SSHD_FOLDER).starts_with(folder));
+        if !is_private && !Path::new(SSHD_FOLDER).is_dir() {
+            let why = format!("sshd needs the folder {SSHD_FOLDER}: mkdir -m 755 {SSHD_FOLDER}");
+            return Err(io::Error::other(why));
         }
         let needed = if self.config == SshdConfig::Debian { &DEBIAN_FILES[..] } else { &[] };
         if let Some((file, package)) = needed.iter().find(|(file, _)| !Path::new(file).exists()) {

@@ -9,12 +9,15 @@ use crate::{
     output::standard,
 };
 
-/// Remove what killed runs left on this machine, or this program's copies from other machines.
+/// Remove what killed runs left on this machine; or what they left on other machines, and this program's copies there.
 #[derive(Debug, Args)]
 pub(crate) struct CleanArgs {
-    /// Remove the copies of this program from these machines, in the notation of http --on; nothing is removed here
+    /// Clean up on these machines, in the notation of http --on; nothing is removed here
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     on: Vec<String>,
+    /// Clean up as root there, by sudo without a password
+    #[arg(long, requires = "on")]
+    r#become: bool,
     /// The folder that was given as --remote-path
     #[arg(long, value_name = "FOLDER", requires = "on")]
     remote_path: Option<String>,
@@ -25,9 +28,9 @@ pub(crate) fn run(arguments: &CleanArgs) -> Result<Exit> {
     if arguments.on.is_empty() { clean_here() } else { clean_others(arguments) }
 }
 
-/// Removes the copies of this program from other machines, and prints what it removed.
+/// Cleans up on other machines, removes the copies of this program there, and prints what it removed.
 fn clean_others(arguments: &CleanArgs) -> Result<Exit> {
-    let fleet = FleetArgs { on: arguments.on.clone(), ..FleetArgs::default() };
+    let fleet = FleetArgs { on: arguments.on.clone(), r#become: arguments.r#become, ..FleetArgs::default() };
     let (mut text, mut failures) = (String::new(), Vec::new());
     for machine in fleet.machines()? {
         match fleet::remove(&machine, arguments.remote_path.as_deref()) {

@@ -9,34 +9,41 @@ use std::{
 };
 
 use clap::Args;
-use fleet::{FleetOptions, Machine, Machines, inventory};
+use fleet::{FleetOptions, Machine, Machines, Pool, inventory};
 
+use super::pool_args::PoolArgs;
 use crate::{
     exit::{Exit, Refusal, Result},
     output::standard,
 };
 
-const HEADING: &str = "Other machines";
+/// Heading of the options in the help.
+pub(super) const HEADING: &str = "Other machines";
+/// The options that name machines, one of which others need.
+pub(super) const ELSEWHERE: &str = "elsewhere";
 
 /// Which machines make the load, and how.
 #[derive(Debug, Default, Args)]
 pub(crate) struct FleetArgs {
     /// Let other machines make the load, over ssh: root@c1,root@c2:2222, or machines and groups of an Ansible inventory,
-    /// inventory.yml:clients; each gets its share, and the results are merged
-    #[arg(long, value_name = "HOSTS", value_delimiter = ',', help_heading = HEADING)]
+    /// inventory.yml:clients, or agents that wait at a NATS server, nats://HOST/POOL; each gets its share, and the results are
+    /// merged
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',', group = ELSEWHERE, help_heading = HEADING)]
     pub on: Vec<String>,
     /// Run as root on them, by sudo without a password
-    #[arg(long, requires = "on", help_heading = HEADING)]
+    #[arg(long, requires = ELSEWHERE, help_heading = HEADING)]
     pub r#become: bool,
     /// Weight of a machine, c1=2; the weights of the others follow from their processors; repeatable
-    #[arg(long, value_name = "NAME=WEIGHT", requires = "on", help_heading = HEADING)]
+    #[arg(long, value_name = "NAME=WEIGHT", requires = ELSEWHERE, help_heading = HEADING)]
     pub share: Vec<String>,
     /// Folder on the machines for this program [default: the first that works of ~/.cache/proofload, /var/tmp, /run/user, /dev/shm]
-    #[arg(long, value_name = "FOLDER", requires = "on", help_heading = HEADING)]
+    #[arg(long, value_name = "FOLDER", requires = ELSEWHERE, help_heading = HEADING)]
     pub remote_path: Option<String>,
     /// Number of machines that may be lost: later trials run on the others
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "on", help_heading = HEADING)]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = ELSEWHERE, help_heading = HEADING)]
     pub allow_lost: usize,
+    #[command(flatten)]
+    pub pool: PoolArgs,
 }
 
 impl FleetArgs {
@@ -45,16 +52,24 @@ impl FleetArgs {
     /// # Errors
     /// All mistakes in the options and the inventories.
     pub(crate) fn machines(&self) -> Result<Vec<Machine>> {
+        self.named("--on", &self.on)
+    }
+
+    /// The machines that these words of an option name, without a login.
+    ///
+    /// # Errors
+    /// All mistakes in the words and the inventories.
+    pub(super) fn named(&self, option: &str, words: &[String]) -> Result<Vec<Machine>> {
         let (mut machines, mut mistakes) = (Vec::new(), Vec::new());
-        for text in &self.on {
-            match named(text) {
+        for text in words {
+            match self.machines_of(text) {
                 // A machine may be in several of the groups that are named; a login that is given twice is refused later.
                 Ok(named) => named.into_iter().for_each(|machine| {
                     if machine.groups.is_empty() || !machines.contains(&machine) {
                         machines.push(machine);
                     }
                 }),
-                Err(more) => mistakes.extend(more.into_iter().map(|why| format!("--on: {why}"))),
+                Err(more) => mistakes.extend(more.into_iter().map(|why| format!("{option}: {why}"))),
             }
         }
         if self.r#become {
@@ -63,6 +78,17 @@ impl FleetArgs {
             });
         }
         if mistakes.is_empty() { Ok(machines) } else { Err(Refusal::new(mistakes)) }
+    }
+
+    fn machines_of(&self, text: &str) -> std::result::Result<Vec<Machine>, Vec<String>> {
+        if text.starts_with("nats://") || text.starts_with("tls://") {
+            let options = self.pool.options();
+            if !options.has_keys() {
+                return Err(vec![format!("{text}: {}", fleet::NO_KEYS)]);
+            }
+            return Machine::waiting_in(Pool::connect(text, &options).map_err(|why| vec![why])?);
+        }
+        named(text)
     }
 
     fn options(&self) -> Result<FleetOptions> {
@@ -96,8 +122,20 @@ impl FleetArgs {
         if self.on.is_empty() {
             return Ok(Ok(None));
         }
-        let (machines, options) = (self.machines()?, self.options()?);
-        let machines = match Machines::connect(machines, options, stop) {
+        Ok(self.connect_to(self.machines()?, stop, quiet)?.map(Some))
+    }
+
+    /// Connects these machines, and says so. The inner error is the exit status after an interrupt.
+    ///
+    /// # Errors
+    /// All mistakes in the options, or the reason for each machine that cannot take part.
+    pub(super) fn connect_to(
+        &self,
+        machines: Vec<Machine>,
+        stop: &Arc<AtomicBool>,
+        quiet: bool,
+    ) -> Result<std::result::Result<Arc<Machines>, Exit>> {
+        let machines = match Machines::connect(machines, self.options()?, stop) {
             Ok(machines) => machines,
             Err(_) if stop.load(Ordering::Relaxed) => {
                 return Ok(Err(standard::interrupted_before_start()));
@@ -109,15 +147,12 @@ impl FleetArgs {
                 standard::print_to_stderr(format_args!("proofload: {line}"));
             }
         }
-        Ok(Ok(Some(Arc::new(machines))))
+        Ok(Ok(Arc::new(machines)))
     }
 }
 
-/// The machines that one word of --on names: a machine, or an inventory with a group or machine in it.
+/// The machines that one word of --on names over ssh: a machine, or an inventory with a group or machine in it.
 fn named(text: &str) -> std::result::Result<Vec<Machine>, Vec<String>> {
-    if text.starts_with("nats://") || text.starts_with("tls://") {
-        return Err(vec![format!("'{text}': nats:// is not supported yet; give [USER@]HOST")]);
-    }
     let is_path = |text: &str| text.contains('/') || Path::new(text).extension().is_some();
     let (path, pattern) = match text.rsplit_once(':') {
         // An inventory may be a program, which nobody wants to run by the name of a machine.

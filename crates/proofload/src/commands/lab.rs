@@ -95,9 +95,9 @@ pub(crate) fn run(arguments: &LabArgs) -> Result<Exit> {
     }
 }
 
-/// Entry point of the process that keeps a host's namespaces alive.
-pub(crate) fn hold() -> Result<Exit> {
-    lab::run_holder().map_err(Refusal::one)?;
+/// Entry point of the process that keeps a host's namespaces alive. `private`: the host's private folders, as JSON.
+pub(crate) fn hold(on_machine: bool, private: Option<&str>) -> Result<Exit> {
+    lab::run_holder(on_machine, private).map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }
 
@@ -134,7 +134,7 @@ fn shell(arguments: &ShellArgs) -> Result<Exit> {
         flag::register(signal, Arc::default())
             .map_err(|e| Refusal::one(format_args!("cannot handle signal {signal}: {e}")))?;
     }
-    let status = lab::run_in_host(*holder, command)
+    let status = lab::run_in_host(lab, *holder, command)
         .map_err(|error| Refusal::one(format_args!("cannot run in {name}: {error}")))?;
     // Exits with the command's status, as ssh and env do; after a signal, with 128 plus its number, as shells do.
     std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()));

@@ -27,6 +27,7 @@ pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit> {
         prove: arguments.prove,
         json: arguments.json.as_deref(),
         quiet: arguments.quiet,
+        placed: None,
         fleet: &arguments.fleet,
     })
 }

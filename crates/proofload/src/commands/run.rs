@@ -1,17 +1,20 @@
 //! `proofload run`: runs a study file.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+};
 
 use clap::Args;
 use load::MachineLimits;
 use record::input;
-use study::Study;
+use study::{Placement, Study, Wish};
 
 use super::{
-    fleet_args::FleetArgs,
+    fleet_args::{ELSEWHERE, FleetArgs, HEADING},
     noise_args::NoiseArgs,
     observe_args::ObserveArgs,
-    study::{StudyRun, run_study},
+    study::{Placed, StudyRun, run_study},
 };
 use crate::{
     exit::{Exit, Refusal, Result},
@@ -57,11 +60,25 @@ pub(crate) struct RunArgs {
     noise: NoiseArgs,
     #[command(flatten)]
     fleet: FleetArgs,
+    /// Let the hosts of the study be machines of an Ansible inventory, or of a group in it: a host is the machine of its name,
+    /// or the next one of its group
+    #[arg(long, value_name = "INVENTORY[:GROUP]", group = ELSEWHERE, help_heading = HEADING)]
+    machines: Option<String>,
+    /// Let several hosts of the study be one machine
+    #[arg(long, requires = "machines", help_heading = HEADING)]
+    share_machines: bool,
 }
 
 /// Reads a study file, then runs the study or prints its plan.
 pub(crate) fn run(arguments: &RunArgs) -> Result<Exit> {
-    let mut study = arguments.read(&MachineLimits::read().map_err(Refusal::one)?)?;
+    let host = MachineLimits::read().map_err(Refusal::one)?;
+    let (mut study, placed) = match &arguments.machines {
+        None => (arguments.read(&host)?, None),
+        Some(inventory) => match arguments.on_machines(inventory, &host)? {
+            Ok(read) => read,
+            Err(interrupted) => return Ok(interrupted),
+        },
+    };
     let setup = study.setup(0, None).ok();
     let workload = setup.as_ref().and_then(|setup| setup.workload.http());
     standard::note(workload.and_then(load::HttpWorkload::times_without_unit));
@@ -81,16 +98,72 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Exit> {
         json: arguments.json.as_deref(),
         quiet: arguments.quiet,
         fleet: &arguments.fleet,
+        placed,
     })
 }
 
 impl RunArgs {
     /// Reads the study for this machine and applies the overrides of --set.
     pub(crate) fn read(&self, host: &MachineLimits) -> Result<Study> {
+        self.read_placed(host, None)
+    }
+
+    fn read_placed(&self, host: &MachineLimits, placement: Option<&Placement>) -> Result<Study> {
         let file = self.study.display().to_string();
         let text = input::read_text(&self.study).map_err(Refusal::one)?;
         let overrides = overrides(&self.set)?;
-        study::file::read(&file, &text, &overrides, host).map_err(Refusal::all)
+        study::file::read_placed(&file, &text, &overrides, host, placement).map_err(Refusal::all)
+    }
+
+    /// Reads the study for the machines of an inventory. Logs in to them, unless the study is only to be shown. The inner error
+    /// is the exit status after an interrupt.
+    fn on_machines(
+        &self,
+        inventory: &str,
+        host: &MachineLimits,
+    ) -> Result<std::result::Result<(Study, Option<Placed>), Exit>> {
+        let machines = self.fleet.named("--machines", &[inventory.to_owned()])?;
+        // The limits are those of machines that are not known yet.
+        let any = MachineLimits { cpus: host.cpus, ..MachineLimits::BOUNDLESS };
+        let study = self.read_placed(&any, Some(&Placement::default()))?;
+        let mut mistakes: Vec<String> =
+            study::placement_refusals(&study, &any).iter().map(|why| format!("--machines: {why}")).collect();
+        let (hosts, makers) = study::hosts_of(&study);
+        let wishes = Wish::all(&hosts, &machines);
+        if let Err(missing) = &wishes {
+            mistakes.extend(missing.iter().map(|why| format!("--machines: {why}")));
+        }
+        let wishes = wishes.unwrap_or_default();
+        if !mistakes.is_empty() {
+            return Err(Refusal::new(mistakes));
+        }
+        if self.dry_run {
+            let line = |wish: &Wish| format!("host {} is the machine {}\n", wish.host, wish.machine.name);
+            standard::print_raw(&wishes.iter().map(line).collect::<String>())?;
+            return Ok(Ok((study, None)));
+        }
+        let stop = crate::stop::on_signal()?;
+        let remote_path = self.fleet.remote_path.as_deref();
+        let placement = match Placement::connect(wishes, remote_path, self.share_machines, &stop) {
+            Ok(placement) => placement,
+            Err(_) if stop.load(Ordering::Relaxed) => return Ok(Err(standard::interrupted_before_start())),
+            Err(why) => return Err(Refusal::new(why)),
+        };
+        let refused = placement.refusals(&study);
+        if !refused.is_empty() {
+            return Err(Refusal::new(refused));
+        }
+        if !self.quiet {
+            for line in placement.description() {
+                standard::print_to_stderr(format_args!("proofload: {line}"));
+            }
+        }
+        let generator = match self.fleet.connect_to(placement.machines_of(&makers), &stop, self.quiet)? {
+            Ok(generator) => generator,
+            Err(interrupted) => return Ok(Err(interrupted)),
+        };
+        let study = self.read_placed(&generator.limits().1, Some(&placement))?;
+        Ok(Ok((study, Some(Placed { placement, generator, stop }))))
     }
 }
 

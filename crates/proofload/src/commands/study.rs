@@ -3,8 +3,10 @@
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf, absolute},
+    sync::{Arc, atomic::AtomicBool},
 };
 
+use fleet::Machines;
 use jiff::Timestamp;
 use load::{MachineLimits, raise_descriptors};
 use record::{
@@ -13,7 +15,7 @@ use record::{
     study::UNDECIDED,
 };
 use report::{Format, Results};
-use study::{Generator, RemoteHosts, Study, noise};
+use study::{Generator, Placement, RemoteHosts, Study, noise};
 
 use super::{clean, fleet_args::FleetArgs};
 use crate::{
@@ -38,6 +40,17 @@ pub(super) struct StudyRun<'a> {
     pub quiet: bool,
     /// Which other machines make the load.
     pub fleet: &'a FleetArgs,
+    /// The machines that the study's hosts are, and those of them that make the load; none without --machines.
+    pub placed: Option<Placed>,
+}
+
+/// Connected machines that the hosts of a study are.
+pub(super) struct Placed {
+    pub placement: Placement,
+    /// Those that make the load.
+    pub generator: Arc<Machines>,
+    /// Is set by signals.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// This process's command line without --resume.
@@ -60,7 +73,7 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
     let (mut has_lab, mut has_programs) = (false, false);
     let settings = (0..run.study.settings.len()).map(|setting| (setting, min_load));
     run.study.each_setup(settings, &mut |_, setup| {
-        has_lab = setup.as_ref().is_ok_and(|setup| setup.lab.is_some());
+        has_lab = run.placed.is_none() && setup.as_ref().is_ok_and(|setup| setup.lab.is_some());
         has_programs |= setup.is_ok_and(|setup| setup.workload.kind() == Kind::Command);
         !has_lab
     });
@@ -79,7 +92,10 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
     let is_within = run.out.as_deref().zip(run.json).is_some_and(|(out, json)| at(json).starts_with(at(out)));
     let open = |within: bool| Destination::open_optional("--json", run.json.filter(|_| within == is_within));
     let outside = open(false)?;
-    let stop = crate::stop::on_signal()?;
+    let stop = match &run.placed {
+        Some(placed) => placed.stop.clone(),
+        None => crate::stop::on_signal()?,
+    };
     lab.stop = stop.clone();
     if !run.fleet.on.is_empty() {
         let limits = MachineLimits::read().map_err(Refusal::one)?;
@@ -88,9 +104,12 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
             return Err(Refusal::new(refusals.into_iter().map(|why| format!("--on: {why}")).collect()));
         }
     }
-    let machines = match run.fleet.connect(&stop, run.quiet)? {
-        Ok(machines) => machines,
-        Err(interrupted) => return Ok(interrupted),
+    let (machines, placement) = match run.placed {
+        Some(Placed { placement, generator, .. }) => (Some(generator), Some(placement)),
+        None => match run.fleet.connect(&stop, run.quiet)? {
+            Ok(machines) => (machines, None),
+            Err(interrupted) => return Ok(interrupted),
+        },
     };
     let makes_load = machines.is_none();
     let options = study::Options {
@@ -100,6 +119,7 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
         stop,
         resume: run.resume,
         remotes: RemoteHosts::connect(&run.study.observe).map_err(Refusal::new)?,
+        placement,
     };
     let earlier = match run.resume {
         true => Some(resumed(&place)?.read().map_err(Refusal::one)?),

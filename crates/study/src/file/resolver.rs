@@ -34,6 +34,7 @@ use super::{
 };
 use crate::{
     Workload,
+    machines::{self, Placement},
     study::{Action, Setup},
 };
 
@@ -51,6 +52,8 @@ pub(super) struct Resolver<'d> {
     pub(super) outline: &'d Outline<'d>,
     pub(super) targets: Targets<'d>,
     pub(super) folder: PathBuf,
+    /// Which machines the hosts are; none if they are made in a lab.
+    pub(super) placement: Option<&'d Placement>,
     /// Factors that set a key of the workload, which has the factor's name.
     setters: Vec<&'d str>,
 }
@@ -85,7 +88,7 @@ pub(super) struct ResolvedHosts {
 impl<'d> Resolver<'d> {
     pub(super) fn new(
         reader: &mut Reader<'_>,
-        input: &Input,
+        input: &'d Input,
         tree: &'d DeTable<'d>,
         outline: &'d Outline<'d>,
     ) -> Self {
@@ -95,7 +98,15 @@ impl<'d> Resolver<'d> {
             Kind::Command => command::KEYS.contains(name),
         };
         let setters = outline.factors.names().filter(is_key).filter(|name| !named.contains(name)).collect();
-        Self { tree, outline, targets: Targets::read(reader, tree), folder: input.folder(), setters }
+        let placement = input.placement.as_ref();
+        Self {
+            tree,
+            outline,
+            targets: Targets::read(reader, tree, placement.is_some()),
+            folder: input.folder(),
+            placement,
+            setters,
+        }
     }
 
     /// Whether a factor sets the workload's key of the same name.
@@ -366,7 +377,14 @@ impl<'d> Resolver<'d> {
         }
         let mut table = Table::new(&table, 0..0);
         let mistakes_before = reader.mistake_count();
-        let (plan, groups) = lab::file::read_with_groups(reader, &mut table, self.outline.title.clone());
+        let (mut plan, groups) = lab::file::read_with_groups(reader, &mut table, self.outline.title.clone());
+        if let Some(placement) = self.placement {
+            let span_of = |key: &str| self.tree.get(key).map_or(0..0, Spanned::span);
+            if is_local {
+                reader.mistake(0..0, "--machines: the study has no [hosts] that could be machines");
+            }
+            machines::adapt(reader, &mut plan, placement, span_of("links"), span_of("hosts"));
+        }
         (reader.mistake_count() == mistakes_before).then_some(Some(ResolvedHosts { plan, groups, is_local }))
     }
 }

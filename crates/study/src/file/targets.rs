@@ -50,7 +50,8 @@ pub(super) enum TargetLocation {
 }
 
 impl<'d> Targets<'d> {
-    pub(super) fn read(reader: &mut Reader<'_>, tree: &'d DeTable<'d>) -> Self {
+    /// With `on_machines`, the programs that targets need are looked for there, and not here.
+    pub(super) fn read(reader: &mut Reader<'_>, tree: &'d DeTable<'d>, on_machines: bool) -> Self {
         let Some(value) = tree.get("targets") else { return Self { list: Vec::new() } };
         let table = reader.table(value, "tables such as [targets.web]");
         let mut list: Vec<TargetTable<'d>> = Vec::new();
@@ -59,6 +60,7 @@ impl<'d> Targets<'d> {
             let key = |key: &str| value.get_ref().as_table()?.get(key);
             let missing_programs =
                 key("needs").map_or_else(Vec::new, |needs| programs::missing(reader, needs));
+            let missing_programs = if on_machines { Vec::new() } else { missing_programs };
             let optional = key("optional");
             let is_optional = optional.and_then(|value| reader.flag(value)).unwrap_or(false);
             list.push(TargetTable { name, span, value, missing_programs, is_optional });

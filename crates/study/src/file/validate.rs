@@ -35,7 +35,7 @@ const ANY_PORTS: u64 = 1 << 40;
 /// Makes the study from its outline and its settings; none if there are mistakes.
 pub(super) fn study<'d>(
     reader: &mut Reader<'_>,
-    input: &Input,
+    input: &'d Input,
     tree: &'d DeTable<'d>,
     outline: &'d Outline<'d>,
     source: Source,
@@ -77,8 +77,12 @@ pub(super) fn study<'d>(
         }
     }
     refuse_secret_levels(reader, outline);
-    let unfit: Vec<_> =
-        settings.iter().map(|setting| balancers::shortage(tree, &levels_of(setting), &input.host)).collect();
+    // What machines lack, they say themselves.
+    let shortage = |setting: &Setting| match &input.placement {
+        None => balancers::shortage(tree, &levels_of(setting), &input.host),
+        Some(_) => None,
+    };
+    let unfit: Vec<_> = settings.iter().map(shortage).collect();
     let (settings, warnings) = left_out::leave_out(reader, &resolver, settings, (&targets, &unfit));
     if reader.has_mistakes() {
         return None;
@@ -247,6 +251,8 @@ impl<'d> Validator<'_, 'd> {
         }
         let mut host = *self.host;
         match (&resolved.setup.lab, &resolved.setup.from[..]) {
+            // The limits are those of all machines together.
+            (Some(_), _) if self.resolver.placement.is_some() => {}
             (None, _) => {}
             (Some(_), [_]) => host.ports = ANY_PORTS,
             // Each host has its own ports and opens only some of the connections, so the check would be wrong here.

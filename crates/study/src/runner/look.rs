@@ -36,8 +36,14 @@ const SHARE: f64 = 0.25;
 pub fn look(study: &mut Study, options: &Options) -> Option<String> {
     let search = study.search.clone().filter(|search| search.begin == Begin::Looks)?;
     let setup: Setup = study.setup(0, Some(search.min)).ok().filter(|setup| setup.lab.is_none())?;
-    let testbed =
-        Testbed::bring_up(setup.clone(), &options.lab, &options.generator, Path::new(""), &mut |_, _| Ok(()));
+    let testbed = Testbed::bring_up(
+        setup.clone(),
+        &options.lab,
+        &options.generator,
+        None,
+        Path::new(""),
+        &mut |_, _| Ok(()),
+    );
     let testbed = testbed.ok()?;
     let plan = probe_plan(&testbed, &setup, study, &mut Vec::new()).ok().flatten()?;
     if !may_be_repeated(&plan) {

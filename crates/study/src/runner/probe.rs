@@ -32,10 +32,14 @@ pub fn probe_targets(study: &Study, options: &Options) -> Result<(), String> {
     for (number, setup) in external {
         let setting = &study.settings[number];
         let Some(search) = study.search_of(setting).filter(|_| !probed.contains(&setup)) else { continue };
-        let testbed =
-            Testbed::bring_up(setup.clone(), &options.lab, &options.generator, Path::new(""), &mut |_, _| {
-                Ok(())
-            });
+        let testbed = Testbed::bring_up(
+            setup.clone(),
+            &options.lab,
+            &options.generator,
+            None,
+            Path::new(""),
+            &mut |_, _| Ok(()),
+        );
         let trial_s = running_search::plan(study, search).map(|plan| plan.trial_duration_s);
         let Ok(trial_s) = trial_s else { continue };
         let why =
@@ -65,6 +69,10 @@ impl Runner<'_> {
     /// The reason why the target of a search no longer answers, if a trial met refused connections. Such a trial says nothing about
     /// the load that the target carries.
     pub(super) fn is_gone(&mut self, setup: &Setup, setting: usize, trial: &Trial) -> Result<Option<String>> {
+        // A target whose host is lost comes back with it.
+        if self.testbed.as_ref().and_then(|testbed| testbed.machines()?.lost()).is_some() {
+            return Ok(None);
+        }
         let is_refused = trial.http().is_some_and(|http| http.errors.of(ErrorClass::ConnectRefused) > 0);
         let why = if is_refused { self.probe(setup, setting)? } else { None };
         Ok(why.map(|why| format!("the target stopped answering during the search: {why}")))

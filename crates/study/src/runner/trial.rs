@@ -1,13 +1,17 @@
 //! Runs one trial of a study: brings up hosts and targets, judges the trial and records it.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::Duration,
 };
 
 use record::{
-    Decision, ErrorClass, Goal, HttpPlan, Kind, Measured, OnNoise, Purpose, Trial, TrialEntry, VoidReason,
-    VoidRule, Warning, study::ENTRY_SCHEMA,
+    Decision, ErrorClass, Goal, HttpPlan, Kind, Measured, OnNoise, Purpose, Trial, TrialEntry, Validity,
+    VoidReason, VoidRule, Warning, study::ENTRY_SCHEMA,
 };
 
 use super::{PlannedTrial, Runner, settle::closing_wait};
@@ -17,6 +21,7 @@ use crate::{
     counted,
     event::Event,
     judge::judge,
+    machines::PlacedHosts,
     observer::TrialContext,
     stop_reason::{Result, StopReason},
     study::{Fresh, Setup},
@@ -39,6 +44,8 @@ macro_rules! context {
     };
 }
 
+/// How often it is looked whether a running trial has to stop.
+const STOP_POLL: Duration = Duration::from_millis(20);
 /// Longest wait for the target's backlog of requests that a trial gave up.
 const MAX_BACKLOG: Duration = Duration::from_secs(30);
 
@@ -189,10 +196,24 @@ impl<'a> Runner<'a> {
                 let actions = actions
                     .map_err(|error| StopReason::Failed(format!("cannot prepare an action: {error}")))?;
                 let on_event = &mut *self.on_event;
-                let trial = testbed.run(plan, &self.options.stop, &self.options.command, |tick| {
-                    actions.iter().for_each(|actions| actions.tick(tick));
-                    on_event(Event::Tick(tick));
+                let mut lost = None;
+                let trial = with_own_stop(&self.options.stop, |stop| {
+                    testbed.run(plan, stop, &self.options.command, |tick| {
+                        actions.iter().for_each(|actions| actions.tick(tick));
+                        on_event(Event::Tick(tick));
+                        if lost.is_none() {
+                            lost = testbed.machines().and_then(PlacedHosts::lost);
+                            if let Some(why) = &lost {
+                                let text = format!("the trial ends, because a host is lost: {why}");
+                                on_event(Event::Warning(&text));
+                                stop.store(true, Ordering::Relaxed);
+                            }
+                        }
+                    })
                 });
+                let lost = lost.or_else(|| testbed.machines().and_then(PlacedHosts::lost));
+                let is_stopped = self.options.stop.load(Ordering::Relaxed);
+                let trial = trial.map(|trial| without_host(trial, lost, is_stopped));
                 self.actions = actions.map(RunningActions::finish).unwrap_or_default();
                 // If the target died, its failure explains more than the errors of the trial.
                 testbed.failure().map_err(failed)?;
@@ -272,6 +293,8 @@ impl<'a> Runner<'a> {
         let mut lab = self.testbed.as_mut().and_then(Testbed::lab);
         let is_kept =
             is_kept && !lab.as_mut().is_some_and(|lab| self.observers.links.may_be_measured_again(lab));
+        let machines = self.testbed.as_ref().and_then(Testbed::machines);
+        let is_kept = is_kept && machines.and_then(PlacedHosts::lost).is_none();
         if is_kept && self.testbed.as_ref().is_some_and(|testbed| testbed.supports(setup)) {
             return Ok(());
         }
@@ -284,14 +307,21 @@ impl<'a> Runner<'a> {
         let (links, mut messages) = (&mut self.observers.links, Vec::new());
         let logs = self.folder.path().join("logs").join(self.next_index.to_string());
         let lab = lab::Options { keep_logs: Some(logs), ..self.options.lab.clone() };
-        let testbed =
-            Testbed::bring_up(setup.clone(), &lab, &self.options.generator, &stored, &mut |name, link| {
+        let testbed = Testbed::bring_up(
+            setup.clone(),
+            &lab,
+            &self.options.generator,
+            self.options.placement.as_ref(),
+            &stored,
+            &mut |name, link| {
                 messages.extend(links.measure(name, link)?);
                 Ok(())
-            });
+            },
+        );
         messages.iter().for_each(|text| (self.on_event)(Event::Warning(text)));
         self.testbed = Some(testbed.map_err(|error| match error {
             TestbedError::Lab(lab::Error::Cancelled) => StopReason::Stopped,
+            TestbedError::Machine(_) if self.options.stop.load(Ordering::Relaxed) => StopReason::Stopped,
             error => failed(error),
         })?);
         self.testbed_setting = Some(planned.setting);
@@ -346,6 +376,33 @@ impl<'a> Runner<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Calls `work` with a flag that is set when `outer` is, and may be set without that.
+fn with_own_stop<T>(outer: &AtomicBool, work: impl FnOnce(&Arc<AtomicBool>) -> T) -> T {
+    let (own, is_done) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) && !own.load(Ordering::Relaxed) {
+                own.fetch_or(outer.load(Ordering::Relaxed), Ordering::Relaxed);
+                thread::sleep(STOP_POLL);
+            }
+        });
+        let done = work(&own);
+        is_done.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+/// Makes a trial void that ended because a host was lost.
+fn without_host(mut trial: Trial, lost: Option<String>, is_stopped: bool) -> Trial {
+    if let Some(evidence) = lost {
+        trial.interrupted &= is_stopped;
+        let mut reasons = trial.validity.reasons().to_vec();
+        reasons.push(VoidReason { rule: VoidRule::WorkerLost, evidence });
+        trial.validity = Validity::from_reasons(reasons);
+    }
+    trial
 }
 
 /// Time that a target needs for the requests that a trial gave up (after a timeout or at its end), at the rate at which it answered the

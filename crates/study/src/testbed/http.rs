@@ -143,20 +143,20 @@ impl Testbed {
 
     /// The number of worker processes with which each of the load's hosts has at least one.
     fn least_workers(&self) -> u32 {
-        match self.machines() {
+        match self.fleet() {
             Some(machines) => machines.weight(),
             None => self.setup.from.len().max(1) as u32,
         }
     }
 
     /// The machines that make the load; `None` if hosts of a lab do, or this machine.
-    fn machines(&self) -> Option<&Machines> {
+    fn fleet(&self) -> Option<&Machines> {
         self.generator.machines.as_deref().filter(|_| self.lab.is_none())
     }
 
     /// Limits for the plan of one machine, and limits of all of the load's hosts.
     fn limits(&self) -> io::Result<(MachineLimits, MachineLimits)> {
-        match self.machines() {
+        match self.fleet() {
             Some(machines) => Ok(machines.limits()),
             None => self.host().map(|limits| (limits, limits)),
         }

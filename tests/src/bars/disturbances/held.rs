@@ -229,7 +229,8 @@ mod tests {
     fn truths_are_those_of_the_log() {
         let served = |index: i64, [least, most]: [i64; 2]| {
             let came_ns = index * 10_000_000;
-            Served { came_ns, left_ns: [came_ns + least * 1_000_000, came_ns + most * 1_000_000] }
+            let from = std::net::Ipv4Addr::LOCALHOST.into();
+            Served { from, came_ns, left_ns: [came_ns + least * 1_000_000, came_ns + most * 1_000_000] }
         };
         // At the end, the last of a hundred requests, sent every 10 ms, has no answer yet. In the worse case, the one before has none
         // either.

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 
 /// The name of a secret in this test, the secret, and the form in which the target receives it.
-pub(super) type Kind = (&'static str, &'static str, Heard);
+pub(in crate::bars) type Kind = (&'static str, &'static str, Heard);
 
-pub(super) enum Heard {
+pub(in crate::bars) enum Heard {
     /// Unchanged.
     Plain,
     /// In base64, after this user name.
@@ -16,7 +16,7 @@ pub(super) enum Heard {
     Encoded(&'static str),
 }
 
-pub(super) const KINDS: [Kind; 13] = [
+pub(in crate::bars) const KINDS: [Kind; 13] = [
     ("user info of the URL", "pa@ss/URL-INFO-1", Heard::Basic("ann")),
     ("?api_key=", "key/QUERY-2", Heard::Encoded("key%2FQUERY-2")),
     ("?access_token=", "token&QUERY-3", Heard::Encoded("token%26QUERY-3")),
@@ -33,7 +33,7 @@ pub(super) const KINDS: [Kind; 13] = [
 ];
 
 /// The form in which the target receives a secret.
-pub(super) fn heard_of((_, secret, heard): &Kind) -> String {
+pub(in crate::bars) fn heard_of((_, secret, heard): &Kind) -> String {
     match heard {
         Heard::Plain => (*secret).to_owned(),
         Heard::Basic(user) => BASE64.encode(format!("{user}:{secret}")),
@@ -42,7 +42,7 @@ pub(super) fn heard_of((_, secret, heard): &Kind) -> String {
 }
 
 /// All forms in which a secret may appear.
-pub(super) fn forms(kind: &Kind) -> BTreeSet<String> {
+pub(in crate::bars) fn forms(kind: &Kind) -> BTreeSet<String> {
     let secret = kind.1;
     let encoded: String = secret
         .bytes()

@@ -54,6 +54,10 @@ pub(super) const OWN: &[Row] = &[
     long("hlog", "FILE", Translation::Becomes("hlog")),
     long("save", "STUDY.toml", Translation::Becomes("save")),
     long("on", "HOSTS", Translation::Becomes("on")),
+    long("nats-creds", "FILE", Translation::Becomes("nats-creds")),
+    long("nats-ca", "FILE", Translation::Becomes("nats-ca")),
+    long("fleet-key", "FILE", Translation::Becomes("fleet-key")),
+    long("agent-keys", "FILE", Translation::Becomes("agent-keys")),
 ];
 
 /// Options of proofload that are valid only for an https:// URL.
