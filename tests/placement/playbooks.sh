@@ -84,6 +84,8 @@ printf '%s\n' "Package: proofload" "Version: 1" "Architecture: amd64" "Maintaine
 dpkg-deb --root-owner-group -Znone --build "$work/package" proofload.deb >"$work/dpkg"
 cat >inventory.yml <<EOF
 all:
+  hosts:
+    localhost: { ansible_connection: local, ansible_remote_tmp: $work/home/remote }
   vars:
     ansible_host: 127.0.0.1
     ansible_user: root

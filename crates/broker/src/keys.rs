@@ -16,6 +16,7 @@ use ring::{
     rand::SystemRandom,
     signature::{Ed25519KeyPair, KeyPair},
 };
+use rustix::process::{getegid, geteuid, getgroups};
 use rustls::{
     crypto::ring::sign::any_eddsa_type,
     pki_types::{CertificateDer, PrivatePkcs8KeyDer, pem::PemObject},
@@ -194,6 +195,9 @@ pub(crate) fn read_private(path: &Path) -> io::Result<Vec<u8>> {
 fn read_trusted(path: &Path, forbidden: u32) -> io::Result<Vec<u8>> {
     let file = files::open(path)?;
     let about = file.metadata()?;
+    // What root gives a user by a group of the user, as Kubernetes gives secrets to pods, is given.
+    let is_given = about.uid() == 0 && !geteuid().is_root() && is_own_group(about.gid());
+    let forbidden = if is_given { forbidden & !0o040 } else { forbidden };
     if !files::is_owned(&about) {
         return Err(io::Error::other(format!("it belongs to user {}", about.uid())));
     }
@@ -203,6 +207,11 @@ fn read_trusted(path: &Path, forbidden: u32) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let size = File::take(file, MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if size as u64 > MAX_FILE_BYTES { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
+}
+
+fn is_own_group(group: u32) -> bool {
+    let others = getgroups().unwrap_or_default();
+    getegid().as_raw() == group || others.iter().any(|other| other.as_raw() == group)
 }
 
 fn create_private(path: &Path, contents: &[u8]) -> io::Result<()> {

@@ -107,7 +107,9 @@ impl Pool {
         if agents.is_empty() {
             let others = match all.len() {
                 0 => "no agent is there".to_owned(),
-                count => format!("all {count} agents that are there work for others, or were asked to end"),
+                count => format!(
+                    "none of the {count} agents that are there is idle: others use them, or they were asked to end"
+                ),
             };
             return Err(vec![format!(
                 "{}: {others}; start `proofload agent --nats` on machines, or see `proofload fleet list`",

@@ -8,11 +8,12 @@ const PROGRAM: &str = "proofload";
 const MAX_WIDTH: usize = 100;
 
 /// The commands in groups by purpose.
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 5] = [
     ("Measure", &["http", "limit", "run", "report", "compare", "serve"]),
     ("Network", &["lab", "link"]),
     ("Data paths", &["copy", "balance", "listen", "audit"]),
     ("This machine", &["host", "clean"]),
+    ("Others", &["fleet", "agent"]),
 ];
 
 /// Commands that accept the command lines of other programs.

@@ -69,6 +69,11 @@ const OTHERS: &[&str] = &[
     "--tls-ca-out",
     "--tls-cert",
     "--tls-key",
+    "--nats-creds",
+    "--nats-ca",
+    "--fleet-key",
+    "--agent-keys",
+    "fleet key <file>",
 ];
 
 /// The options of the program that take a file, according to its help.

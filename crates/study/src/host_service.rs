@@ -157,8 +157,13 @@ fn shortened(text: String) -> String {
         return text;
     }
     let half = LOG_BYTES / 2;
-    let begin = text.floor_char_boundary(half);
-    let end = text.ceil_char_boundary(text.len() - half);
+    let boundary = |mut at: usize| {
+        while !text.is_char_boundary(at) {
+            at += 1;
+        }
+        at
+    };
+    let (begin, end) = (boundary(half), boundary(text.len() - half));
     format!("{}\n[{} bytes are left out]\n{}", &text[..begin], end - begin, &text[end..])
 }
 

@@ -229,8 +229,11 @@ impl Journal {
         let (mut failures, mut left, numbers) = (Vec::new(), Vec::new(), pid_namespace());
         while let Some((number, change)) = state.open.pop_last() {
             if let Err(error) = change.undo(&numbers) {
+                // What another program has changed since stays as it is.
+                if !matches!(error, Error::Foreign { .. }) {
+                    left.push((number, change));
+                }
                 failures.push(error);
-                left.push((number, change));
             } else if !failures.is_empty() {
                 // Because of an earlier failure, the journal will stay, so this success must be recorded in it.
                 if let Ok(text) = line(&Line::Undone { entry: number }) {

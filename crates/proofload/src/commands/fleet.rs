@@ -75,6 +75,9 @@ pub(crate) fn run(arguments: &FleetCommandArgs) -> Result<Exit> {
         }
         FleetCommand::Watch(place) => watch(&connect(&place.url, &place.pool)?)?,
         FleetCommand::Drain(arguments) => {
+            if !arguments.pool.options().has_keys() {
+                return Err(Refusal::one(fleet::NO_KEYS));
+            }
             connect(&arguments.on, &arguments.pool)?.drain(&arguments.names).map_err(Refusal::new)?;
         }
         FleetCommand::Key { file } => {

@@ -120,6 +120,11 @@ impl FleetArgs {
         quiet: bool,
     ) -> Result<std::result::Result<Option<Arc<Machines>>, Exit>> {
         if self.on.is_empty() {
+            if self.pool.is_given() {
+                return Err(Refusal::one(
+                    "--on nats://HOST/POOL is missing: --fleet-key, --agent-keys, --nats-creds and --nats-ca are for agents of a broker",
+                ));
+            }
             return Ok(Ok(None));
         }
         Ok(self.connect_to(self.machines()?, stop, quiet)?.map(Some))

@@ -25,6 +25,11 @@ pub(crate) struct PoolArgs {
 }
 
 impl PoolArgs {
+    /// Whether any of the options is given.
+    pub(crate) fn is_given(&self) -> bool {
+        [&self.nats_creds, &self.nats_ca, &self.fleet_key, &self.agent_keys].iter().any(|file| file.is_some())
+    }
+
     pub(crate) fn options(&self) -> PoolOptions {
         PoolOptions {
             credentials: self.nats_creds.clone(),

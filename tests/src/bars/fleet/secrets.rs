@@ -103,7 +103,7 @@ fn look_at(machines: &Machines, search: &mut Search) -> Result<usize> {
                 // A process may have ended by now.
                 let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
                 search.look(&format!("{file} of a process on {name}"), &bytes);
-                agents += usize::from(bytes.ends_with(b"\0agent\0--stdio\0"));
+                agents += usize::from(is_agent(&bytes));
             }
             root.get_or_insert_with(|| PathBuf::from(format!("/proc/{pid}/root")));
         }
@@ -126,4 +126,9 @@ fn look_at(machines: &Machines, search: &mut Search) -> Result<usize> {
         }
     }
     Ok(agents)
+}
+
+/// Whether these are the words of an agent's process.
+fn is_agent(words: &[u8]) -> bool {
+    words.ends_with(b"\0--stdio\0") && words.windows(7).any(|part| part == b"\0agent\0")
 }
