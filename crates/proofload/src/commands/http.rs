@@ -38,7 +38,7 @@ pub(crate) fn run_shown(
     let hint = arguments.ab_hint(&plan, &here);
     let stop = crate::stop::on_signal()?;
     let machines = match only_here(&plan) {
-        _ if arguments.fleet.on.is_empty() => None,
+        _ if arguments.fleet.on.is_empty() && !arguments.fleet.pool.is_given() => None,
         refused if refused.is_empty() => match arguments.fleet.connect(&stop, arguments.quiet)? {
             Ok(machines) => machines,
             Err(interrupted) => return Ok(interrupted),
