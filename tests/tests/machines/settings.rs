@@ -80,7 +80,7 @@ fn is_loading(site: &Site) -> bool {
     let is_changed = |web: &&str| {
         site.said(web, "cat /proc/sys/net/ipv4/tcp_fin_timeout").is_ok_and(|value| value.trim() == "25")
     };
-    CLIENTS.iter().all(|client| site.runs(client, "worker")) && WEBS.iter().all(|web| is_changed(web))
+    CLIENTS.iter().all(|client| site.runs(client, "worker")) && WEBS.iter().all(is_changed)
 }
 
 fn an_end_restores_everything(site: &Site, how: Signal) -> Result<()> {
