@@ -16,6 +16,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -38,6 +39,10 @@ use crate::{
 const SCRIPT: &str = include_str!("bootstrap.sh");
 /// Options of `ssh` that the user's arguments override. They end `ssh` 15 s after the connection was lost.
 const LATE_OPTIONS: [&str; 3] = ["ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
+/// Maximum wait for a login, the copy of the program and the agent's first message.
+pub(crate) const LOGIN_WAIT: Duration = Duration::from_secs(120);
+/// Number of logins at the same time: sshd refuses some beyond 10 (`MaxStartups`), and so does a jump host.
+pub(crate) const LOGINS_AT_ONCE: usize = 8;
 /// Maximum wait for each answer while copies are removed. The first includes the login.
 const REMOVE_WAIT: Duration = Duration::from_secs(60);
 /// Nobody stops a removal.
@@ -116,6 +121,25 @@ pub(crate) fn start(
             Shell::log_in(login, arguments, wait, stop)?.into_agent(program, user.unwrap_or_default(), place)
         }
     }
+}
+
+/// Starts the agents of some machines at the same time, [`LOGINS_AT_ONCE`] at most; one result for each, in their order.
+pub(crate) fn start_together(
+    machines: &[&Machine],
+    placement: &Placement<'_>,
+    program: &Program,
+    stop: &AtomicBool,
+) -> Vec<Result<Started, String>> {
+    thread::scope(|scope| {
+        let logins: Vec<_> = machines
+            .iter()
+            .map(|&machine| scope.spawn(move || start(machine, placement, program, LOGIN_WAIT, stop)))
+            .collect();
+        let join = |login: thread::ScopedJoinHandle<'_, _>| {
+            login.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        logins.into_iter().map(join).collect()
+    })
 }
 
 /// Lets the copies of this program, of any version, in the login's own folders on a machine undo what killed runs left there,

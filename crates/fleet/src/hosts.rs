@@ -6,7 +6,6 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -14,10 +13,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    bootstrap::{self, Placement, Program},
+    bootstrap::{self, LOGIN_WAIT, LOGINS_AT_ONCE, Placement, Program},
     connection::Connection,
     machine::Machine,
-    machines::{LOGIN_WAIT, LOGINS_AT_ONCE},
     protocol::{FromMember, Numbered, ToMember},
     started::Started,
 };
@@ -33,6 +31,7 @@ const FAREWELL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct HostMachine {
     machine: Machine,
+    program: Arc<Program>,
     remote_path: Option<String>,
     stop: Arc<AtomicBool>,
     /// None after the connection was lost.
@@ -59,28 +58,23 @@ impl HostMachine {
         stop: &Arc<AtomicBool>,
     ) -> Result<Vec<Self>, Vec<String>> {
         let program = Program::own().map_err(|why| vec![format!("cannot read this program: {why}")])?;
-        let hosts: Vec<Self> = machines
-            .into_iter()
-            .map(|machine| Self {
-                machine,
-                remote_path: remote_path.map(str::to_owned),
-                stop: Arc::clone(stop),
-                link: Mutex::default(),
-            })
-            .collect();
+        let program = Arc::new(program);
+        let host = |machine| Self {
+            machine,
+            program: Arc::clone(&program),
+            remote_path: remote_path.map(str::to_owned),
+            stop: Arc::clone(stop),
+            link: Mutex::default(),
+        };
+        let (hosts, placement) =
+            (machines.into_iter().map(host).collect::<Vec<_>>(), Placement { remote_path });
         let mut mistakes = Vec::new();
         for some in hosts.chunks(LOGINS_AT_ONCE) {
-            thread::scope(|scope| {
-                let log_in = |host| {
-                    let program = &program;
-                    scope.spawn(move || Self::log_in(host, program, stop))
-                };
-                let logins: Vec<_> = some.iter().map(log_in).collect();
-                for login in logins {
-                    let done = login.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                    mistakes.extend(done.err());
-                }
-            });
+            let machines: Vec<_> = some.iter().map(Self::machine).collect();
+            let together = bootstrap::start_together(&machines, &placement, &program, stop);
+            mistakes.extend(
+                some.iter().zip(together).filter_map(|(host, started)| host.listen_to(started).err()),
+            );
         }
         if mistakes.is_empty() { Ok(hosts) } else { Err(mistakes) }
     }
@@ -111,8 +105,8 @@ impl HostMachine {
             return Ok(());
         }
         *self.lock() = None;
-        let program = Program::own().map_err(|why| format!("cannot read this program: {why}"))?;
-        self.log_in(&program, stop)
+        let placement = Placement { remote_path: self.remote_path.as_deref() };
+        self.listen_to(bootstrap::start(&self.machine, &placement, &self.program, LOGIN_WAIT, stop))
     }
 
     /// Why the connection was lost; none if it was not.
@@ -164,9 +158,7 @@ impl HostMachine {
         serde_json::from_value(answer).map_err(|error| named(format!("its answer cannot be read: {error}")))
     }
 
-    fn log_in(&self, program: &Program, stop: &AtomicBool) -> Result<(), String> {
-        let placement = Placement { remote_path: self.remote_path.as_deref() };
-        let started = bootstrap::start(&self.machine, &placement, program, LOGIN_WAIT, stop);
+    fn listen_to(&self, started: Result<Started, String>) -> Result<(), String> {
         let link = started.and_then(Link::new);
         *self.lock() = Some(link.map_err(|why| format!("{}: {why}", self.machine.name))?);
         Ok(())

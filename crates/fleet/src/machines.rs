@@ -9,7 +9,6 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    thread,
     time::Duration,
 };
 
@@ -21,7 +20,7 @@ use record::{
 };
 
 use crate::{
-    bootstrap::{self, Placement, Program},
+    bootstrap::{self, LOGINS_AT_ONCE, Placement, Program},
     connection::Connection,
     drive::{Output, Transport, drive},
     error::FleetError,
@@ -33,10 +32,6 @@ use crate::{
     trial::Trial,
 };
 
-/// Maximum wait for a login, the copy of the program and the agent's first message.
-pub(crate) const LOGIN_WAIT: Duration = Duration::from_secs(120);
-/// Number of logins at the same time: sshd refuses some beyond 10 (`MaxStartups`), and so does a jump host.
-pub(crate) const LOGINS_AT_ONCE: usize = 8;
 /// How long an agent may take to end when its input is closed.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// Delay between the message to start and the start, besides the way of the message, in nanoseconds: a busy machine needs some time to pass
@@ -225,20 +220,10 @@ impl Fleet {
         let absent: Vec<usize> =
             (0..self.agents.len()).filter(|index| self.agents[*index].link.is_none()).collect();
         for some in absent.chunks(LOGINS_AT_ONCE) {
-            let (program, remote_path) = (&self.program, self.options.remote_path.as_deref());
-            let started: Vec<_> = thread::scope(|scope| {
-                let log_in = |index: &usize| {
-                    let machine = &self.agents[*index].machine;
-                    let placement = Placement { remote_path };
-                    scope.spawn(move || bootstrap::start(machine, &placement, program, LOGIN_WAIT, stop))
-                };
-                let logins: Vec<_> = some.iter().map(log_in).collect();
-                let join = |login: thread::ScopedJoinHandle<'_, _>| {
-                    login.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                };
-                logins.into_iter().map(join).collect()
-            });
-            for (index, started) in some.iter().zip(started) {
+            let machines: Vec<_> = some.iter().map(|index| &self.agents[*index].machine).collect();
+            let placement = Placement { remote_path: self.options.remote_path.as_deref() };
+            let together = bootstrap::start_together(&machines, &placement, &self.program, stop);
+            for (index, started) in some.iter().zip(together) {
                 match started.and_then(|started| self.listen_to(*index, started)) {
                     Ok(()) => self.agents[*index].lost = None,
                     Err(why) => self.agents[*index].is_lost(why),

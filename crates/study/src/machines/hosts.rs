@@ -143,13 +143,9 @@ impl PlacedHosts {
 
     /// The name of a host, its machine, and an action with the addresses of other hosts in place of their names.
     pub(crate) fn action(&self, host: usize, what: &ActionKind) -> (String, Arc<HostMachine>, ActionKind) {
-        let address = |name: &str| {
-            let of = if name == "self" { Some(host) } else { self.plan.host(name) };
-            self.plan.address_of(of?).as_ref().map(IpAddr::to_string)
-        };
         let what = match what {
             ActionKind::Command(words) => {
-                ActionKind::Command(words.iter().map(|word| of_machine(word, &address)).collect())
+                ActionKind::Command(words.iter().map(|word| of_machine(&self.plan, host, word)).collect())
             }
             other => other.clone(),
         };
@@ -244,10 +240,14 @@ fn keep(logs: &[(String, String)], folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A word of a command as the machine understands it: with addresses in the place of names, and [`OWN_PROGRAM`] in the place of
+/// A word of a command as the machine of a host understands it: with addresses in the place of names, and [`OWN_PROGRAM`] in the place of
 /// this program's path here.
-fn of_machine(word: &str, address: &dyn Fn(&str) -> Option<String>) -> String {
-    let word = placeholders::expand(word, address);
+fn of_machine(plan: &Plan, host: usize, word: &str) -> String {
+    let address = |name: &str| {
+        let of = if name == "self" { Some(host) } else { plan.host(name) };
+        plan.address_of(of?).as_ref().map(IpAddr::to_string)
+    };
+    let word = placeholders::expand(word, &address);
     match std::env::current_exe() {
         Ok(program) => word.replace(&program.display().to_string(), OWN_PROGRAM),
         Err(_) => word,
@@ -260,15 +260,11 @@ fn own_part(plan: &Plan, host: usize) -> Plan {
         let end = link.ends.iter().find(|end| end.host == host)?;
         Some(Link { ends: vec![End { host: 0, ..end.clone() }], ..link.clone() })
     });
-    let address = |name: &str| {
-        let of = if name == "self" { Some(host) } else { plan.host(name) };
-        plan.address_of(of?).as_ref().map(IpAddr::to_string)
-    };
     let processes = plan.processes.iter().filter(|process| process.host == host).map(|process| {
         let mut process = lab::plan::Process { host: 0, ..process.clone() };
         // The host does not know the others.
         if let Program::Command(words) = &mut process.program {
-            words.iter_mut().for_each(|word| *word = of_machine(word, &address));
+            words.iter_mut().for_each(|word| *word = of_machine(plan, host, word));
         }
         process
     });
