@@ -170,7 +170,9 @@ impl Recorder {
         if let Some(class) = failure {
             let took_ns = time.received_ns.saturating_sub(request.sent_ns);
             self.longest_failed_ns = self.longest_failed_ns.max(took_ns);
-            self.failed(request, class, time.read_ns);
+            let is_refused = class == ErrorClass::Status && refuses_what_is_asked(response.status);
+            let own_ns = if is_refused { 0 } else { request.own_ns };
+            self.failed(&InFlight { own_ns, ..*request }, class, time.read_ns);
             return;
         }
         self.update_in_flight_integral(time.read_ns);
@@ -393,6 +395,12 @@ impl Recorder {
         self.since_fault += 1;
         if self.since_fault.is_multiple_of(every) { copies } else { 1 }
     }
+}
+
+/// Whether a status refuses a request for what it asks (RFC 9110, 15.5), so that no burst of other requests can have caused it. Other
+/// requests can cause 403 (limits of rates), 408, 409, 412, 423, 425, 429 and 5xx.
+fn refuses_what_is_asked(status: u16) -> bool {
+    (400..500).contains(&status) && !matches!(status, 403 | 408 | 409 | 412 | 423 | 425 | 429)
 }
 
 #[cfg(test)]

@@ -8,12 +8,11 @@ const PROGRAM: &str = "proofload";
 const MAX_WIDTH: usize = 100;
 
 /// The commands in groups by purpose.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 4] = [
     ("Measure", &["http", "limit", "run", "report", "compare", "serve"]),
     ("Network", &["lab", "link"]),
     ("Data paths", &["copy", "balance", "listen", "audit"]),
-    ("This machine", &["host", "clean"]),
-    ("Others", &["fleet", "agent"]),
+    ("Machines", &["host", "clean", "agent", "fleet"]),
 ];
 
 /// Commands that accept the command lines of other programs.
@@ -62,8 +61,7 @@ impl ShortHelp {
     fn text(&self, command: &mut Command) -> String {
         let about = command.get_about().map(StyledStr::to_string).unwrap_or_default();
         let usage = command.render_usage().to_string();
-        let mut lines =
-            vec![cut(first_clause(&about), MAX_WIDTH).to_owned(), String::new(), usage, String::new()];
+        let mut lines = vec![cut(first_clause(&about), MAX_WIDTH).to_owned(), usage, String::new()];
         let mut rows = Vec::new();
         if self.command == PROGRAM {
             for (group, names) in GROUPS {

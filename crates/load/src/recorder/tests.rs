@@ -53,6 +53,35 @@ fn an_interval_has_what_happened_in_it_and_what_is_open_at_its_end() {
 }
 
 #[test]
+fn no_burst_causes_a_status_that_refuses_what_is_asked() {
+    let failures = [
+        (401, ErrorClass::Status, 0),
+        (404, ErrorClass::Status, 0),
+        (404, ErrorClass::Check, 1),
+        (408, ErrorClass::Status, 1),
+        (429, ErrorClass::Status, 1),
+        (503, ErrorClass::Status, 1),
+    ];
+    for (status, class, delayed) in failures {
+        let (mut recorder, _received) = recorder();
+        let request = InFlight { own_ns: MIN_ABSENCE_NS, ..REQUEST };
+        recorder.sent(&request, false);
+        let response = Response {
+            status,
+            keep_alive: true,
+            head_bytes: 20,
+            informational_bytes: 0,
+            body_bytes: 0,
+            framing_bytes: 0,
+        };
+        let time = ReceiveTime { received_ns: 9_000, uncertainty_ns: 0, read_ns: 9_000 };
+        recorder.answered(&request, &response, Some(class), 8_000, time);
+        let counts = recorder.finish(10_000, totals(1, None), false, Away::default()).http.counts;
+        assert_eq!((counts.failed, counts.lost_delayed), (1, delayed), "{status}");
+    }
+}
+
+#[test]
 fn losses_while_the_generator_caught_up_may_be_its_own() {
     for (own_ns, lost) in [(MIN_ABSENCE_NS - 1, 0), (MIN_ABSENCE_NS, 1)] {
         let request = InFlight { own_ns, ..REQUEST };
