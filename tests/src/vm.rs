@@ -7,7 +7,7 @@
 //! # Time
 //! The machine's clock counts instructions, one nanosecond each, and skips idle time (QEMU's `-icount`). A busy host makes a run longer but
 //! delays nothing inside: delays and rates measured in the machine do not depend on other programs outside. A machine with a part outside,
-//! a disk or a network, uses the host's clock instead: its own clock would run ahead while it waits for that part.
+//! a disk, a network or other machines, uses the host's clock instead: its own clock would run ahead while it waits for that part.
 
 use std::{
     fs,
@@ -31,6 +31,12 @@ pub use running::{Ran, RunningVm};
 
 /// Default memory of the machine, in MiB.
 const MEMORY_MIB: u32 = 512;
+/// Arguments of the kernel.
+const KERNEL_WORDS: &str = "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on";
+/// The same for machines of a segment, which boot beside each other: a busy host makes the kernel's look for broken timers find some.
+const OF_SEGMENT: &str = " clocksource=hpet no_timer_check";
+/// Number of bytes that are kept of a captured frame: all headers.
+const CAPTURED_BYTES: u32 = 128;
 
 /// A virtual machine to boot.
 #[derive(Debug, Clone)]
@@ -41,6 +47,8 @@ pub struct Vm {
     memory_mib: u32,
     disk: Option<PathBuf>,
     forward: Option<(SocketAddr, u16)>,
+    segment: Option<(SocketAddr, u8)>,
+    capture: Option<PathBuf>,
 }
 
 impl Default for Vm {
@@ -52,6 +60,8 @@ impl Default for Vm {
             memory_mib: MEMORY_MIB,
             disk: None,
             forward: None,
+            segment: None,
+            capture: None,
         }
     }
 }
@@ -105,6 +115,22 @@ impl Vm {
         self.modules(["virtio_pci", "virtio_net"])
     }
 
+    /// Adds a network device, after that of [`forward`](Self::forward), that joins the machines with the same multicast group and port.
+    /// `number`, from 1, is another one for each of them. Their scripts give them addresses.
+    ///
+    /// The machine's clock is a timer of QEMU's, which goes exactly as fast as the clock of the host: the processor's counter, which the
+    /// kernel would prefer, it has to calibrate first.
+    pub fn segment(mut self, group: SocketAddr, number: u8) -> Self {
+        self.segment = Some((group, number));
+        self.modules(["virtio_pci", "virtio_net"])
+    }
+
+    /// Writes the frames of the segment that come to this machine and leave it to a file, in pcap's format, with the times of QEMU's clock.
+    pub fn capture(mut self, file: &Path) -> Self {
+        self.capture = Some(file.to_owned());
+        self
+    }
+
     /// Boots, runs a script for `sh`, and switches off. The machine's files are in a temporary folder, and it dies with this process.
     ///
     /// # Errors
@@ -124,6 +150,7 @@ impl Vm {
         let folder = TemporaryFolder::new()?;
         let initramfs = folder.file("initramfs");
         fs::write(&initramfs, self.archive(&kernel, script)?).context("cannot write the machine's files")?;
+        let kernel_words = KERNEL_WORDS.to_owned() + if self.segment.is_some() { OF_SEGMENT } else { "" };
         let mut launch = Launch::new(qemu.display().to_string())
             .words("-accel tcg -machine pc -cpu qemu64,+rdrand -smp 1")
             .words("-nodefaults -no-user-config -no-reboot -display none")
@@ -132,8 +159,8 @@ impl Vm {
             .args(["-initrd", &initramfs])
             .args(["-serial", &format!("file:{}", folder.file("console"))])
             .args(["-serial", &format!("file:{}", folder.file("output"))])
-            .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on"]);
-        if self.disk.is_none() && self.forward.is_none() {
+            .args(["-append", &kernel_words]);
+        if self.disk.is_none() && self.forward.is_none() && self.segment.is_none() {
             launch = launch.words("-icount shift=0,sleep=off");
         }
         if let Some(socket) = &self.disk {
@@ -147,6 +174,17 @@ impl Vm {
             }
             None => launch.words("-nic none"),
         };
+        if let Some((group, number)) = self.segment {
+            let joined = format!("socket,id=s,mcast={group},localaddr=127.0.0.1");
+            let device = format!("virtio-net-pci,netdev=s,mac=52:54:00:00:01:{number:02x},romfile=");
+            launch = launch.args(["-netdev", &joined, "-device", &device]);
+            // Hardware goes on whatever else runs beside it. At real-time priority, machines that boot would keep each other from it.
+            launch = launch.under(["nice", "-n", "-20"]);
+        }
+        if let Some(file) = &self.capture {
+            let dump = format!("filter-dump,id=d,netdev=s,maxlen={CAPTURED_BYTES},file={}", file.display());
+            launch = launch.args(["-object", &dump]);
+        }
         let release = kernel.release().to_owned();
         Ok(RunningVm::new(launch.start()?, folder, release))
     }

@@ -103,6 +103,7 @@ samples! {
         sample_of_copy_faults "copy-faults",
         sample_of_descriptors "descriptors",
         sample_of_first_contact "first-contact",
+        sample_of_fleet_faults "fleet-faults",
         sample_of_fleet_limit "fleet-limit",
         sample_of_fleet_requests "fleet-requests",
         sample_of_fleet_secrets "fleet-secrets",

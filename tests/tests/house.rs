@@ -81,7 +81,7 @@ const MAY_USE: [(&str, &[&str]); 38] = [
     ("bench", &["proofload-tests", "record", "testing"]),
     ("fuzz", &["events", "http1", "load", "record", "script", "sftp", "study"]),
     ("loop-cost", &["load", "record", "testing"]),
-    ("proofload-tests", &["kernel", "record", "testing", "tls"]),
+    ("proofload-tests", &["broker", "clock", "kernel", "load", "record", "testing", "tls"]),
     ("testing", &["record"]),
 ];
 

@@ -6,11 +6,11 @@
 
 #include "frame.h"
 
-// Beside numbers of servers.
+// Values besides the numbers of servers.
 enum { DROPPED = 0, IS_NEW = 1 << 16, PASSED = 1 << 17, IS_KEPT = 1 << 18 };
 
-// Turns, or stand-ins of a server, that are tried for one flow before all servers are looked at, and how many of these are looked at
-// together. The verifier follows each loop by itself, and has too little memory for one of all turns.
+// Number of turns, or of stand-ins for a server, that are tried for a flow before all servers are searched, and of servers that are
+// searched together. The verifier follows each loop by itself, and has too little memory for one over all turns.
 #define TRIES 64
 
 static __always_inline __u64 mix(__u64 hash, __u64 word)
@@ -25,11 +25,11 @@ static __always_inline __u64 hash_of(const struct flow_key *flow, bool by_source
     __u64 hash = mix(mix(seed, (__u64)client[0] << 32 | client[1]), (__u64)client[2] << 32 | client[3]);
     // Ports of a VIP share its ring, so its address says nothing new.
     hash = mix(hash, by_source ? 0 : (__u64)flow->client_port << 16 | flow->vip_port);
-    // One product alone puts ports that follow each other at even distances, and not by chance.
+    // One multiplication alone places consecutive ports at even distances, and not at random.
     return mix(hash, seed);
 }
 
-// Whether a packet is the first of a handshake. Errors have no flags.
+// Whether a packet is the first of a handshake. ICMP errors have no flags.
 static __always_inline bool begins(const struct packet *packet)
 {
     return (packet->tcp_flags & (SYN | ACK)) == SYN;
@@ -61,7 +61,7 @@ static __always_inline struct server *server_at(__u32 number, __u32 refused)
     return server && (server->state & (IN_USE | refused)) == IN_USE ? server : NULL;
 }
 
-// The server of this number and generation: what had the number before is gone.
+// The server of this number and generation: an earlier server of this number is gone.
 static __always_inline struct server *server_of(__u32 number, __u32 generation, __u32 refused)
 {
     struct server *server = server_at(number, refused);
@@ -85,7 +85,7 @@ static __always_inline bool is_within(__u64 now_ns, __u64 seen_ns, __u64 time_ns
     return age_ns < 0 || (__u64)age_ns < time_ns;
 }
 
-// Whether a new entry may be made, or one be moved.
+// Whether a new entry may be made, or an entry moved.
 static __always_inline bool take_token(const struct settings *set, __u32 kind, __u64 now_ns)
 {
     struct budget *budget = bpf_map_lookup_elem(&budgets, &kind);
@@ -106,7 +106,7 @@ static __always_inline __u32 at_turn(const struct ring *ring, __u64 turn)
     return at < TURNS ? ring->turns[at] : 0;
 }
 
-// The first server of the list from a place on that is in no refused state, among `TRIES`.
+// The first server of the list, from a place on, that is in no refused state, among `TRIES` servers.
 __noinline __u32 first_of_some(const struct ring *ring, __u32 from, __u32 refused)
 {
     for (__u32 try = 0; ring && try < TRIES && try < ring->servers_length; try++) {
@@ -119,7 +119,7 @@ __noinline __u32 first_of_some(const struct ring *ring, __u32 from, __u32 refuse
     return 0;
 }
 
-// The same among all: a server that is in use is found, however few of the turns are its own.
+// The same among all servers: finds a server that can be used however few turns it has.
 static __always_inline __u32 first_of_all(const struct ring *ring, __u32 first, __u32 refused)
 {
     for (__u32 from = 0; from < SERVERS && from < ring->servers_length; from += TRIES) {
@@ -172,8 +172,8 @@ static __always_inline __u32 scheduled(const struct packet *packet, const struct
     return next_turn(ring, service->vip);
 }
 
-// Chooses a server for a packet that no table knows, and remembers the choice where that is needed. Of an ICMP error, nothing is
-// remembered. Returns 0 when the packet must be dropped.
+// Chooses a server for a packet that no table knows, and remembers the choice where that is needed. Remembers nothing of an ICMP
+// error. Returns 0 when the packet must be dropped.
 static __always_inline __u32 choose(const struct packet *packet, const struct flow_key *key, const struct service *service,
                                     const struct settings *set, __u64 now_ns)
 {
@@ -198,7 +198,7 @@ static __always_inline __u32 choose(const struct packet *packet, const struct fl
     bool is_new = begins(packet);
     __u32 number = by_ring;
     if (is_new) {
-        // Where no server lives, none need be looked for again.
+        // If no server is alive, there is no need to search again.
         number = by_ring ? scheduled(packet, service, ring, present, hash, now_ns) : 0;
         if (!number)
             return dropped(vip, by_ring && stand_in(ring, hash, DEAD | FAILING) ? ALL_FULL : NO_SERVER);
@@ -206,7 +206,7 @@ static __always_inline __u32 choose(const struct packet *packet, const struct fl
     struct server *server = server_at(number, 0);
     if (!server)
         return dropped(vip, NO_SERVER);
-    // A flow that ends is not worth it.
+    // A flow that is ending is not worth an entry.
     bool is_going_on = goes_on(packet) && !(packet->tcp_flags & FIN);
     // The dead server may be back before the handshake is over.
     bool must_remember = is_new && (is_stand_in || number != by_ring || service->flags & ROUND_ROBIN);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads frames as far as ports and flags of TCP. Checks what it reads against the lengths that the headers tell, because a
-// short frame is padded.
+// Reads frames up to the ports and flags of TCP. Checks what it reads against the lengths in the headers, because a short
+// frame is padded.
 
 #pragma once
 
@@ -26,15 +26,15 @@ typedef struct __sk_buff context;
 #endif
 
 #define VLAN_TAGS 2
-// Extension headers of IPv6 in one packet. Packets with more are passed.
+// Maximum number of IPv6 extension headers in a packet. Packets with more are passed.
 #define EXTENSION_HEADERS 6
 
-// linux/icmp.h, which asks for headers of the C library.
+// From linux/icmp.h, which needs headers of the C library.
 enum { ICMP_DEST_UNREACH = 3, ICMP_TIME_EXCEEDED = 11, ICMP_PARAMETERPROB = 12 };
 enum { ICMPV6_DEST_UNREACH = 1, ICMPV6_PARAMPROB = 4 };
 #define ICMP_HEADER 8
 
-// Headers lie within so many bytes of a frame.
+// All headers must lie within this many bytes of a frame.
 #define MAX_HEADERS 512
 
 enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
@@ -42,14 +42,14 @@ enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
 enum { WHOLE = 0, FIRST_FRAGMENT, LATER_FRAGMENT };
 
 struct packet {
-    // The sender and the receiver, until an ICMP error is turned round.
+    // The sender and the receiver; of an ICMP error, those of the quoted packet, reversed.
     struct flow_key flow;
     __u32 identification;
-    // What the fragments are parts of; with extension headers, it is not the protocol at the end of them.
+    // The protocol that the fragment header names; if extension headers follow it, that is not `protocol`.
     __u32 fragmented;
     __u32 protocol;
     __u32 fragment;
-    // After the headers of IP; once TCP's is read, after that.
+    // Number of bytes after the IP headers; once TCP's header is read, after that.
     __u32 length;
     __u32 tcp_flags;
 };
@@ -65,7 +65,7 @@ struct vlan_tag {
     __be16 type;
 };
 
-// An extension header of IPv6. The last two are those of fragments.
+// An extension header of IPv6. Only those of fragments have the last two fields.
 struct extension {
     __u8 next;
     __u8 size;
@@ -109,7 +109,7 @@ static __always_inline __u32 read_ipv4(context *context, __u32 offset, __u32 lef
     if ((void *)(header + 1) > end_of(context) || header->version != 4 || header->ihl < 5)
         return 0;
     __u32 size = header->ihl * 4;
-    // What the kernel makes of many segments may be too long for the field.
+    // A packet that the kernel made of many segments may be too long for the field.
     __u32 total = is_quoted || !header->tot_len ? left : bpf_ntohs(header->tot_len);
     if (total < size || total > left)
         return 0;
@@ -126,7 +126,7 @@ static __always_inline __u32 read_ipv4(context *context, __u32 offset, __u32 lef
 }
 
 // Reads the extension headers of IPv6 at an offset of the frame, and returns the offset of their end; 0 if they are malformed or
-// not all there. What the compiler inlines, the verifier would follow along every sequence of headers, together with all the rest.
+// not all there. Not inlined, because the verifier would then follow all the rest of the program for every sequence of headers.
 __noinline __u32 read_extensions(context *context, __u32 offset, struct packet *packet)
 {
     if (!packet)
@@ -196,7 +196,7 @@ static __always_inline __u32 read_ip(context *context, __u32 offset, __u32 left,
 // Reads ports, and flags unless only ports are quoted.
 static __always_inline bool read_tcp(context *context, __u32 offset, bool is_quoted, struct packet *packet)
 {
-    // Eight bytes are quoted at the least.
+    // At least eight bytes are quoted.
     __u32 size = is_quoted ? 8 : sizeof(struct tcphdr);
     struct tcphdr *header = header_at(context, offset);
     if ((void *)header + size > end_of(context) || packet->length < size)
@@ -206,7 +206,7 @@ static __always_inline bool read_tcp(context *context, __u32 offset, bool is_quo
             return false;
         packet->tcp_flags = ((__u8 *)header)[13];
         packet->length -= header->doff * 4;
-        // No connection begins so.
+        // No connection begins like this.
         if (packet->tcp_flags & SYN && packet->tcp_flags & (FIN | RST))
             return false;
     }
@@ -215,8 +215,8 @@ static __always_inline bool read_tcp(context *context, __u32 offset, bool is_quo
     return true;
 }
 
-// Reads the packet that an ICMP error quotes, and turns it round: it was sent by the VIP to a client. False if it is no error, or
-// of none.
+// Reads the packet that an ICMP error quotes, and reverses its direction, because the VIP sent it to a client. False if there is no
+// such error or no such packet.
 __noinline bool read_error(context *context, __u32 offset, __u32 type, struct packet *packet)
 {
     __u8 *message = header_at(context, offset);
@@ -229,7 +229,7 @@ __noinline bool read_error(context *context, __u32 offset, __u32 type, struct pa
     } else if (packet->protocol != IPPROTO_ICMPV6 || *message < ICMPV6_DEST_UNREACH || *message > ICMPV6_PARAMPROB) {
         return false;
     }
-    // What quoted headers say of fragments is not of the packet that came.
+    // What quoted headers say about fragments does not concern the packet that came.
     struct packet quoted = {};
     offset = read_ip(context, offset + ICMP_HEADER, packet->length - ICMP_HEADER, type, true, &quoted);
     if (!offset || quoted.protocol != IPPROTO_TCP || quoted.fragment == LATER_FRAGMENT ||

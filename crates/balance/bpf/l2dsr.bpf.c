@@ -21,10 +21,10 @@
 //   A SYN is remembered in `pending` if its ACK would go elsewhere, or may: under round robin, if the ring's server is full or dead, and
 //   while the ring changes. For the time of a handshake after a change, ACKs of unknown flows go by the former ring, because their SYNs
 //   went before the change.
-//   A SYN that comes soon after its flow's end finds the same server, under a turn's schedule as well: the end may be forged.
-//   New entries have a budget, but for those, and so have moves to `flows`. Beyond it, SYNs go where the ring sends their ACKs, without an entry.
+//   A SYN that comes soon after its flow's end goes to the same server, also under round robin: the end may be forged.
+//   New entries, except those, have a budget, and so have moves to `flows`. Beyond it, SYNs go where the ring sends their ACKs.
 //
-// No helper that is called here asks for a licence compatible with the GPL.
+// No helper that is called here requires a licence compatible with the GPL.
 
 #include "choose.h"
 
@@ -57,7 +57,7 @@ static __always_inline __u32 refuse(const struct packet *packet, enum reason rea
 }
 
 #define CLOSED_SHIFT 27
-// For 1.07 s after FIN or RST, data of before may still come, and a SYN goes to the same server.
+// For 1.07 s after FIN or RST, earlier data may still come, and a SYN goes to the same server.
 #define CLOSED_RECENTLY 8
 
 static __always_inline __u16 closing_at(__u64 now_ns)
@@ -65,14 +65,14 @@ static __always_inline __u16 closing_at(__u64 now_ns)
     return CLOSING | (now_ns >> CLOSED_SHIFT & CLOSING_TIME);
 }
 
-// Whether a flow that is closing has been so for a short time. The coarse clock of another processor may be ahead by a tick.
+// Whether a closing flow began to close a short time ago. The coarse clock of another processor may be ahead by a tick.
 static __always_inline bool has_just_closed(const struct flow *flow, __u64 now_ns)
 {
     return ((closing_at(now_ns) - flow->state + 1) & CLOSING_TIME) <= CLOSED_RECENTLY;
 }
 
-// Notes what a packet says of the end of its flow. Who has ended a connection sends no data later on, but for what was lost: if data
-// comes a second time, another has forged the end.
+// Notes what a packet says about the end of its flow. A side that has ended a connection sends no data later, except what was lost: if
+// data comes a second time, somebody else has forged the end.
 static __always_inline void note_end(struct flow *flow, const struct packet *packet)
 {
     if (packet->tcp_flags & (FIN | RST)) {
@@ -85,7 +85,7 @@ static __always_inline void note_end(struct flow *flow, const struct packet *pac
     }
 }
 
-// A packet of an established flow: nearly all packets. Returns 0 if it is none, or if there is more to it.
+// Finds the server of a packet of an established flow, as nearly all packets are. Returns 0 if it is another packet, or needs `find`.
 static __always_inline __u32 find_established(const struct packet *packet, const struct settings *set)
 {
     if (packet->tcp_flags & SYN)
@@ -94,7 +94,7 @@ static __always_inline __u32 find_established(const struct packet *packet, const
     if (!flow || !server_of(flow->server, flow->generation, DEAD))
         return 0;
     note_end(flow, packet);
-    // What is not written stays in the caches of other processors.
+    // Without a write, the entry stays in the caches of other processors.
     if (flow->sweep != set->sweep)
         flow->sweep = set->sweep;
     return flow->server;
@@ -104,7 +104,7 @@ static __always_inline __u32 find_established(const struct packet *packet, const
 static __always_inline void establish(const struct packet *packet, const struct flow_key *key, const struct recent *begun, __u32 vip,
                                       const struct settings *set, __u64 now_ns)
 {
-    // It stays in `pending`, and a later ACK may move it.
+    // The flow stays in `pending`, and a later ACK may move it.
     if (!take_token(set, OF_MOVES, now_ns))
         return count(vip, ACK_NOT_REMEMBERED);
     __u32 number = begun->server;
@@ -121,8 +121,8 @@ static __always_inline void establish(const struct packet *packet, const struct 
         counts->established++;
 }
 
-// Finds the server of any packet of TCP, or of a quoted one. Returns its number, with IS_NEW if a flow begins, and with IS_KEPT if no
-// schedule chose it; DROPPED or PASSED.
+// Finds the server of any TCP packet, or of one that an error quotes. Returns the server's number, with IS_NEW if a flow begins, and with
+// IS_KEPT if no schedule chose the server; or DROPPED or PASSED.
 // A function that is not static is verified once, whatever was read before.
 __noinline __u32 find(const struct packet *packet)
 {
@@ -131,7 +131,7 @@ __noinline __u32 find(const struct packet *packet)
     if (!packet || !set)
         return PASSED;
     bool is_new = begins(packet);
-    // Linux 6.1 takes keys of the own stack, and none that a pointer of another function leads to.
+    // Linux 6.1 accepts a key on this function's own stack, but not behind a pointer from another function.
     struct flow_key key = packet->flow;
     __u64 now_ns = bpf_ktime_get_coarse_ns();
     __u32 again = 0;
@@ -143,7 +143,7 @@ __noinline __u32 find(const struct packet *packet)
         // A SYN within a connection goes to its server, which knows what to say. After its end, the SYN begins a new one.
         if (lives && !(is_new && flow->state != OPEN))
             return number;
-        // Both may be forged: if the connection goes on, its server still has it.
+        // Both the end and the SYN may be forged: if the connection goes on, its server still has it.
         if (is_new && lives && has_just_closed(flow, now_ns))
             again = number;
         if (is_new)
@@ -171,7 +171,7 @@ __noinline __u32 find(const struct packet *packet)
     struct service *service = service_of(packet);
     if (!service)
         return PASSED;
-    // Persistence chooses the same one anyway.
+    // Persistence chooses the same server anyway.
     server = again && !(service->flags & PERSISTENT) ? server_at(again, NO_NEW) : NULL;
     if (server) {
         struct recent entry = now_to(again, server, now_ns);
@@ -181,21 +181,21 @@ __noinline __u32 find(const struct packet *packet)
     __u32 number = choose(packet, &key, service, set, now_ns);
     if (number && is_new)
         return number | IS_NEW;
-    // It has another server now, and does not count as a connection of its former one, should that one be back.
+    // The flow has another server now, and must not count as a connection of its former one if that comes back.
     flow = number ? bpf_map_lookup_elem(&flows, &key) : NULL;
     if (flow && flow->server != number)
         flow->state = closing_at(now_ns);
     return number;
 }
 
-// Fragments have functions of their own: what these have on the stack, frames of whole packets need not have. Linux 6.1 has little.
+// Fragments have functions of their own, so that frames of whole packets need less of the stack, of which Linux 6.1 has little.
 static __noinline __u32 find_of_fragment(const struct packet *packet)
 {
     struct fragment_key key = { packet->flow.client, packet->flow.vip, packet->identification, packet->fragmented };
     struct recent *first = bpf_map_lookup_elem(&fragments, &key);
     if (first && recent_server(first, DEAD))
         return first->server;
-    // The own stack waits for the rest of an echo.
+    // The balancer's own network stack waits for the rest of an ICMP echo.
     return packet->protocol == IPPROTO_TCP ? refuse(packet, NO_FIRST_FRAGMENT) : PASSED;
 }
 
@@ -206,7 +206,7 @@ static __noinline void remember_fragment(const struct packet *packet, __u32 numb
     bpf_map_update_elem(&fragments, &key, &entry, BPF_ANY);
 }
 
-// What is done with a frame. One that is sent has got its addresses.
+// Decides what is done with a frame. A frame that is sent has its new addresses.
 static __always_inline enum verdict balance(context *context, bool is_pulled)
 {
     __u32 zero = 0, whole = frame_length(context), offset = sizeof(struct ethernet);
@@ -253,7 +253,7 @@ static __always_inline enum verdict balance(context *context, bool is_pulled)
     __u32 number = found & 0xffff;
     struct server *server = server_at(number, 0);
     struct server_statistics *counts = bpf_map_lookup_elem(&server_counts, &number);
-    // Number 0, with which PASSED comes, is nobody's.
+    // Number 0, which comes with PASSED, is no server's.
     if (!server || !counts)
         return PASS;
     counts->packets++;
@@ -286,7 +286,7 @@ int l2dsr(struct xdp_md *context)
 #else
 #include <linux/pkt_cls.h>
 
-// The same, once more with all headers in reach. No part of the usual way.
+// The same again, with all headers in reach. Not part of the usual path.
 static __noinline enum verdict balance_pulled(struct __sk_buff *context)
 {
     bpf_skb_pull_data(context, context->len < MAX_HEADERS ? context->len : MAX_HEADERS);
@@ -305,7 +305,7 @@ int l2dsr(struct __sk_buff *context)
     case DROP:
         return TC_ACT_SHOT;
     default:
-        // Other programs of the device may want it.
+        // Other programs of the device may want the frame.
         return TC_ACT_UNSPEC;
     }
 }

@@ -15,26 +15,26 @@
 #define PLACES 65537
 // Longest cycle of turns of round robin, and the servers that stand in for others.
 #define TURNS 4096
-// Numbers of VIPs and of servers, of which 0 is none.
+// Numbers of VIPs and of servers are below these; number 0 means none.
 #define VIPS 1024
 #define SERVERS 8192
 
-// Read and written in two steps. Byte by byte takes longer.
+// Read and written in two steps, because byte by byte takes longer.
 struct mac {
     __u32 begin;
     __u16 end;
 } __attribute__((packed));
 
-// IPv4 addresses stand as ::ffff:a.b.c.d.
+// IPv4 addresses are written as ::ffff:a.b.c.d.
 struct address {
     __u32 words[4];
 };
 
 struct settings {
-    // Frames for other stations are not ours: a bridge floods them to everybody, also those that we have sent ourselves.
+    // Frames to other MAC addresses are not ours: a bridge floods them to everybody, even those that we have sent ourselves.
     struct mac mac;
     __u16 zero;
-    // New entries of `pending` in 2^30 ns, about a second, and moves from there to `flows`. It must not fill faster than handshakes end.
+    // In 2^30 ns, about a second: new entries of `pending`, which must not fill faster than handshakes end, and moves from it to `flows`.
     __u32 inserts_per_second;
     // Number of the sweep of `flows` that user space makes next. Flows are marked with it, because a look at the clock would take a
     // fifth of what such a packet costs.
@@ -52,7 +52,7 @@ struct service_key {
 };
 
 enum {
-    // Only says that the address is a VIP's: an entry of port 0 of a VIP that has some ports.
+    // Only says that the address is a VIP's: the entry of port 0, if the VIP has only some ports.
     ADDRESS_ONLY = 1,
     ROUND_ROBIN = 2,
     // A source address goes to one server: by its hash, or for `persistence_ns` after its last new connection.
@@ -84,7 +84,7 @@ struct server {
     struct mac mac;
     __u8 state;
     __u8 zero;
-    // Tells its flows from those of a server that had the same number before.
+    // Distinguishes its flows from those of a server that had the same number before.
     __u32 generation;
     __u32 vip;
 };
@@ -103,7 +103,7 @@ struct ring {
     __u16 servers_length;
     // Smooth weighted round robin.
     __u16 turns[TURNS];
-    // Those of the turns, each once: where the turns that are tried find nobody, all of these are looked at.
+    // The servers of the turns, each once: if the turns that are tried find no server, all of these are searched.
     __u16 servers[SERVERS];
     struct place places[PLACES];
 };
@@ -117,11 +117,11 @@ struct flow_key {
 
 enum {
     OPEN = 0,
-    // The client, or who knows its port, has sent FIN or RST.
+    // The client, or somebody who knows its port, has sent FIN or RST.
     CLOSING = 1 << 15,
     // Data came later.
     CLOSING_LATE_DATA = 1 << 14,
-    // When the one or the other was, in units of `1 << CLOSED_SHIFT` ns.
+    // When either happened, in units of `1 << CLOSED_SHIFT` ns.
     CLOSING_TIME = CLOSING_LATE_DATA - 1,
 };
 
@@ -129,11 +129,11 @@ struct flow {
     __u32 generation;
     __u16 server;
     __u16 state;
-    // The last sweep before which it sent anything.
+    // The last sweep before which the flow sent anything.
     __u32 sweep;
 };
 
-// What is remembered for a time that the program keeps itself. By the monotonic clock, coarse.
+// What is remembered for a time that the program itself checks, by the coarse monotonic clock.
 struct recent {
     __u64 seen_ns;
     __u32 generation;
@@ -155,11 +155,11 @@ struct source_key {
 struct server_statistics {
     __u64 packets;
     __u64 bytes;
-    // SYNs that were given to the server, but for those that were seen to be repeated.
+    // SYNs that were given to the server, except those that were recognised as repetitions.
     __u64 flows;
     // Flows that went on after the handshake.
     __u64 established;
-    // Those of `flows` that went to the server of the flow that their port had a moment before.
+    // Those of `flows` whose port had another flow a moment before, and that went to the server of that flow.
     __u64 kept;
 };
 
@@ -167,19 +167,19 @@ struct server_statistics {
 enum reason {
     // Dropped: a header is cut off, too short or too long. Of VIP 0: passed, because no VIP could be read.
     MALFORMED,
-    // Dropped: the VIP has no server that lives, or for a SYN, none whose checks succeed.
+    // Dropped: the VIP has no server that is alive or, for a SYN, none whose checks succeed.
     NO_SERVER,
     // Dropped: all servers whose checks succeed have reached their thresholds, or are drained.
     ALL_FULL,
     // Dropped: the flow waits for a dead server.
     WAITS,
-    // Dropped: a later fragment of TCP came, but not the first one, or before it.
+    // Dropped: a later fragment of TCP came without the first one, or before it.
     NO_FIRST_FRAGMENT,
     // Dropped: a SYN, because the budget of new entries was used up, and its ACK would go by the ring to a server that gets no new flow.
     OVER_BUDGET,
     // Sent by the ring alone, because the budget of new entries was used up.
     SYN_NOT_REMEMBERED,
-    // The same, or by an entry that stays where it is, because the budget of moves was.
+    // The same; or sent by an entry that stays where it is, because the budget of moves was used up.
     ACK_NOT_REMEMBERED,
     REASONS,
 };
@@ -228,15 +228,15 @@ struct {
     __array(values, struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, 1);
-        // Of types that are named only here, nothing but the name would be told.
+        // Of types that are named only here, the object file would have nothing but the name.
         __uint(key_size, sizeof(__u32));
         __uint(value_size, sizeof(struct ring));
     });
 } rings SEC(".maps");
 
 // Tables that all processors share, because devices such as veth move flows between processors. User space sets their sizes.
-// A flood of SYNs fills `pending` at the most. ACKs that are sent twice cannot be told from connections, so a flood of them reaches
-// `flows`, too, where it takes the place of what was quiet for longest. None is faster than the budgets allow.
+// A flood of SYNs fills `pending` at most. ACKs that are sent twice cannot be told from connections, so a flood of them reaches `flows`,
+// too, where it replaces the flows that were quiet for longest. No flood is faster than the budgets allow.
 MAP(flows, LRU_HASH, 262144, struct flow_key, struct flow);
 MAP(pending, LRU_HASH, 65536, struct flow_key, struct recent);
 MAP(sources, LRU_HASH, 65536, struct source_key, struct recent);

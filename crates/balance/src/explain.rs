@@ -310,7 +310,7 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
         });
         if is_near {
             all.good(format!(
-                "{address} is in a network of {name}: its hosts find it by ARP or neighbour discovery"
+                "{address} is in a network of {name}: the other hosts of that network find it by ARP or neighbour discovery"
             ));
         } else {
             let next = format!("a router must send packets for {address} to an address of {name}");

@@ -77,7 +77,7 @@ pub struct VipStatistics {
     pub is_leaving: bool,
     /// Number of dropped frames by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Number of frames that the ring sent although their flows were not remembered, by reason.
+    /// Number of frames sent to the server that the ring chose, whose flows were not remembered, by reason.
     pub not_remembered: BTreeMap<String, u64>,
     /// All servers, leaving ones included.
     pub servers: Vec<ServerStatistics>,
@@ -239,7 +239,7 @@ pub(crate) fn open_metrics(statistics: &Statistics) -> String {
     }
     let families = [
         ("dropped", "Frames to the VIP that were dropped."),
-        ("not_remembered", "Frames that were sent by the ring, without being remembered."),
+        ("not_remembered", "Frames sent to the server that the ring chose, whose flows were not remembered."),
     ];
     for (at, (name, help)) in families.into_iter().enumerate() {
         let family = format!("proofload_balance_vip_{name}");

@@ -1,4 +1,4 @@
-//! Where the broker is, and with what one logs in.
+//! Where the broker is, and the credentials for it.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -6,8 +6,8 @@ use url::Url;
 
 use crate::names;
 
-/// One or several servers of a broker, and the pool whose machines are meant: `nats://HOST[:PORT][,HOST[:PORT]…][/POOL]`,
-/// or `tls://…`, which refuses a server without TLS. Without a pool, `default`. The port is 4222 if none is given.
+/// One or more servers of a broker, and the pool whose machines are used: `nats://HOST[:PORT][,HOST[:PORT]…][/POOL]`,
+/// or `tls://…`, which refuses a server without TLS. The default pool is `default`, the default port is 4222.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerAddress {
     pub(crate) servers: Vec<Url>,
@@ -17,17 +17,17 @@ pub struct BrokerAddress {
 /// How the broker is reached.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// Where it is.
+    /// The address of the broker.
     pub address: BrokerAddress,
     /// A file with the JWT and the seed of a user (`.creds`). No other user may read it.
     pub credentials: Option<PathBuf>,
-    /// A file with the certificates (PEM) of the authorities that may vouch for the broker, in place of the system's. It
-    /// implies TLS.
+    /// A file with the certificates (PEM) of the authorities that may vouch for the broker, in place of the system's. With
+    /// such a file, a server without TLS is refused.
     pub authorities: Option<PathBuf>,
 }
 
 impl BrokerAddress {
-    /// The pool.
+    /// The name of the pool.
     pub fn pool(&self) -> &str {
         &self.pool
     }
@@ -37,12 +37,12 @@ impl FromStr for BrokerAddress {
     type Err = String;
 
     /// # Errors
-    /// When it is no such address, or has a login in it. The message never has what stands before an `@`.
+    /// When the text is not such an address, or contains a login. The message never contains what precedes an `@`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text.contains('@') {
             return Err(
-                "the address of a broker must not have a login, which every user of the machine could see: write it without \
-                 what ends with `@`, and give a file of credentials"
+                "the address of a broker must not contain a login, because every user of the machine could see it: leave out \
+                 everything up to the `@`, and give a file of credentials"
                     .to_owned(),
             );
         }
@@ -61,7 +61,7 @@ impl FromStr for BrokerAddress {
                 return Err(refused("its servers have different schemes"));
             }
             if url.host_str().is_none_or(str::is_empty) || url.query().is_some() || url.fragment().is_some() {
-                return Err(refused("has a server without a host, or with what is no pool"));
+                return Err(refused("has a server without a host, or with a query or a fragment"));
             }
             let path = url.path().trim_matches('/').to_owned();
             if !path.is_empty() && pool.replace(path.clone()).is_some_and(|other| other != path) {

@@ -1,4 +1,4 @@
-//! The controller's side: who is there, and sessions with them.
+//! The controller's side: which agents are there, and sessions with them.
 
 use std::{
     collections::BTreeMap,
@@ -22,11 +22,11 @@ use crate::{
     session::{Session, Shared},
 };
 
-/// Most agents that are told of.
+/// Maximum number of agents that are remembered.
 const MAX_AGENTS: usize = 10_000;
-/// Longest answer of an agent, in bytes.
+/// Maximum length of an agent's answer, in bytes.
 const MAX_ANSWER: usize = 4096;
-/// First pause between two questions who is there; each further one is twice as long.
+/// Pause after the first question which agents are there; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// A connection to a broker. Dropping it ends all of its sessions.
@@ -37,45 +37,45 @@ pub struct Broker {
     line: Line,
 }
 
-/// An agent that has answered. Nothing of this is proved before [`Broker::open`].
+/// An agent that has answered. None of this is proved before [`Broker::open`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Present {
-    /// Its name: letters, digits, `-`, `_` and `.`, 64 at most.
+    /// Its name: letters, digits, `-`, `_` and `.`, at most 64.
     pub name: String,
-    /// A number of its process. Two agents of one name have different ones.
+    /// A random number that identifies its process: it differs even between two agents with the same name.
     pub id: String,
-    /// Its version of this program.
+    /// The version of its program.
     pub version: String,
-    /// Its public key, as it says.
+    /// The public key that it claims to have.
     #[serde(with = "key_as_text")]
     pub key: PublicKey,
-    /// Whether it takes sessions.
+    /// Whether it accepts sessions.
     pub state: Readiness,
 }
 
-/// Whether an agent takes sessions.
+/// Whether an agent accepts sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Readiness {
-    /// It takes one.
+    /// It accepts a session.
     Idle,
-    /// It has one.
+    /// It has a session and accepts no other.
     Busy,
-    /// It takes none any more.
+    /// It accepts no more sessions.
     Draining,
 }
 
-/// The question who is there.
+/// The question which agents are there.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Who {
     pub(crate) controller: String,
 }
 
 impl Broker {
-    /// Connects. A broker that is not there yet is tried again until `wait` is over.
+    /// Connects. If the broker is not reachable yet, tries again until `wait` is over.
     ///
     /// # Errors
-    /// When it is not reached in that time, refuses the login, or a file cannot be used.
+    /// When the broker is not reached in that time or refuses the login, or when a file cannot be used.
     pub fn connect(access: &Access, wait: Duration) -> Result<Self, String> {
         Ok(Self::connect_and_tell(access, wait, Box::new(drop))?)
     }
@@ -97,11 +97,11 @@ impl Broker {
         &self.line.shared
     }
 
-    /// Asks who is there, several times, and gives those that have answered after `wait`, by name. Two agents may have
-    /// the same name. Takes as long as `wait`.
+    /// Asks several times which agents are there, and returns those that have answered after `wait`, by name. Two agents
+    /// may have the same name. Takes as long as `wait`.
     ///
     /// # Errors
-    /// When the broker is not reached at the end of that time.
+    /// When no agent has answered and the broker is not connected at the end of that time, or has complained.
     pub fn agents(&self, wait: Duration) -> Result<Vec<Present>, String> {
         let line = self.line();
         self.lock().clear();
@@ -121,7 +121,7 @@ impl Broker {
         }
         let agents: Vec<Present> = self.lock().values().cloned().collect();
         if agents.is_empty() && line.client.connection_state() != State::Connected {
-            return Err("the broker is not reached any more: try again when it runs".to_owned());
+            return Err("the broker is no longer reachable: try again when it is running".to_owned());
         }
         if agents.is_empty() && !line.trouble().is_empty() {
             return Err(format!("no agent has answered{}", line.trouble()));
@@ -129,10 +129,11 @@ impl Broker {
         Ok(agents)
     }
 
-    /// Opens a session with an agent, which must have the key `its`; it runs its command for this session.
+    /// Opens a session with an agent, which must have the key `its`. The agent runs its command for this session.
     ///
     /// # Errors
-    /// When it has another key, does not accept the key `own`, is busy or draining, or does not answer in `wait`.
+    /// When the agent has another key, does not accept the key `own`, is busy or draining, or does not answer within
+    /// `wait`.
     pub fn open(
         &self,
         agent: &Present,
@@ -146,7 +147,7 @@ impl Broker {
     /// Asks an agent to take no more sessions, and to end when it has none.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open), except that it may be busy.
+    /// Those of [`open`](Self::open), except that the agent may be busy.
     pub fn drain(&self, agent: &Present, own: &Key, its: &PublicKey, wait: Duration) -> Result<(), String> {
         self.order(agent, own, its, Order::Drain, wait).map(|shared| shared.close())
     }
@@ -161,7 +162,7 @@ impl Broker {
     ) -> Result<Arc<Shared>, String> {
         let failed = |why: &str| format!("agent {}: {why}", agent.name);
         if !names::is_id(&agent.id) {
-            return Err(failed("its number is none of a process"));
+            return Err(failed("its process number is not valid"));
         }
         let session = names::new_id()?;
         let tls = handshake::controller(own, *its).map_err(|error| failed(&error.to_string()))?;
@@ -187,7 +188,7 @@ impl Broker {
     }
 }
 
-/// Hands on what arrives for a controller, as long as there is a connection.
+/// Passes on what arrives for a controller, as long as there is a connection.
 async fn receive(line: Arc<LineState>, id: String, answers: Arc<Mutex<BTreeMap<(String, String), Present>>>) {
     let subject = names::inbox(&line.pool, Side::Controller, &id, "*", "*");
     let Ok(mut messages) = line.subscribe(subject).await else { return };
@@ -210,7 +211,7 @@ async fn receive(line: Arc<LineState>, id: String, answers: Arc<Mutex<BTreeMap<(
 }
 
 impl Present {
-    /// An answer of the process `from`; `None` if it cannot be one.
+    /// Parses an answer of the process `from`; `None` if it is not a valid answer.
     fn parse(from: &str, answer: &[u8]) -> Option<Self> {
         let present: Self =
             serde_json::from_slice(answer.get(..MAX_ANSWER).is_none().then_some(answer)?).ok()?;

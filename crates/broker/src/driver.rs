@@ -20,22 +20,22 @@ use crate::{
     session::{BUFFER_BYTES, Next, Shared},
 };
 
-/// A peer has to prove itself, and a controller to say what it wants, in this time.
+/// Time in which a peer has to prove its key, and a controller has to give its order.
 const HANDSHAKE_NS: u64 = 15_000_000_000;
-/// So long a session goes on whose halves nobody holds, until the other side ends, too.
+/// How long a session whose halves are both dropped waits for the end of the other side.
 const LINGER_NS: u64 = 30_000_000_000;
-/// So long the other side may take to hear why its handshake was refused.
+/// How long the other side may take to receive the reason why its handshake was refused.
 const REFUSAL_NS: u64 = 5_000_000_000;
-/// Longest wait for room in the queue of the broker's connection. What is not sent then counts as lost.
+/// Maximum wait for room in the queue of the broker's connection. A datagram that finds none counts as lost.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// Decides about an order of a controller with this key.
+/// Decides whether to obey an order of the controller with this key.
 pub(crate) type Decide = Box<dyn FnOnce(Order, PublicKey, &Arc<Shared>) -> Result<(), String> + Send + Sync>;
 
-/// On which side the task is.
+/// The side that the task is on.
 pub(crate) enum Role {
     Controller,
-    /// Until there is an order, with the one who decides about it.
+    /// With the function that decides about the order, until the order has arrived.
     Agent(Option<Decide>),
 }
 
@@ -49,14 +49,14 @@ pub(crate) struct Driver {
     link: Link,
     tls: Connection,
     role: Role,
-    /// What has arrived and is no whole message yet.
+    /// Bytes that have arrived and are not a complete message yet.
     frames: Vec<u8>,
     has_closed: bool,
     has_heard_close: bool,
-    /// When the session is given up, if nothing happens that changes that.
+    /// When the session is given up, if its state does not change before that.
     deadline_ns: u64,
     has_failed: bool,
-    /// Removes the session, when it is dropped, from those that datagrams are handed to.
+    /// When dropped, removes the session from those that datagrams are passed to.
     _route: Box<dyn Any + Send + Sync>,
 }
 
@@ -119,7 +119,7 @@ impl Driver {
             tokio::select! {
                 message = self.datagrams.recv() => match message {
                     Some(message) => self.link.receive(monotonic_ns(), &message.payload),
-                    None => return Err("the connection to the broker was ended".to_owned()),
+                    None => return Err("the connection to the broker was closed".to_owned()),
                 },
                 () = self.shared.wake.notified() => {}
                 () = time::sleep(pause) => {}
@@ -127,22 +127,22 @@ impl Driver {
         }
     }
 
-    /// Sends a datagram, if the broker is reached. If not, it is lost, as others are: the link sends it again.
+    /// Sends a datagram if the broker is connected. Otherwise it is lost, like others, and the link sends it again.
     async fn publish(&self, datagram: Vec<u8>) -> Result<(), String> {
         if self.client.connection_state() != State::Connected {
             return Ok(());
         }
         match time::timeout(STUCK, self.client.publish(self.to.clone(), datagram.into())).await {
             Ok(Err(error)) if error.kind() == PublishErrorKind::MaxPayloadExceeded => Err(format!(
-                "the broker carries only {} bytes in a message, fewer than when the session began: set max_payload of all \
-                 its servers alike",
+                "the broker carries only {} bytes in a message, fewer than when the session began: set the same \
+                 max_payload on all its servers",
                 self.client.max_payload()
             )),
             _ => Ok(()),
         }
     }
 
-    /// Moves what can be moved between link, TLS and halves.
+    /// Moves what can be moved between the link, TLS and the halves.
     fn turn(&mut self) -> Result<(), String> {
         let now_ns = monotonic_ns();
         self.give_up(now_ns)?;
@@ -161,7 +161,7 @@ impl Driver {
             }
         }
         if self.link.has_read_all() && !self.has_heard_close {
-            return Err("the session was cut by somebody between here and there".to_owned());
+            return Err("the session was cut off by somebody between the two sides".to_owned());
         }
         self.hand_over().map_err(|error| format!("the session's encryption failed: {error}"))
     }
@@ -175,9 +175,9 @@ impl Driver {
         let is_early = self.tls.is_handshaking() || matches!(self.role, Role::Agent(Some(_)));
         if now_ns >= self.deadline_ns {
             let why = if is_early {
-                "the other side did not prove who it is in 15 s"
+                "the other side did not prove who it is within 15 s"
             } else {
-                "the other side does not end"
+                "the other side does not end the session"
             };
             return Err(why.to_owned());
         }
@@ -193,7 +193,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes bytes of the link. The inner error is TLS's.
+    /// Takes bytes from the link. The inner error comes from TLS.
     fn take(&mut self, mut bytes: &[u8]) -> Result<Result<(), TlsError>, String> {
         while !bytes.is_empty() {
             let count = self.tls.read_tls(&mut bytes).map_err(|error| error.to_string())?;
@@ -256,7 +256,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Hands what is written to TLS, and its records to the link, as far as the link has room.
+    /// Passes what was written to TLS, and TLS's records to the link, as far as the link has room.
     fn hand_over(&mut self) -> io::Result<()> {
         loop {
             self.send_records()?;
@@ -285,7 +285,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Ends after an error of TLS; the other side is told why.
+    /// Ends the session after an error of TLS, and tells the other side why.
     fn fail(&mut self, now_ns: u64, error: &TlsError) {
         self.shared.broke(&self.explain(error));
         self.has_failed = true;
@@ -304,15 +304,15 @@ impl Driver {
                 "it does not accept this controller's key: add the key to those that it was given".to_owned()
             }
             (Role::Agent(_), TlsError::InvalidCertificate(_)) => {
-                "a controller was refused: its key is none of those that were given".to_owned()
+                "a controller was refused: its key is not one of those that were given".to_owned()
             }
-            _ => format!("what arrived is not what the other side sent, or was sent before: {error}"),
+            _ => format!("what arrived is not what the other side sent, or was replayed: {error}"),
         }
     }
 }
 
 impl Drop for Driver {
-    /// Also when the task is dropped with its runtime.
+    /// Marks the session as over, even if the task is dropped with its runtime.
     fn drop(&mut self) {
         let is_sound = self.link.is_over() && self.link.has_read_all();
         if !is_sound {
@@ -326,7 +326,7 @@ fn unknown_message() -> String {
     "it sent a message that this version does not know: use the same version on both sides".to_owned()
 }
 
-/// Writes to a link what it has room for.
+/// Writes to a link as much as it has room for.
 struct IntoLink<'a>(&'a mut Link);
 
 impl Write for IntoLink<'_> {

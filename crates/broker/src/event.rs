@@ -1,4 +1,4 @@
-//! What an agent tells of itself.
+//! What an agent reports about itself.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use crate::keys::PublicKey;
 /// What happens to an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The broker cannot be reached yet, for this reason; it is tried again.
+    /// The broker cannot be reached yet, for this reason; the agent tries again.
     Unreachable(String),
-    /// It is in the pool.
+    /// The agent is in the pool.
     Connected,
-    /// The connection to the broker was lost; it is made again.
+    /// The connection to the broker was lost; the agent tries to connect again.
     Disconnected,
-    /// The broker complains, such as of a missing right.
+    /// The broker complains, for example about a missing right.
     Complaint(String),
     /// A session of the controller with this key has begun.
     SessionBegan(PublicKey),
-    /// It has ended, with these last words.
+    /// The session has ended, with these last words.
     SessionEnded(String),
     /// A controller wants the agent to end.
     Drained,
@@ -28,7 +28,7 @@ impl fmt::Display for Event {
         match self {
             Self::Unreachable(why) => write!(formatter, "{why}; trying again"),
             Self::Connected => formatter.write_str("connected to the broker"),
-            Self::Disconnected => formatter.write_str("lost the broker; trying again"),
+            Self::Disconnected => formatter.write_str("lost the connection to the broker; trying again"),
             Self::Complaint(complaint) => write!(formatter, "the broker says: {complaint}"),
             Self::SessionBegan(key) => write!(formatter, "a session of the controller {key} begins"),
             Self::SessionEnded(words) if words.is_empty() => formatter.write_str("the session has ended"),

@@ -1,6 +1,6 @@
-//! What is inside of a session's TLS stream: messages of a kind, a length and bytes.
+//! The contents of a session's TLS stream: messages, each with a kind, a length and bytes.
 
-/// Most bytes of a message, so that it fits into one TLS record.
+/// Maximum number of bytes in a message, so that the message fits into one TLS record.
 pub(crate) const MAX_FRAME: usize = (16 << 10) - HEADER_BYTES;
 const HEADER_BYTES: usize = 5;
 
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     LastWords = 3,
 }
 
-/// A message as it arrived. `length`: all of its bytes, the header included.
+/// A message as it arrived. `length`: the number of all its bytes, including the header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub(crate) kind: Kind,
@@ -25,7 +25,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) length: usize,
 }
 
-/// Bytes that are no message.
+/// Bytes that are not a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotAFrame;
 
@@ -51,7 +51,7 @@ impl Order {
     }
 }
 
-/// A message. What is longer than a message can be is cut off.
+/// Makes a message. Bytes beyond the maximum are cut off.
 pub(crate) fn frame(kind: Kind, bytes: &[u8]) -> Vec<u8> {
     let bytes = &bytes[..bytes.len().min(MAX_FRAME)];
     let mut frame = Vec::with_capacity(HEADER_BYTES + bytes.len());
@@ -61,10 +61,10 @@ pub(crate) fn frame(kind: Kind, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The first message in these bytes; `None` if it is not whole yet.
+/// The first message in these bytes; `None` if it is not complete yet.
 ///
 /// # Errors
-/// When it is no message.
+/// When the bytes do not begin with a message.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Frame<'_>>, NotAFrame> {
     let [kind, length @ ..] = bytes else { return Ok(None) };
     let kinds = [Kind::Bytes, Kind::Order, Kind::Answer, Kind::LastWords];

@@ -1,5 +1,5 @@
-//! TLS 1.3 in which both sides show a raw public key (RFC 7250) that the other was given: no certificates, no names, no
-//! time. There is no resumption and no early data, so that nothing recorded can be sent again.
+//! TLS 1.3 in which both sides show a raw public key (RFC 7250) that the other was given: no certificates, no names,
+//! no expiry. There is no resumption and no early data, so a recorded session cannot be replayed.
 
 use std::sync::Arc;
 
@@ -34,12 +34,12 @@ pub(crate) fn controller(own: &Key, its: PublicKey) -> Result<Connection, Error>
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(own.certified.clone())));
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
-    // A name is asked for; it is neither sent nor looked at.
+    // rustls requires a name; it is neither sent nor checked.
     let name = ServerName::try_from("agent").map_err(|error| Error::General(error.to_string()))?;
     ClientConnection::new(Arc::new(config), name).map(Connection::from)
 }
 
-/// What an agent's side of a handshake is made of: it accepts these controllers.
+/// The configuration of an agent's side of a handshake, which accepts these controllers.
 ///
 /// # Errors
 /// None is expected.
@@ -62,7 +62,7 @@ pub(crate) fn accept(config: &Arc<ServerConfig>) -> Result<Connection, Error> {
     ServerConnection::new(config.clone()).map(Connection::from)
 }
 
-/// The key that the other side has proved to have.
+/// The key whose possession the other side has proved.
 pub(crate) fn proved(tls: &Connection) -> Option<PublicKey> {
     PublicKey::of_spki(tls.peer_certificates()?.first()?)
 }

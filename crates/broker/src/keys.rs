@@ -25,9 +25,9 @@ use rustls::{
 
 use crate::names;
 
-/// Largest file of keys or credentials, in bytes.
+/// Maximum size of a file with keys or credentials, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// What stands before an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410).
+/// The bytes before an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410).
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 /// A public key. As text: `ed25519:` and 32 bytes in base64.
@@ -50,7 +50,7 @@ impl Key {
     /// Makes a new key in a new file (PKCS#8 in PEM, mode 0600).
     ///
     /// # Errors
-    /// When the name is taken, or the file cannot be written.
+    /// When the file exists already, or cannot be written.
     pub fn create(path: &Path) -> Result<Self, String> {
         let cannot = |why: &dyn fmt::Display| format!("cannot make a key in {}: {why}", path.display());
         let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|error| cannot(&error))?;
@@ -68,10 +68,10 @@ impl Key {
         Self::of(pkcs8.as_ref()).map_err(|why| cannot(&why))
     }
 
-    /// Reads a key. Links are followed; the file that they lead to is judged.
+    /// Reads a key. Links are followed; the file that they lead to is checked.
     ///
     /// # Errors
-    /// When the file cannot be read, is no Ed25519 key in PKCS#8, or other users could read or change it.
+    /// When the file cannot be read, is not an Ed25519 key in PKCS#8, or can be read or changed by other users.
     pub fn read(path: &Path) -> Result<Self, String> {
         let cannot = |why: &dyn fmt::Display| format!("cannot read the key {}: {why}", path.display());
         let pem = read_private(path).map_err(|error| cannot(&error))?;
@@ -87,7 +87,7 @@ impl Key {
 
     fn of(pkcs8: &[u8]) -> Result<Self, String> {
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8)
-            .map_err(|error| format!("it is no Ed25519 key: {error}"))?;
+            .map_err(|error| format!("it is not an Ed25519 key: {error}"))?;
         let public = <[u8; 32]>::try_from(pair.public_key().as_ref()).map_err(|error| error.to_string())?;
         let key =
             any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8.to_vec())).map_err(|error| error.to_string())?;
@@ -97,7 +97,7 @@ impl Key {
 }
 
 impl fmt::Debug for Key {
-    /// The public key alone.
+    /// Shows only the public key.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("Key").field(&self.public).finish()
     }
@@ -114,12 +114,12 @@ impl FromStr for PublicKey {
     type Err = String;
 
     /// # Errors
-    /// When it is no such text.
+    /// When the text is not a public key.
     fn from_str(text: &str) -> Result<Self, String> {
         let bytes = text.strip_prefix("ed25519:").and_then(|text| BASE64_STANDARD.decode(text).ok());
         let key = bytes.and_then(|bytes| bytes.try_into().ok());
         key.map(Self).ok_or_else(|| {
-            format!("{text:?} is no public key: it is written ed25519:BASE64, as the agent prints it")
+            format!("{text:?} is not a public key: write ed25519:BASE64, as the agent prints it")
         })
     }
 }
@@ -140,7 +140,7 @@ impl AgentKeys {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, other users may write to it, or a line is wrong; all such lines are named.
+    /// When the file cannot be read, other users may write to it, or lines are wrong; the error names all of these lines.
     pub fn read(path: &Path) -> Result<Self, String> {
         let cannot =
             |why: &dyn fmt::Display| format!("cannot read the agents' keys in {}: {why}", path.display());
@@ -161,14 +161,14 @@ impl AgentKeys {
             let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
             let read = match words[..] {
                 [] => continue,
-                [name, _] if !names::is_pattern(name) => Err(format!("{name:?} is no name of a machine")),
+                [name, _] if !names::is_pattern(name) => Err(format!("{name:?} is not a valid name")),
                 [name, _] if keys.0.iter().any(|(known, _)| known.as_str() == name) => {
-                    Err(format!("{name} has a key already"))
+                    Err(format!("{name} already has a key"))
                 }
                 [name, key] => key
                     .parse()
                     .and_then(|key| Ok((glob::Pattern::new(name).map_err(|error| error.to_string())?, key))),
-                _ => Err("is not NAME KEY".to_owned()),
+                _ => Err("expected NAME KEY".to_owned()),
             };
             match read {
                 Ok(row) => keys.0.push(row),
@@ -178,7 +178,7 @@ impl AgentKeys {
         if mistakes.is_empty() { Ok(keys) } else { Err(mistakes) }
     }
 
-    /// The key of an agent: that of the first line whose NAME means it.
+    /// The key of an agent: the one in the first line whose NAME matches.
     pub fn of(&self, name: &str) -> Option<PublicKey> {
         self.0.iter().find(|(pattern, _)| pattern.matches(name)).map(|row| row.1)
     }
@@ -187,7 +187,7 @@ impl AgentKeys {
 /// Reads a file that holds a secret.
 ///
 /// # Errors
-/// When it cannot be read, or other users could read or change it.
+/// When the file cannot be read, or other users can read or change it.
 pub(crate) fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     read_trusted(path, 0o077)
 }
@@ -195,7 +195,7 @@ pub(crate) fn read_private(path: &Path) -> io::Result<Vec<u8>> {
 fn read_trusted(path: &Path, forbidden: u32) -> io::Result<Vec<u8>> {
     let file = files::open(path)?;
     let about = file.metadata()?;
-    // What root gives a user by a group of the user, as Kubernetes gives secrets to pods, is given.
+    // Root may give a file to a user through one of the user's groups, as Kubernetes gives secrets to pods.
     let is_given = about.uid() == 0 && !geteuid().is_root() && is_own_group(about.gid());
     let forbidden = if is_given { forbidden & !0o040 } else { forbidden };
     if !files::is_owned(&about) {
@@ -259,7 +259,7 @@ mod tests {
         let key = Key::create(&folder.path().join("key")).unwrap().public();
         assert_eq!(key.to_string().parse(), Ok(key));
         for text in ["", "ed25519:", "ed25519:AAAA", "rsa:x", "ed25519:!"] {
-            assert!(text.parse::<PublicKey>().unwrap_err().contains("no public key"));
+            assert!(text.parse::<PublicKey>().unwrap_err().contains("not a public key"));
         }
     }
 

@@ -1,14 +1,14 @@
 //! Byte streams between a controller and agents that both dial out to a NATS server, the broker.
 //!
-//! The broker is trusted with nothing but to carry messages, and may lose, repeat, reorder or forge them: above it, a
-//! `link` makes an ordered stream of them or is dead after 20 s, and inside of it TLS 1.3 proves both sides by their
+//! The broker is not trusted: it carries messages, and may lose, repeat, reorder or forge them. On top of it, a `link`
+//! turns them into an ordered stream, or is dead after 20 s; inside that stream, TLS 1.3 proves both sides by their
 //! [keys](Key). Only core NATS is used, no JetStream: nothing is ever stored in the broker.
 //!
 //! A controller asks a [`Broker`] which [agents](Present) are there, and opens a [`Session`] with one; the agent
-//! [`serve`]s it by a command. There is one connection to the broker, and one thread, for all sessions of a process.
+//! [`serve`]s it with a command. There is one connection to the broker, and one thread, for all sessions of a process.
 //!
 //! No result depends on the broker: when it is away for a moment, sessions go on afterwards; when it is away for 20 s,
-//! they break, and both sides know it.
+//! they break, and both sides learn of it.
 
 mod address;
 mod broker;

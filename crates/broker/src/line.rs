@@ -30,23 +30,25 @@ use crate::{
     session::Shared,
 };
 
-/// Longest try to reach one server of the broker, and pause between two.
-const TRY: Duration = Duration::from_secs(5);
+/// Maximum duration of an attempt to connect to one server of the broker.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two attempts to connect to the broker.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause between two tries to reach a broker that was lost.
+/// Maximum pause between two attempts to reconnect to the broker, in milliseconds.
 const MAX_PAUSE_MS: u64 = 2000;
-/// After twice this time without an answer of the broker, the connection counts as lost.
+/// Interval of pings. After twice this time without an answer from the broker, the connection counts as lost.
 const PING: Duration = Duration::from_secs(3);
-/// Messages that wait for this process. They are handed on at once; those that find no room are lost.
+/// Maximum number of messages that wait for this process, which passes them on at once. Those that find no room are lost.
 const MAX_WAITING: usize = 8192;
-/// Datagrams that wait for a session's task: more than a window of the largest, or a link's pieces and acknowledgements.
+/// Maximum number of datagrams that wait for a session's task: more than a window of the largest ones, and more than a
+/// link's pieces and acknowledgements.
 const MAX_DATAGRAMS: usize = 256;
-/// Least size of a message that a broker has to carry, in bytes.
+/// Minimum size of the messages that a broker has to carry, in bytes.
 const MIN_PAYLOAD: usize = 4096;
-/// How long sessions that have written all may take to say so when the connection ends.
+/// When the connection is closed: how long sessions that have written everything may take to tell the other side so.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The connection. It ends when this is dropped.
+/// The connection. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) shared: Arc<LineState>,
@@ -54,7 +56,7 @@ pub(crate) struct Line {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What sessions and tasks know of the connection.
+/// What sessions and tasks know about the connection.
 pub(crate) struct LineState {
     pub(crate) client: Client,
     pub(crate) handle: Handle,
@@ -64,18 +66,18 @@ pub(crate) struct LineState {
     trouble: Trouble,
 }
 
-/// What the broker last complained of.
+/// The broker's last complaint.
 type Trouble = Arc<Mutex<Option<String>>>;
 
-/// Is told of what happens to the connection.
+/// Is called with what happens to the connection.
 pub(crate) type Tell = Box<dyn Fn(Event) + Send + Sync>;
 
 /// Why there is no connection.
 #[derive(Debug)]
 pub(crate) enum ConnectFailure {
-    /// Another try may succeed.
+    /// Another attempt may succeed.
     Unreachable(String),
-    /// None will.
+    /// No other attempt will succeed.
     Refused(String),
 }
 
@@ -93,17 +95,17 @@ struct Known {
     shared: Arc<Shared>,
 }
 
-/// A session's entry among those that datagrams are handed to; removed when dropped.
+/// A session's entry among those that datagrams are passed to. Dropping it removes the entry.
 pub(crate) struct Route {
     line: Arc<LineState>,
     subject: String,
 }
 
 impl Line {
-    /// Connects. A broker that is not there yet is tried again until `wait` is over.
+    /// Connects. If the broker is not reachable yet, tries again until `wait` is over.
     ///
     /// # Errors
-    /// When it is not reached in that time, refuses the login, or a file cannot be used.
+    /// When the broker is not reached in that time or refuses the login, or when a file cannot be used.
     pub(crate) fn connect(access: &Access, wait: Duration, tell: Tell) -> Result<Self, ConnectFailure> {
         let trouble = Trouble::default();
         let options = options(access, trouble.clone(), tell).map_err(ConnectFailure::Refused)?;
@@ -146,7 +148,7 @@ impl Line {
 }
 
 impl Drop for Line {
-    /// Waits until the sessions' last bytes are sent, for a moment.
+    /// Waits a moment for the sessions' last bytes to be sent.
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -156,7 +158,7 @@ impl Drop for Line {
 }
 
 impl LineState {
-    /// Begins a session between process `own` here and `peer` there.
+    /// Begins a session between the process `own` on this side and the process `peer` on the other.
     pub(crate) fn begin(
         self: &Arc<Self>,
         side: Side,
@@ -176,11 +178,11 @@ impl LineState {
         sender
     }
 
-    /// Hands a datagram to its session. Returns it if there is no such session.
+    /// Passes a datagram to its session. Returns it if there is no such session.
     pub(crate) fn deliver(&self, message: Message) -> Option<Message> {
         let sessions = self.sessions();
         let Some(known) = sessions.get(message.subject.as_str()) else { return Some(message) };
-        // No link sends larger ones. A session that cannot keep up loses it, and gets it again.
+        // No link sends larger datagrams. A session that cannot keep up loses this one, and gets it again.
         if message.payload.len() <= link::HEADER_BYTES + link::PIECE_BYTES {
             let _ = known.datagrams.try_send(message);
         }
@@ -197,13 +199,13 @@ impl LineState {
         }
     }
 
-    /// Subscribes, on the connection's thread. Messages on one connection keep their order: what is published after
-    /// this is answered after the server has it.
+    /// Subscribes, on the connection's thread. Messages on one connection keep their order, so the server knows of the
+    /// subscription before it gets anything that is published after this.
     pub(crate) async fn subscribe(&self, subject: String) -> Result<async_nats::Subscriber, String> {
         self.client.subscribe(subject).await.map_err(|error| format!("cannot subscribe: {error}"))
     }
 
-    /// What the broker last complained of, as the end of a message.
+    /// The broker's last complaint, as the end of a message.
     pub(crate) fn trouble(&self) -> String {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         trouble.as_ref().map_or_else(String::new, |trouble| format!("; the broker said: {trouble}"))
@@ -245,7 +247,7 @@ impl Drop for Route {
 fn options(access: &Access, trouble: Trouble, tell: Tell) -> Result<ConnectOptions, String> {
     let mut options = ConnectOptions::new()
         .name("proofload")
-        .connection_timeout(TRY)
+        .connection_timeout(SERVER_TIMEOUT)
         .ping_interval(PING)
         .subscription_capacity(MAX_WAITING)
         .reconnect_delay_callback(pause);
@@ -279,12 +281,12 @@ fn options(access: &Access, trouble: Trouble, tell: Tell) -> Result<ConnectOptio
     }))
 }
 
-/// The pause before a try to reach a lost broker: grows with the tries, and differs between machines, which all lose it
-/// at one time.
+/// The pause before an attempt to reconnect: grows with the number of attempts, and is random, because all machines lose
+/// the broker at the same time.
 fn pause(tries: usize) -> Duration {
     let longest_ms = (1_u64 << tries.min(16)).min(MAX_PAUSE_MS);
     let mut random = [0; 2];
-    // Without random numbers, the longest.
+    // Without random numbers, the longest pause.
     let share = SystemRandom::new()
         .fill(&mut random)
         .map_or(1.0, |()| f64::from(u16::from_be_bytes(random)) / 65_535.0);
@@ -306,7 +308,7 @@ async fn dial(access: &Access, options: ConnectOptions, wait: Duration) -> Resul
         let why = match tried {
             Ok(Ok(client)) if client.max_payload() < MIN_PAYLOAD => {
                 return Err(Refused(format!(
-                    "the broker {address} carries only {} bytes in a message: set its max_payload to {MIN_PAYLOAD} at least",
+                    "the broker {address} carries only {} bytes in a message: set its max_payload to at least {MIN_PAYLOAD}",
                     client.max_payload()
                 )));
             }
@@ -321,10 +323,10 @@ async fn dial(access: &Access, options: ConnectOptions, wait: Duration) -> Resul
     }
 }
 
-/// Why a try failed.
+/// Why an attempt failed.
 ///
 /// # Errors
-/// When another try would fail, too.
+/// When another attempt would fail, too.
 fn explain(access: &Access, error: &ConnectError) -> Result<String, String> {
     let address = &access.address;
     let mut why = error.to_string();
@@ -346,7 +348,7 @@ fn explain(access: &Access, error: &ConnectError) -> Result<String, String> {
             Err(format!("the broker {address} does not accept these credentials: {why}"))
         }
         ConnectErrorKind::Tls => {
-            Ok(format!("{why}; if the broker has an authority of its own, give its certificate"))
+            Ok(format!("{why}; if the broker has its own authority, give the authority's certificate"))
         }
         _ => Ok(why),
     }

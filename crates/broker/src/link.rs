@@ -4,34 +4,38 @@
 //! [`Link`] the datagrams that arrive, and sends those that [`transmit`](Link::transmit) gives it.
 //!
 //! As in TCP, a piece is numbered by the offset of its first byte, acknowledgements are cumulative, the receiver says
-//! how far it can take bytes, and the end of a stream counts as one byte. The resend timeout follows the measured round
+//! up to where it has room, and the end of a stream counts as one byte. The resend timeout follows the measured round
 //! trip. A link is dead when nothing was heard, or nothing acknowledged, for [`SILENCE_NS`].
 
 use std::collections::VecDeque;
 
-/// Most bytes of the stream in a datagram.
+/// Maximum number of bytes of the stream in a datagram.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
-/// Bytes that a datagram has beside those of the stream.
+/// Number of bytes that a datagram has besides those of the stream.
 pub(crate) const HEADER_BYTES: usize = 26;
-/// Most bytes in each direction that are on their way, and most that wait for a reader.
+/// Maximum number of bytes on their way in each direction, and maximum number that wait for a reader.
 pub(crate) const WINDOW_BYTES: usize = 512 << 10;
-/// After so long without a datagram from the other side, or an acknowledgement of what was sent, the link is dead.
+/// After this time without a datagram from the other side, or without an acknowledgement of what was sent, the link is dead.
 pub(crate) const SILENCE_NS: u64 = 20_000_000_000;
 
-/// Most pieces that are on their way. What is written meanwhile goes into fewer, larger ones.
+/// Maximum number of pieces on their way. What is written meanwhile goes into fewer, larger pieces.
 const MAX_PIECES: usize = 64;
-/// A datagram is sent after so long without one.
+/// After this time without a datagram to send, one is sent that only acknowledges.
 const KEEP_ALIVE_NS: u64 = 3_000_000_000;
-/// The resend timeout: before the round trip is known, shortest, longest.
+/// The resend timeout before the round trip is known.
 const FIRST_RESEND_NS: u64 = 1_000_000_000;
+/// The shortest resend timeout.
 const MIN_RESEND_NS: u64 = 200_000_000;
+/// The longest resend timeout.
 const MAX_RESEND_NS: u64 = 2_000_000_000;
 
 /// The first byte of each datagram.
 const VERSION: u8 = 1;
-/// Flags of a datagram: it has a piece; the piece is the last; the session is over.
+/// Flag of a datagram: it has a piece.
 const PIECE: u8 = 1;
+/// Flag of a datagram: its piece is the last one.
 const LAST: u8 = 2;
+/// Flag of a datagram: the session is over.
 const OVER: u8 = 4;
 
 /// One end of a stream.
@@ -40,9 +44,11 @@ pub(crate) struct Link {
     piece_bytes: usize,
     out: Outgoing,
     into: Incoming,
-    /// When a datagram last arrived, when one was last sent, when this link was last looked after.
+    /// When a datagram last arrived.
     heard_ns: u64,
+    /// When a datagram was last sent.
     said_ns: u64,
+    /// When `transmit` was last called.
     seen_ns: u64,
     /// Whether the other side has to be told what has arrived, or that there is room.
     owes_ack: bool,
@@ -56,15 +62,17 @@ struct Outgoing {
     queued: VecDeque<u8>,
     is_finished: bool,
     has_sent_last: bool,
-    /// Pieces that are not acknowledged, and which of them is sent next.
+    /// Pieces that are not acknowledged.
     pieces: VecDeque<Piece>,
+    /// The index of the piece that is sent next.
     next: usize,
     /// Bytes in `pieces`.
     on_way: usize,
-    /// The numbers of the first byte that is not acknowledged, of the first that is in no piece, and of the first
-    /// that the other side has no room for.
+    /// The number of the first byte that is not acknowledged.
     acked: u64,
+    /// The number of the first byte that is in no piece.
     cut: u64,
+    /// The number of the first byte that the other side has no room for.
     limit: u64,
     /// After a timeout only the first piece is sent again, until an acknowledgement shows that pieces arrive.
     is_probing: bool,
@@ -88,17 +96,19 @@ struct Piece {
 struct Incoming {
     /// In order, not yet read.
     ready: VecDeque<u8>,
-    /// The numbers of the next byte that is expected, of the next that is read, and of the end.
+    /// The number of the next byte that is expected.
     expected: u64,
+    /// The number of the next byte that is read.
     taken: u64,
+    /// The number after the last byte, once known.
     end: Option<u64>,
     /// The limit that the other side was last told.
     told_limit: u64,
 }
 
 impl Link {
-    /// A link whose other end is a new link, too. `piece_bytes`: most bytes of the stream in a datagram, at least 1 and
-    /// at most [`PIECE_BYTES`].
+    /// A link whose other end is a new link, too. `piece_bytes`: maximum number of bytes of the stream in a datagram, from
+    /// 1 to [`PIECE_BYTES`].
     pub(crate) fn new(now_ns: u64, piece_bytes: usize) -> Self {
         Self {
             piece_bytes: piece_bytes.clamp(1, PIECE_BYTES),
@@ -159,7 +169,7 @@ impl Link {
         self.into.end == Some(self.into.taken)
     }
 
-    /// Whether both sides have written all, and know that it arrived.
+    /// Whether both sides have written everything, and know that it arrived.
     pub(crate) fn is_over(&self) -> bool {
         self.into.has_all() && self.has_delivered() && !self.owes_ack
     }
@@ -169,33 +179,33 @@ impl Link {
         self.out.has_sent_last && self.out.pieces.is_empty()
     }
 
-    /// Why nothing arrives any more.
+    /// Why the link is dead; `None` if it is not.
     pub(crate) fn dead(&self) -> Option<&'static str> {
         self.dead
     }
 
-    /// Takes a datagram. One that no link has sent is ignored.
+    /// Takes a datagram. Ignores one that no link can have sent.
     pub(crate) fn receive(&mut self, now_ns: u64, datagram: &[u8]) {
         let Some(datagram) = Datagram::parse(datagram) else { return };
         self.heard_ns = self.heard_ns.max(now_ns);
         if datagram.flags & OVER != 0 {
             if !self.into.has_all() {
-                self.dead = self.dead.or(Some("the other side has ended it"));
+                self.dead = self.dead.or(Some("the other side has ended the session"));
             }
-            // It has said all that it had to say; whether it has heard all is no longer to be known.
+            // It has sent everything; whether it has received everything can no longer be known.
             self.out.pieces.clear();
             (self.out.is_finished, self.out.has_sent_last, self.owes_ack) = (true, true, false);
             return;
         }
         self.out.acknowledge(now_ns, datagram.ack, datagram.limit);
         if let Some((number, bytes)) = datagram.piece {
-            // Also for a piece that is known: the other side sends it because it has not heard of that.
+            // Also for a known piece: the other side sends it again because it has not received the acknowledgement.
             self.owes_ack = true;
             self.into.take(number, bytes, datagram.flags & LAST != 0);
         }
     }
 
-    /// The next datagram that is to be sent now.
+    /// The next datagram to be sent now.
     pub(crate) fn transmit(&mut self, now_ns: u64) -> Option<Vec<u8>> {
         self.look_after(now_ns);
         if self.dead.is_some() {
@@ -232,7 +242,7 @@ impl Link {
         let away_ns = now_ns.saturating_sub(self.seen_ns);
         self.seen_ns = self.seen_ns.max(now_ns);
         if away_ns > 2 * KEEP_ALIVE_NS {
-            // This program was stopped. What arrived meanwhile is not read yet: that is not the other side's silence.
+            // This process was stopped. What arrived meanwhile has not been read yet: the other side was not silent.
             self.heard_ns += away_ns;
             self.out.progress_ns += away_ns;
         }
@@ -290,7 +300,7 @@ impl Outgoing {
         if ack > self.cut {
             return;
         }
-        // More room than a link has cannot be honest.
+        // No link has more room than that, so a higher limit is false.
         self.limit = self.limit.max(limit.min(ack.saturating_add(2 * WINDOW_BYTES as u64)));
         let mut sent_ns = None;
         let before = self.acked;
@@ -324,7 +334,7 @@ impl Outgoing {
 }
 
 impl Piece {
-    /// How many numbers it takes.
+    /// How many byte numbers the piece takes.
     fn length(&self) -> u64 {
         self.bytes.len() as u64 + u64::from(self.is_last)
     }
@@ -340,8 +350,8 @@ impl Incoming {
         self.end == Some(self.expected)
     }
 
-    /// Takes the part of a piece that is expected next. One that comes before its turn is lost: the broker keeps the order, except where
-    /// something was lost before.
+    /// Takes the part of a piece that is expected next. A piece that comes too early is dropped: the broker keeps the order,
+    /// so something before it was lost.
     fn take(&mut self, number: u64, bytes: &[u8], is_last: bool) {
         let end = number.saturating_add(bytes.len() as u64);
         if number > self.expected || end < self.expected || end > self.limit() || self.end.is_some() {
@@ -383,12 +393,12 @@ pub(crate) fn opens(datagram: &[u8]) -> bool {
     })
 }
 
-/// Whether a datagram says that its session is over. No answer must be sent to it.
+/// Whether a datagram says that its session is over, or is not valid. It must not be answered.
 pub(crate) fn is_over(datagram: &[u8]) -> bool {
     Datagram::parse(datagram).is_none_or(|datagram| datagram.flags & OVER != 0)
 }
 
-/// A datagram that says that this side knows nothing of the session any more.
+/// A datagram that says that this side no longer knows the session.
 pub(crate) fn over() -> Vec<u8> {
     let mut datagram = vec![0; HEADER_BYTES];
     (datagram[0], datagram[1]) = (VERSION, OVER);

@@ -1,4 +1,4 @@
-//! The agent's side: it says that it is there, and takes one session at a time.
+//! The agent's side: it answers controllers that look for agents, and accepts one session at a time.
 
 use std::{
     fmt,
@@ -27,7 +27,7 @@ use crate::{
     session::{Session, Shared},
 };
 
-/// Most sessions whose controller has not proved itself yet.
+/// Maximum number of sessions whose controllers have not proved their keys yet.
 const MAX_UNPROVED: usize = 16;
 
 /// An agent in the pool of a [`Broker`], until it is dropped.
@@ -43,7 +43,7 @@ pub struct Listener {
 pub struct Accepted {
     /// The session.
     pub session: Session,
-    /// The controller's key, which it has proved to have.
+    /// The controller's key, whose possession it has proved.
     pub controller: PublicKey,
     pub(crate) busy: Busy,
 }
@@ -90,12 +90,12 @@ impl Broker {
     /// Joins the pool as an agent of this name, for controllers with one of these keys.
     ///
     /// # Errors
-    /// When a machine cannot have this name, or there is no controller.
+    /// When a machine cannot have this name, or no controller's key is given.
     pub fn listen(&self, name: &str, key: &Key, controllers: &[PublicKey]) -> Result<Listener, String> {
         names::check_name(name)?;
         if controllers.is_empty() {
             return Err(
-                "an agent obeys only controllers whose keys it was given: give one at least".to_owned()
+                "an agent obeys only controllers whose keys it was given: give at least one".to_owned()
             );
         }
         let (sender, accepted) = channel();
@@ -133,7 +133,7 @@ impl Drop for Listener {
 }
 
 impl Agent {
-    /// Hands datagrams to their sessions, and begins new ones.
+    /// Passes datagrams to their sessions, and begins new sessions.
     async fn receive(self: Arc<Self>) {
         let subject = names::inbox(&self.line.pool, Side::Agent, &self.id, "*", "*");
         let Ok(mut messages) = self.line.subscribe(subject).await else { return };
@@ -162,7 +162,7 @@ impl Agent {
     /// Obeys an order of a controller that has proved its key.
     ///
     /// # Errors
-    /// Why it is not obeyed.
+    /// Why the order is not obeyed.
     fn decide(
         self: &Arc<Self>,
         order: Order,
@@ -184,10 +184,10 @@ impl Agent {
         state.is_busy = true;
         drop(state);
         let accepted = Accepted { session: Session::new(shared), controller, busy: Busy(self.clone()) };
-        self.accepted.send(accepted).map_err(|_| "it ends".to_owned())
+        self.accepted.send(accepted).map_err(|_| "it is ending".to_owned())
     }
 
-    /// Answers those who ask who is there.
+    /// Answers the controllers that ask which agents are there.
     async fn answer(self: Arc<Self>) {
         let Ok(mut questions) = self.line.subscribe(names::who(&self.line.pool)).await else { return };
         while let Some(question) = questions.next().await {
@@ -230,7 +230,7 @@ impl fmt::Debug for Agent {
     }
 }
 
-/// Counts a session whose controller has not proved itself.
+/// Counts a session whose controller has not proved its key yet.
 struct Unproved(Arc<Agent>);
 
 impl Unproved {

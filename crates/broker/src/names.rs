@@ -1,7 +1,7 @@
 //! The names of pools, machines and processes, and the subjects of the broker made of them.
 //!
-//! A subject is a list of tokens between dots, in which `*` and `>` have a meaning; no text that could contain one gets
-//! into a subject. Rights on the broker can be given by subject:
+//! A subject is a list of tokens between dots, in which `*` and `>` are wildcards; no text that could contain one of them
+//! gets into a subject. Rights on the broker can be given by subject:
 //!
 //! | subject | who publishes | who subscribes |
 //! |---|---|---|
@@ -9,12 +9,12 @@
 //! | `proofload.POOL.agent.AGENT.CONTROLLER.SESSION` | controllers | the agent AGENT: `proofload.POOL.agent.>` |
 //! | `proofload.POOL.controller.CONTROLLER.AGENT.SESSION` | agents | the controller: `proofload.POOL.controller.>` |
 //!
-//! AGENT, CONTROLLER and SESSION are random numbers, new for each process and session; in the place of SESSION,
-//! `here` is an agent's answer to `who`.
+//! AGENT, CONTROLLER and SESSION are random numbers, new for each process and session; `here` in place of SESSION
+//! marks an agent's answer to `who`.
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// Longest name of a pool or a machine, in bytes.
+/// Maximum length of the name of a pool or a machine, in bytes.
 const MAX_NAME: usize = 64;
 
 /// The two sides.
@@ -40,24 +40,24 @@ impl Side {
     }
 }
 
-/// The subject on which controllers ask who is there.
+/// The subject on which controllers ask which agents are there.
 pub(crate) fn who(pool: &str) -> String {
     format!("proofload.{pool}.who")
 }
 
-/// The subject of what a process receives: with `from` and `session` of one session, with `*` of all.
+/// The subject on which a process receives messages: of one session, or of all sessions if `from` and `session` are `*`.
 pub(crate) fn inbox(pool: &str, side: Side, id: &str, from: &str, session: &str) -> String {
     format!("proofload.{pool}.{}.{id}.{from}.{session}", side.word())
 }
 
-/// The sender and the session of a subject of [`inbox`].
+/// The sender and the session in a subject that [`inbox`] made.
 pub(crate) fn sender(subject: &str) -> Option<(&str, &str)> {
     let mut tokens = subject.rsplit('.');
     let (session, from) = (tokens.next()?, tokens.next()?);
     (is_id(from) && (session == HERE || is_id(session))).then_some((from, session))
 }
 
-/// In the place of a session: an agent's answer to the question who is there.
+/// In place of a session: an agent's answer to the question which agents are there.
 pub(crate) const HERE: &str = "here";
 
 /// A new number for a process or a session, which nobody can guess.
@@ -70,7 +70,7 @@ pub(crate) fn new_id() -> Result<String, String> {
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
-/// Whether it is such a number.
+/// Whether a text is such a number.
 pub(crate) fn is_id(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -81,7 +81,7 @@ pub(crate) fn check_pool(pool: &str) -> Result<(), String> {
     if has_only(pool, "-_") {
         Ok(())
     } else {
-        Err(format!("a pool's name has letters, digits, - and _, {MAX_NAME} at most"))
+        Err(format!("a pool's name has letters, digits, `-` and `_`, at most {MAX_NAME}"))
     }
 }
 
@@ -92,11 +92,11 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{name:?} is no name of a machine: give it one of letters, digits, `-`, `_` and `.`, {MAX_NAME} at most"
+        "{name:?} is not a valid machine name: use letters, digits, `-`, `_` and `.`, at most {MAX_NAME}"
     ))
 }
 
-/// Whether a machine can have a name that such a pattern means.
+/// Whether a machine can have a name that matches this pattern.
 pub(crate) fn is_pattern(pattern: &str) -> bool {
     has_only(pattern, "-_.*")
 }

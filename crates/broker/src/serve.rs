@@ -27,19 +27,20 @@ use crate::{
     session::{Ending, Input, Output, Session},
 };
 
-/// How often it is looked whether the agent has to end.
+/// How often an agent checks whether it has to end.
 const POLL: Duration = Duration::from_millis(100);
-/// How long one try to reach the broker lasts.
-const TRY: Duration = Duration::from_secs(2);
+/// Maximum wait for the broker before the agent checks again whether it has to end.
+const CONNECT_WAIT: Duration = Duration::from_secs(2);
 /// How long a command may take to end after its input has ended with its session.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the controller may take to take the last bytes of a session.
+/// How long the controller may take to receive the last bytes of a session.
 const LAST_BYTES: Duration = Duration::from_secs(30);
-/// Most lines of a command's standard error that the controller is told, and most bytes of a line.
+/// Maximum number of lines of a command's standard error that the controller is told.
 const MAX_LINES: usize = 5;
+/// Maximum length of such a line, in bytes.
 const MAX_LINE: u64 = 500;
 
-/// What an agent is.
+/// The properties of an agent.
 #[derive(Debug)]
 pub struct ServeOptions {
     /// How it reaches the broker.
@@ -52,15 +53,15 @@ pub struct ServeOptions {
     pub controllers: Vec<PublicKey>,
 }
 
-/// Is an agent until `stop` is set, or a controller asks it to end. For each session, `command` is run in a process group
-/// of its own, with the session as its standard input and output. Its input ends with the session; if it then does not
-/// end within 5 s, its group is killed. The last lines of its standard error are the session's last words.
+/// Runs an agent until `stop` is set, or a controller asks it to end. For each session, `command` is run in a process group
+/// of its own, with the session as its standard input and output. Its input ends with the session; if the command does not
+/// end within 5 s after that, its group is killed. The last lines of its standard error are the session's last words.
 ///
 /// The command should ask the kernel to be killed with its parent, which is the calling thread.
 ///
 /// # Errors
-/// When a file cannot be used, the broker refuses the login, or a machine cannot have the name. A broker that is not
-/// there is tried for ever.
+/// When a file cannot be used, the broker refuses the login, or a machine cannot have the name. While the broker is not
+/// reachable, the agent keeps trying.
 pub fn serve(
     options: &ServeOptions,
     command: impl Fn() -> Command,
@@ -88,7 +89,7 @@ pub fn serve(
     Ok(())
 }
 
-/// Reaches the broker; `None` if the agent has to end first.
+/// Connects to the broker; `None` if the agent has to end before that.
 fn connect(
     options: &ServeOptions,
     events: &Sender<Event>,
@@ -101,7 +102,7 @@ fn connect(
         let tell = Box::new(move |event| {
             let _ = events.send(event);
         });
-        match Broker::connect_and_tell(&options.access, TRY, tell) {
+        match Broker::connect_and_tell(&options.access, CONNECT_WAIT, tell) {
             Ok(broker) => return Ok(Some(broker)),
             Err(ConnectFailure::Refused(why)) => return Err(why),
             Err(ConnectFailure::Unreachable(why)) => {
@@ -130,7 +131,7 @@ fn run(accepted: Accepted, mut command: Command, stop: &AtomicBool) -> String {
     };
     let words = words.unwrap_or_else(|error| format!("its command cannot be started: {error}"));
     ending.wait(LAST_BYTES);
-    ending.abandon("the other side does not end");
+    ending.abandon("the other side does not end the session");
     drop(busy);
     words
 }
@@ -148,7 +149,7 @@ impl Running {
         let (sender, output_ended) = channel();
         let last_lines = Arc::<Mutex<VecDeque<String>>>::default();
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        // From here on, this kills the command if a thread cannot be started.
+        // From here on, dropping this kills the command, for example if a thread cannot be started.
         let running = Self { child, output_ended, last_lines: last_lines.clone() };
         if let (Some(mut stdin), Some(mut stdout), Some(stderr)) = (stdin, stdout, stderr) {
             let spawn = |work: Box<dyn FnOnce() + Send>| thread::Builder::new().spawn(work);
@@ -162,8 +163,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Waits for the end of the command; ends it if the session breaks. Returns the last words, which the controller is
-    /// told, too.
+    /// Waits for the end of the command; ends it if the session breaks. Returns the last words, which it also sends to
+    /// the controller.
     fn finish(mut self, ending: &Ending, stop: &AtomicBool) -> String {
         let (mut input, mut should_end) = (None, None);
         loop {
@@ -192,7 +193,7 @@ impl Running {
     }
 
     fn words(&mut self) -> String {
-        // Whatever it has left behind ends with it, before its number may be given to another process.
+        // What the command has left behind must end before its number can be given to another process.
         self.kill();
         let lines = self.last_lines.lock().unwrap_or_else(PoisonError::into_inner);
         let said = lines.iter().map(String::as_str).collect::<Vec<_>>().join("; ");
@@ -203,7 +204,7 @@ impl Running {
         }
     }
 
-    /// Whether the command has ended. It keeps its number until `wait`.
+    /// Whether the command has ended. It keeps its process number until `wait`.
     fn has_exited(&self) -> bool {
         let Some(id) = self.id() else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
@@ -223,7 +224,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After `wait`, the number may be another's; the standard library knows that.
+        // After `wait`, the number may be another process's; `try_wait` takes care of that.
         if self.child.try_wait().is_ok_and(|status| status.is_none()) {
             self.kill();
             let _ = self.child.wait();
@@ -231,7 +232,7 @@ impl Drop for Running {
     }
 }
 
-/// Copies until the end of either; each piece at once.
+/// Copies until either side ends. Each piece is passed on at once.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -247,7 +248,7 @@ fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
 fn keep_last_lines(from: impl Read, last_lines: &Mutex<VecDeque<String>>) {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
-    // A line without an end is cut, so that it needs no memory without bound.
+    // A line without an end is cut into pieces, so that its memory is bounded.
     while matches!(from.by_ref().take(MAX_LINE).read_until(b'\n', &mut line), Ok(1..)) {
         let text: String =
             String::from_utf8_lossy(&line).trim().chars().filter(|char| !char.is_control()).collect();

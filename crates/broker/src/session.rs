@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::frames::{Kind, MAX_FRAME, frame};
 
-/// Most bytes that wait in each direction between a program and the task, beside those of the link's window.
+/// Maximum number of bytes that wait in each direction between a program and the task, besides those of the link's window.
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 
 /// A stream of bytes in both directions to a process that the other side runs.
@@ -25,7 +25,7 @@ pub struct Session {
     pub ending: Ending,
 }
 
-/// The half that is written to. Blocks while the other side does not read: about 1 MiB is on its way at most.
+/// The half that is written to. Blocks while the other side does not read: at most about 1 MiB is on its way.
 #[derive(Debug)]
 pub struct Input(Arc<Shared>);
 
@@ -33,7 +33,7 @@ pub struct Input(Arc<Shared>);
 #[derive(Debug)]
 pub struct Output(Arc<Shared>);
 
-/// What is known of a session's end.
+/// What is known about a session's end.
 #[derive(Debug, Clone)]
 pub struct Ending(Arc<Shared>);
 
@@ -61,9 +61,9 @@ pub(crate) struct State {
     /// The agent's answer to the order.
     pub(crate) answer: Option<Result<(), String>>,
     pub(crate) last_words: Option<String>,
-    /// Why this side wants no more of the session.
+    /// Why this side has given up the session.
     pub(crate) abandoned: Option<String>,
-    /// Why it is of no more use.
+    /// Why the session broke.
     broken: Option<String>,
     /// Nothing is sent or received any more.
     pub(crate) is_over: bool,
@@ -130,7 +130,7 @@ impl Drop for Output {
 
 impl Ending {
     /// Why the session ended: what the other side said last, or why it broke. `None` while neither has happened; empty if the other
-    /// side ended without a word.
+    /// side ended without a message.
     pub fn last_words(&self) -> Option<String> {
         let state = self.0.state();
         state.broken.clone().or_else(|| state.last_words.clone()).or_else(|| state.is_over.then(String::new))
@@ -151,7 +151,7 @@ impl Ending {
         drop(self.0.wait(Some(wait), |state| state.is_over));
     }
 
-    /// Says why this side ends, after all that was written. Call it before the input is dropped.
+    /// Tells the other side why this side ends, after everything that was written. Call it before the input is dropped.
     pub(crate) fn say_last(&self, words: &str) {
         self.0.change(|state| state.last = Some(frame(Kind::LastWords, words.as_bytes())));
     }
@@ -164,7 +164,7 @@ impl Shared {
         state.answer.clone().or_else(|| state.broken.clone().map(Err))
     }
 
-    /// Writes and reads no more; for a session whose halves nobody holds.
+    /// Ends both directions, for a session whose halves are not used.
     pub(crate) fn close(&self) {
         self.change(|state| (state.is_input_closed, state.is_output_closed) = (true, true));
     }
@@ -174,7 +174,7 @@ impl Shared {
         self.change(|state| state.abandoned = state.abandoned.take().or(Some(why.to_owned())));
     }
 
-    /// The session is of no more use.
+    /// Records why the session broke.
     pub(crate) fn broke(&self, why: &str) {
         self.change(|state| state.broken = state.broken.take().or(Some(why.to_owned())));
     }
@@ -199,14 +199,14 @@ impl Shared {
         Some(Next::Frame(frame))
     }
 
-    /// Changes the state, and wakes all who wait for a change.
+    /// Changes the state, and wakes everything that waits for a change.
     pub(crate) fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
         self.changed.notify_all();
         self.wake.notify_one();
     }
 
-    /// Waits until this holds, or for this long.
+    /// Waits until `holds` is true, or for `wait`.
     fn wait(&self, wait: Option<Duration>, holds: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let until = wait.map(|wait| Instant::now() + wait);
         let mut state = self.state();

@@ -1,4 +1,4 @@
-//! Sessions over a real `nats-server`, of Debian.
+//! Sessions over a real `nats-server`, the one of Debian.
 
 use std::{
     fs,
@@ -40,7 +40,7 @@ impl Server {
         server
     }
 
-    /// Runs the server, for the second time on the port that it had.
+    /// Runs the server; from the second time on, on the port that it had.
     fn run(&mut self) {
         let path = |name: &str| self.folder.path().join(name);
         let port = if self.port == 0 { "-1".to_owned() } else { self.port.to_string() };
@@ -157,7 +157,7 @@ fn sessions_go_on_after_the_broker_was_away() {
     let listener = far.listen("web-1", &keys.key("agent"), &[keys.public("controller")]).unwrap();
     let (mut here, there) = pair(&near, &listener, &keys);
     let echo = thread::spawn(move || {
-        // The whole of it, which also says that the agent is busy.
+        // Moves `there` as a whole: while it exists, the agent is busy.
         let (mut there, mut line) = (there, [0; 8]);
         while there.session.output.read_exact(&mut line).is_ok()
             && there.session.input.write_all(&line).is_ok()
@@ -182,7 +182,7 @@ fn sessions_go_on_after_the_broker_was_away() {
     assert!(broken.contains("for 20 s"), "{broken}");
     assert_eq!(here.ending.last_words(), Some(broken));
     assert!(there.session.output.read(&mut said).is_err());
-    assert!(near.agents(Duration::from_millis(10)).unwrap_err().contains("not reached"));
+    assert!(near.agents(Duration::from_millis(10)).unwrap_err().contains("no longer reachable"));
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn only_known_keys_are_served_and_nothing_can_be_read_or_repeated() {
     assert!(busy.contains("busy"), "{busy}");
     assert_eq!(found(&near, 1)[0].state, Readiness::Busy);
 
-    // All that was carried is sent again: into the session that goes on, and as one of its own.
+    // Everything that was carried is sent again: into the session that goes on, and as a session of its own.
     let heard = spy.heard();
     assert!(
         heard.len() > 8
@@ -236,7 +236,7 @@ fn only_known_keys_are_served_and_nothing_can_be_read_or_repeated() {
     drop(there);
     here.output.read_to_end(&mut rest).unwrap();
     assert!(rest.is_empty());
-    // Nothing of it has become a session, and the agent serves its controller.
+    // None of it has become a session, and the agent serves its controller.
     until("the agent is idle", || found(&near, 1)[0].state == Readiness::Idle);
     assert!(matches!(listener.accept(Duration::from_millis(1)), Arrival::Nothing));
     let (here, there) = pair(&near, &listener, &keys);
@@ -253,7 +253,7 @@ fn agents_of_one_name_are_both_told_and_foreign_bytes_are_borne() {
     assert_eq!(agents.iter().map(|agent| agent.name.as_str()).collect::<Vec<_>>(), ["a", "a", "b"]);
     assert_ne!(agents[0].id, agents[1].id);
     assert!(far.listen("a b", &keys.key("agent"), &[keys.public("controller")]).is_err());
-    assert!(far.listen("a", &keys.key("agent"), &[]).unwrap_err().contains("give one"));
+    assert!(far.listen("a", &keys.key("agent"), &[]).unwrap_err().contains("give at least one"));
     let mut spy = Spy::start(server.port);
     let zeros = "0".repeat(32);
     for payload in [
@@ -332,7 +332,7 @@ fn an_agent_runs_its_command_and_tells_how_it_ended() {
     session.ending.abandon("enough");
     assert_eq!(session.output.read(&mut [0]).unwrap_err().to_string(), "enough");
     drop(session);
-    assert!(agent.session_ended().contains("the other side has ended it"));
+    assert!(agent.session_ended().contains("the other side has ended the session"));
     assert!(!Path::new(&format!("/proc/{}", id.trim())).exists());
 
     let mut session = open();
@@ -361,7 +361,7 @@ fn an_agent_that_is_told_to_end_ends_its_session() {
     session.input.write_all(b"x").unwrap();
     session.output.read_exact(&mut [0]).unwrap();
     agent.stop.store(true, Ordering::Relaxed);
-    assert!(session.output.read(&mut [0]).unwrap_err().to_string().contains("has ended it"));
+    assert!(session.output.read(&mut [0]).unwrap_err().to_string().contains("has ended the session"));
     agent.thread.join().unwrap().unwrap();
 
     let wrong = Agent::start(&server, &keys, || Command::new("/nonexistent/program"));
@@ -500,7 +500,7 @@ impl Agent {
     }
 }
 
-/// One who may read and write everything on the broker.
+/// A client that may read and write everything on the broker.
 struct Spy {
     writer: TcpStream,
     heard: mpsc::Receiver<(String, Vec<u8>)>,

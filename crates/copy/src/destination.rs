@@ -49,7 +49,7 @@ pub(crate) async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination
             Some(FileType::Regular) | None => Destination::File,
             Some(_) => Destination::Other,
         },
-        // If this user may not read the parent folder, it may exist.
+        // Without permission to look at the parent folder, assume that the parent folder exists.
         None if Error::unless_lost(above)?.is_ok_and(|above| above.is_none()) => Destination::Nowhere,
         None => Destination::Free,
     })

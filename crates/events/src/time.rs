@@ -23,8 +23,9 @@ pub struct TimeError {
     found: String,
 }
 
-const SECONDS: &str = "seconds since 1970, as 1573552801.5";
-const SECONDS_OR_ISO: &str = "seconds since 1970, as 1573552801.5, or ISO 8601, as 2019-11-12T10:00:01Z";
+const SECONDS: &str = "seconds since 1970, such as 1573552801.5";
+const SECONDS_OR_ISO: &str =
+    "seconds since 1970, such as 1573552801.5, or ISO 8601, such as 2019-11-12T10:00:01Z";
 
 impl EventTime {
     /// Parses the parameter `time` of a request: seconds since 1970, or ISO 8601. In Fluentd, zero means "now"; see

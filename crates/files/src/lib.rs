@@ -16,13 +16,15 @@ use rustix::{
     process::geteuid,
 };
 
+pub use elsewhere::{are_elsewhere, create_elsewhere, is_elsewhere, written_elsewhere};
 pub use folder::{Folder, Trust};
-pub use input::read;
+pub use input::{read, read_here};
 pub use named::{MAX_LINKS, claim, first_claimed, is_read, is_stdout, reads, word_reads};
 pub use output::written;
 pub use watched::{Watched, stop};
 pub use way::keeps_names;
 
+mod elsewhere;
 mod folder;
 mod input;
 mod named;
@@ -36,6 +38,9 @@ mod way;
 /// # Errors
 /// If it cannot be opened, is no regular file, or an option writes to it.
 pub fn open(path: &Path) -> io::Result<File> {
+    if let Some(opened) = elsewhere::open_elsewhere(path) {
+        return opened;
+    }
     let file = open_with(OpenOptions::new().read(true), path)?;
     reads(path)?;
     Ok(file)

@@ -16,7 +16,7 @@ use rustix::{
     process::geteuid,
 };
 
-use crate::{Folder, Trust, Watched, refused, waiting};
+use crate::{Folder, Trust, Watched, create_elsewhere, refused, waiting};
 
 /// Opens a file that a user named, to replace it or, with `append`, to append lines to it. With mode 600, only this
 /// user can read the file. A replaced file is a new file, so programs that have the old one open do not see the output.
@@ -27,6 +27,9 @@ use crate::{Folder, Trust, Watched, refused, waiting};
 /// # Errors
 /// If it cannot be opened or created, is a pipe without a reader, or `option` cannot [claim](crate::claim) it.
 pub fn written(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<Watched<File>> {
+    if let Some(created) = create_elsewhere(path) {
+        return created.map(Watched::of);
+    }
     opened(option, path, append, mode).map(Watched::of)
 }
 

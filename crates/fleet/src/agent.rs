@@ -1,6 +1,6 @@
 //! An agent: this program on another machine, which makes its part of the load in worker processes of its own.
 //!
-//! A thread reads the controller's messages and answers at once when it is asked for the time. The agent ends with its input.
+//! A thread reads the controller's messages, and answers questions for the time at once. The agent ends with its input.
 
 use std::{
     fs::File,
@@ -29,7 +29,7 @@ use settings::Network;
 use crate::{
     drive::drive,
     error::FleetError,
-    only_here::only_here,
+    files_of_plan::{Files, take_part},
     protocol::{FromMember, Hello, Numbered, Order, ToMember},
     trial::Trial,
     workers::WorkerProcesses,
@@ -38,11 +38,11 @@ use crate::{
 /// How often the wait for the start checks whether the trial is cancelled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// An agent that has heard nothing of its controller for so long, in seconds, undoes what it has changed, and ends. Controllers
-/// send something every 5 s.
-const SILENCE_S: i64 = 30;
+/// An agent that has heard nothing from its controller for this time, in seconds, undoes what it has changed, and ends.
+/// Controllers send something every 5 s.
+const CONTROLLER_SILENCE_S: i64 = 30;
 
-/// Questions to this machine as a host of a study, in their order. They end with the controller.
+/// Questions to this machine as a host of a study, in order. They end when the controller is gone.
 #[derive(Debug)]
 pub struct HostQuestions {
     questions: mpsc::Receiver<(u64, serde_json::Value)>,
@@ -61,22 +61,21 @@ impl HostQuestions {
     }
 }
 
-/// What an agent does for its controller.
+/// What an agent may do for its controller.
 #[derive(Debug, Clone, Default)]
 pub struct Permissions {
-    /// The networks that it loads; none: all.
+    /// The networks that it may load; `None` means all.
     pub networks: Option<Vec<Network>>,
-    /// Whether it makes load only, and is no host of a study.
+    /// Whether it only makes load, and refuses to be a host of a study.
     pub load_only: bool,
 }
 
 impl Permissions {
     /// Why a plan may not be carried out here; none if it may.
     fn refusal(&self, plan: &HttpPlan) -> Option<String> {
-        if self.load_only
-            && let Some(mistake) = only_here(plan).first()
-        {
-            return Some(format!("{}: this agent reads and writes no files for a plan", mistake.field));
+        // Files of a plan are never those of an agent's machine.
+        if plan.connection.unix_socket.is_some() {
+            return Some("unix_socket: an agent loads no socket of its machine".to_owned());
         }
         let networks = self.networks.as_ref()?;
         let names = plan.connection.names.iter().flat_map(|name| &name.used);
@@ -100,7 +99,7 @@ impl Permissions {
         }
         let refused = addresses.iter().find(|address| !is_allowed(address))?;
         Some(format!(
-            "it does not load {refused}, which is in none of the networks that it was allowed; {allow}"
+            "it does not load {refused}, which is in none of the networks that it is allowed to load; {allow}"
         ))
     }
 }
@@ -125,7 +124,8 @@ pub fn run_agent(
     };
     let serve: Box<dyn FnOnce(HostQuestions) + Send> =
         if permissions.load_only { Box::new(refuse) } else { Box::new(serve) };
-    let reader = OrderReader { orders: sender, current: None, serve: Some(serve), host: None };
+    let reader =
+        OrderReader { orders: sender, current: None, serve: Some(serve), host: None, files: Arc::default() };
     let messages = Messages::of_controller()?;
     let reader = thread::Builder::new().spawn(move || reader.read(messages))?;
     for ordered in orders {
@@ -150,6 +150,7 @@ pub fn run_agent(
 struct OrderedTrial {
     trial: u64,
     order: Box<Order>,
+    files: Arc<Files>,
     stop: Arc<AtomicBool>,
     lease: Arc<Lease>,
     starts: mpsc::Receiver<u64>,
@@ -157,7 +158,7 @@ struct OrderedTrial {
 
 impl OrderedTrial {
     fn run(self, worker: &[String], permissions: &Permissions) -> Result<FromMember, FleetError> {
-        let Self { trial, order, stop, lease, starts } = self;
+        let Self { trial, order, files, stop, lease, starts } = self;
         order.secrets.iter().for_each(|(text, shown)| secrets::mask::learn_text(text, shown));
         if let Some(why) = permissions.refusal(&order.plan) {
             return Ok(FromMember::Failed(why));
@@ -169,7 +170,7 @@ impl OrderedTrial {
         }
         let count = order.processes as usize;
         let arguments = std::iter::repeat_n(worker, count);
-        let mut workers = WorkerProcesses::start(arguments, &order, Some(lease))?;
+        let mut workers = WorkerProcesses::start(arguments, &order, Some(lease), &files)?;
         let start = |_: &mut WorkerProcesses| {
             let cancelled = FleetError::Run(RunError::Cancelled);
             if send(trial, FromMember::Ready).is_err() {
@@ -189,7 +190,8 @@ impl OrderedTrial {
             // A failed send means that the controller is gone. The end of standard input then stops the trial.
             let _ = send(trial, FromMember::Tick(tick));
         };
-        drive(Trial::of_processes(&order.plan, count), &mut workers, &stop, start, on_tick)
+        let on_written = &mut |path, lines| drop(send(trial, FromMember::Written { path, lines }));
+        drive(Trial::of_processes(&order.plan, count), &mut workers, &stop, start, on_tick, on_written)
             .map(|result| FromMember::Done(Box::new(result)))
     }
 }
@@ -199,7 +201,7 @@ struct Messages(BufReader<File>);
 
 impl Messages {
     fn of_controller() -> io::Result<Self> {
-        // Without the buffer of the standard library, which a wait for more cannot see.
+        // Not `io::stdin` itself: a wait for more bytes would not see those in its buffer.
         Ok(Self(BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned()?))))
     }
 }
@@ -211,7 +213,7 @@ impl Iterator for Messages {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
             if self.0.buffer().is_empty() {
-                let silence = Timespec { tv_sec: SILENCE_S, tv_nsec: 0 };
+                let silence = Timespec { tv_sec: CONTROLLER_SILENCE_S, tv_nsec: 0 };
                 match poll(&mut [PollFd::new(self.0.get_ref(), PollFlags::IN)], Some(&silence)) {
                     Ok(0) => return None,
                     Err(Errno::INTR) => continue,
@@ -237,6 +239,8 @@ struct OrderReader {
     /// Answers questions to the host; none once the first question has come.
     serve: Option<Box<dyn FnOnce(HostQuestions) + Send>>,
     host: Option<Host>,
+    /// The files that were sent.
+    files: Arc<Files>,
 }
 
 /// The thread that answers questions to the host.
@@ -246,7 +250,7 @@ struct Host {
     thread: JoinHandle<()>,
 }
 
-/// What messages to the current trial change.
+/// What messages about the current trial change.
 struct Current {
     trial: u64,
     stop: Arc<AtomicBool>,
@@ -277,6 +281,12 @@ impl OrderReader {
                 (ToMember::Start { t0_ns }, Some(current)) => drop(current.starts.send(t0_ns)),
                 (ToMember::Lease { until_ns }, Some(current)) => current.lease.extend(until_ns),
                 (ToMember::Stop, Some(current)) => current.stop.store(true, Ordering::Relaxed),
+                (ToMember::ForgetFiles, _) => self.files = Arc::default(),
+                (ToMember::FilePart { name, part }, _) => {
+                    if take_part(Arc::make_mut(&mut self.files), name, &part).is_err() {
+                        break;
+                    }
+                }
                 (ToMember::Alive, _) => {}
                 (ToMember::Start { .. } | ToMember::Lease { .. } | ToMember::Stop, None) => {}
             }
@@ -299,15 +309,18 @@ impl OrderReader {
         self.host.as_ref().is_some_and(|host| host.questions.send((number, question)).is_ok())
     }
 
-    fn prepare(&mut self, trial: u64, order: Box<Order>) {
+    fn prepare(&mut self, trial: u64, mut order: Box<Order>) {
         self.stop();
+        // Whatever a controller says: no plan names files of this machine.
+        order.elsewhere = true;
+        let files = self.files.clone();
         let (sender, starts) = mpsc::channel();
         // The controller gives every machine a lease.
         let lease = Arc::new(Lease::new(order.lease_until_ns.unwrap_or(0)));
         let current = Current { trial, stop: Arc::default(), lease, starts: sender };
         let (stop, lease) = (Arc::clone(&current.stop), Arc::clone(&current.lease));
         self.current = Some(current);
-        let _ = self.orders.send(OrderedTrial { trial, order, stop, lease, starts });
+        let _ = self.orders.send(OrderedTrial { trial, order, files, stop, lease, starts });
     }
 
     fn stop(&self) {

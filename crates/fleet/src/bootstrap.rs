@@ -4,7 +4,7 @@
 //! folders that belong to the login alone, receives one if there is none, and becomes the agent. Nothing is sent to the
 //! agent before the shell says so, because `head` may read more than the copy.
 //!
-//! Errors do not name the machine: those who call know its name.
+//! Errors do not name the machine: the caller knows its name.
 
 use std::{
     borrow::Cow,
@@ -45,9 +45,9 @@ pub(crate) const LOGIN_WAIT: Duration = Duration::from_secs(120);
 pub(crate) const LOGINS_AT_ONCE: usize = 8;
 /// Maximum wait for each answer while copies are removed. The first includes the login.
 const REMOVE_WAIT: Duration = Duration::from_secs(60);
-/// Nobody stops a removal.
+/// A stop flag that is never set: nobody stops a removal.
 static NEVER: AtomicBool = AtomicBool::new(false);
-/// How often a wait looks whether it was stopped.
+/// How often a wait checks whether it was stopped.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Number of bytes that a pipe takes at once if it takes any (`PIPE_BUF` in pipe(7)).
 const PIECE_BYTES: usize = 4_096;
@@ -86,7 +86,7 @@ impl Program {
     }
 }
 
-/// Where programs are put on machines.
+/// Where the program is put on machines.
 #[derive(Debug, Default)]
 pub(crate) struct Placement<'a> {
     /// The only folder to use, in place of the usual ones.
@@ -123,7 +123,7 @@ pub(crate) fn start(
     }
 }
 
-/// Starts the agents of some machines at the same time, [`LOGINS_AT_ONCE`] at most; one result for each, in their order.
+/// Starts the agents of some machines at the same time, at most [`LOGINS_AT_ONCE`]; one result for each, in their order.
 pub(crate) fn start_together(
     machines: &[&Machine],
     placement: &Placement<'_>,
@@ -162,7 +162,9 @@ fn checked(remote_path: Option<&str>) -> Result<&str, String> {
     let path = given.trim_end_matches('/');
     if !path.starts_with('/') || path.contains(char::is_control) {
         let given = given.escape_debug();
-        return Err(format!("--remote-path: '{given}' is no absolute path; give one such as /opt/proofload"));
+        return Err(format!(
+            "--remote-path: '{given}' is not an absolute path; give one such as /opt/proofload"
+        ));
     }
     Ok(path)
 }
@@ -305,12 +307,12 @@ impl<'a> Shell<'a> {
     fn call(&mut self, function: &str, arguments: &[&str]) -> Result<(), String> {
         let quoted = arguments.iter().map(|word| format!(" '{}'", word.replace('\'', r"'\''")));
         let words: String = quoted.collect();
-        // A call of which a part is missing has no last brace, and does nothing.
+        // A call that arrives incomplete lacks its last brace, and does nothing.
         let text = format!("{}\n{{ {function} {}{words}; }}\n", self.script, self.mark);
         self.send(text.as_bytes())
     }
 
-    /// Writes into the shell's input. If the shell has ended, the missing answer tells.
+    /// Writes into the shell's input. If the shell has ended, the missing answer shows that.
     fn send(&mut self, mut from: impl BufRead) -> Result<(), String> {
         loop {
             let piece = from.fill_buf().map_err(unreadable)?;
@@ -399,7 +401,7 @@ fn unreadable(error: io::Error) -> String {
 fn unexpected(answer: &str) -> String {
     let shown: String = answer.chars().take(100).collect();
     format!(
-        "the shell there answers what it should not: '{}'; is `sh` there a POSIX shell?",
+        "the shell there gave an unexpected answer: '{}'; is `sh` there a POSIX shell?",
         shown.escape_debug()
     )
 }
@@ -430,12 +432,12 @@ fn refusal(answer: &str, program: &Program, user: &str, unfit: &[String]) -> Str
                 .to_owned()
         }
         "sudo" => format!(
-            "sudo there does not make the login {user} without a password ({words}); allow it with NOPASSWD in \
+            "sudo there does not let the login become {user} without a password ({words}); allow it with NOPASSWD in \
              /etc/sudoers there, or log in as {user}"
         ),
         "user" => format!(
-            "{user} cannot execute the copy of this program there, because its folder is open to the login and root \
-             only; become root, or log in as {user}"
+            "{user} cannot execute the copy of this program there, because only the login and root can open its \
+             folder; become root, or log in as {user}"
         ),
         "damaged" => "the copy of this program arrived incomplete or damaged; try again".to_owned(),
         "places" => format!(

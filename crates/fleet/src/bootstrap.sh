@@ -6,7 +6,7 @@
 set +eufvxC
 unset CDPATH IFS
 umask 077
-# Errors are told in lines; those of a place that was passed over would look like the agent's last words.
+# Errors are reported in marked lines; others, of a place that was passed over, would look like the agent's last words.
 exec 3>&2 2>/dev/null
 # The system's programs first: with `.` in the login's path, others could plant programs in /var/tmp.
 path=$PATH
@@ -84,7 +84,7 @@ enter() {
     cd -P "./$1" || return 1
     why=foreign words=
     [ "$(readlink /proc/self/cwd)" = "${above%/}/$1" ] && [ -O . ] || return 1
-    # With an access control list, these are the rights that it can grant at the most. S comes from the folder above.
+    # With an access control list, these are the rights that it can grant at most. S comes from the folder above.
     case $(ls -ld .) in drwx--[-S]---*) ;; *) return 1 ;; esac
 }
 

@@ -41,7 +41,7 @@ impl ClockOffset {
         }
     }
 
-    /// A time of this machine's clock, on the other clock. `None` before the first exchange.
+    /// Converts a time of this machine's clock to the other clock. `None` before the first exchange.
     pub(crate) fn there_ns(&self, here_ns: u64) -> Option<u64> {
         let there_ns = i128::from(here_ns) + self.best?.offset_ns;
         Some(u64::try_from(there_ns.max(0)).unwrap_or(u64::MAX))

@@ -1,5 +1,5 @@
-//! The connection to an agent: its messages are read, and those to it are written, in threads of their own. An agent that
-//! was stopped reads nothing, and must not keep this program waiting.
+//! The connection to an agent. Separate threads read the agent's messages and write those to it, because an agent that was
+//! stopped reads nothing and must not keep this program waiting.
 
 use std::{
     io::{BufRead, Write},
@@ -15,9 +15,9 @@ use crate::{
     started::{Peer, Started},
 };
 
-/// How often an agent hears at least of its controller: a cut network ends no connection for hours.
+/// Maximum time between two messages to an agent, which needs them because a cut network ends no connection for hours.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How often a wait for the end of `ssh` looks whether it has ended.
+/// How often a wait for the end of `ssh` checks whether it has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The connection to an agent. Dropping it ends the agent.
@@ -32,7 +32,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Passes each message of a started agent to `hear`, then `None` when there are no more, until that returns false.
+    /// Passes each message of a started agent to `hear`, then `None` when there are no more, until `hear` returns false.
     ///
     /// # Errors
     /// If a thread cannot be started.
@@ -72,13 +72,13 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends a message. If the agent is gone, its messages end, too.
+    /// Sends a message. If the agent is gone, the end of its own messages shows that.
     pub(crate) fn send(&self, trial: u64, message: ToMember) {
         let line = line_of(&Numbered { trial, message }).expect("messages are plain data");
         let _ = self.input.iter().try_for_each(|input| input.send(line.clone()));
     }
 
-    /// Closes the agent's input, upon which it ends.
+    /// Closes the agent's input, so that the agent ends.
     pub(crate) fn close(&mut self) {
         self.input = None;
     }
@@ -116,7 +116,7 @@ impl Drop for Connection {
                 let _ = child.kill();
                 let _ = child.wait();
             }
-            Peer::Session(ending) => ending.abandon("the controller has given it up"),
+            Peer::Session(ending) => ending.abandon("the controller has given up the session"),
         }
     }
 }

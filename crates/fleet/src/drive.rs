@@ -1,6 +1,7 @@
 //! Runs a trial over any transport.
 
 use std::{
+    path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -31,7 +32,7 @@ pub(crate) enum Output {
     Ended(String),
 }
 
-/// Runs a trial. Calls `start` when all members are ready; it returns the time of the start.
+/// Runs a trial. `on_written` gets what members write to files of the controller's machine. Calls `start` when all members are ready; it returns the time of the start.
 ///
 /// # Errors
 /// If a member fails before the start, or the trial is cancelled; and those of `start`.
@@ -41,6 +42,7 @@ pub(crate) fn drive<T: Transport>(
     stop: &AtomicBool,
     mut start: impl FnMut(&mut T) -> Result<u64, FleetError>,
     on_tick: &mut impl FnMut(Tick),
+    on_written: &mut impl FnMut(PathBuf, String),
 ) -> Result<WorkerResult, FleetError> {
     let mut is_stopping = false;
     while !trial.has_ended(monotonic_ns()) {
@@ -65,6 +67,11 @@ pub(crate) fn drive<T: Transport>(
         }
         let ticks = match members.receive(POLL_INTERVAL) {
             None => continue,
+            Some((_, Output::Message(FromMember::Written { path, lines }))) => {
+                on_written(path, lines);
+                trial.is_heard(monotonic_ns());
+                continue;
+            }
             Some((member, Output::Message(message))) => trial.message(member, message),
             Some((member, Output::Ended(why))) => trial.ended(member, why),
         };

@@ -37,7 +37,7 @@ pub enum FleetError {
 
 impl FleetError {
     /// Whether the machine ran out of a resource: processes, threads, descriptors or memory; or another machine could not take
-    /// part. Another trial may run.
+    /// part. In these cases, a later trial may succeed.
     pub fn is_resource_shortage(&self) -> bool {
         matches!(
             self,

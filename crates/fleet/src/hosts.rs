@@ -1,4 +1,4 @@
-//! Machines that are hosts of a study: the controller's side of their agents. A question is asked and answered at a time.
+//! Machines that are hosts of a study: the controller's side of their agents. Each is asked one question at a time.
 
 use std::{
     sync::{
@@ -20,9 +20,9 @@ use crate::{
     started::Started,
 };
 
-/// How often a wait for an answer looks whether it was stopped.
+/// How often a wait for an answer checks whether it was stopped.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Nothing stops what undoes.
+/// A stop flag that is never set, for questions that undo something.
 static NEVER: AtomicBool = AtomicBool::new(false);
 /// How long an agent may take to undo what it has changed when its connection is closed.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -92,7 +92,7 @@ impl HostMachine {
         self.reconnect_unless(&self.stop)
     }
 
-    /// Logs in again if the connection was lost, also if the command was stopped.
+    /// Logs in again if the connection was lost, even if the command was stopped.
     ///
     /// # Errors
     /// The reason, with the machine's name.
@@ -111,7 +111,7 @@ impl HostMachine {
 
     /// Why the connection was lost; none if it was not.
     pub fn lost(&self) -> Option<String> {
-        // While a question is asked, its answer tells.
+        // While a question is being asked, its answer will tell.
         let place = self.link.try_lock().ok()?;
         let why = match &*place {
             None => "its agent has ended".to_owned(),
@@ -129,7 +129,7 @@ impl HostMachine {
         self.ask_unless(question, wait, &self.stop)
     }
 
-    /// Asks a question as [`ask`](Self::ask) does, and waits as long if the command was stopped.
+    /// Asks a question as [`ask`](Self::ask) does, and waits as long even if the command was stopped.
     ///
     /// # Errors
     /// Those of [`ask`](Self::ask).

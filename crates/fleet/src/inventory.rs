@@ -1,9 +1,9 @@
-//! Ansible inventories: which machines there are, in which groups, and how they are logged in to.
+//! Ansible inventories: which machines there are, in which groups, and how to log in to them.
 //!
-//! Files in the formats INI and YAML are read here, by the rules of Ansible's own plugins. What only Ansible itself can
-//! read (folders, programs, configurations of plugins, vaults, files of variables beside the inventory) is asked of
-//! `ansible-inventory`. Variables that decide how a machine is logged in to are obeyed or refused, all others ignored.
-//! `ansible.cfg` and the environment change nothing in what is read here.
+//! Files in the formats INI and YAML are read here, by the rules of Ansible's own plugins. `ansible-inventory`
+//! is asked for what only Ansible itself can read: folders, programs, configurations of plugins, vaults, files of variables
+//! beside the inventory. Variables that decide how to log in to a machine are obeyed or refused, all others are ignored.
+//! `ansible.cfg` and the environment have no effect on what is read here.
 
 mod ansible;
 mod connection;
@@ -39,10 +39,10 @@ pub fn read(path: &Path) -> Result<Vec<Machine>, Vec<String>> {
     read_with(ansible::PROGRAM, path)
 }
 
-/// Those machines whose name, or one of whose groups, is `pattern`; all if there is no pattern, or it is `all`.
+/// The machines whose name, or one of whose groups, is `pattern`; all if there is no pattern, or it is `all`.
 ///
 /// # Errors
-/// If there are none. The error is a message for the user, which names similar names.
+/// If there are none. The error is a message for the user, which suggests a similar name.
 pub fn select(machines: &[Machine], pattern: Option<&str>) -> Result<Vec<Machine>, String> {
     let Some(pattern) = pattern.filter(|pattern| *pattern != "all") else { return Ok(machines.to_vec()) };
     let is_meant =
@@ -93,7 +93,7 @@ fn read_with(program: &str, path: &Path) -> Result<Vec<Machine>, Vec<String>> {
     }
 }
 
-/// Why a file is nothing to read but something to run, if it is.
+/// Why only Ansible can read a file, judged by the kind of the file; none if it may be readable here.
 fn dynamic_file(path: &Path) -> Option<&'static str> {
     let about = path.metadata().ok()?;
     if about.is_dir() {
@@ -105,7 +105,7 @@ fn dynamic_file(path: &Path) -> Option<&'static str> {
     (path.extension() == Some(OsStr::new("toml"))).then_some("it is a TOML file")
 }
 
-/// Why a text is no inventory, but Ansible gets one from it.
+/// Why only Ansible can get an inventory from a text; none if it may be readable here.
 fn dynamic_text(text: &str) -> Option<&'static str> {
     if text.starts_with("#!") {
         return Some("it begins with '#!' and is therefore a program that prints an inventory");
@@ -151,7 +151,7 @@ fn variables_beside(path: &Path, merged: &[Merged<'_>]) -> Option<PathBuf> {
 /// The machines, with the way to each.
 fn machines(file: &str, merged: &[Merged<'_>]) -> Result<Vec<Machine>, Vec<String>> {
     let mut machines = Vec::with_capacity(merged.len());
-    // Variables of groups are at fault for many machines, and told once: the first machine, and how many there are.
+    // A variable of a group is at fault for many machines, but reported once, with the first machine and their number.
     let mut faults: BTreeMap<Fault, (&str, usize)> = BTreeMap::new();
     for of in merged {
         match connection::machine(of) {
@@ -168,7 +168,9 @@ fn machines(file: &str, merged: &[Merged<'_>]) -> Result<Vec<Machine>, Vec<Strin
         return Err(told(file, faults.collect()));
     }
     if machines.is_empty() {
-        return Err(vec![format!("{file}: it names no machine; write one a line, such as web1.example.org")]);
+        return Err(vec![format!(
+            "{file}: it names no machine; write one per line, such as web1.example.org"
+        )]);
     }
     Ok(machines)
 }
@@ -184,7 +186,7 @@ fn told(file: &str, mut mistakes: Vec<Mistake>) -> Vec<String> {
     };
     let mut told: Vec<String> = mistakes.into_iter().map(line).collect();
     if omitted > 0 {
-        told.push(format!("{file}: there are {omitted} more mistakes, or more"));
+        told.push(format!("{file}: there are at least {omitted} more mistakes"));
     }
     told
 }

@@ -11,13 +11,13 @@ use crate::pool::{Pool, SharedPool};
 pub struct Machine {
     /// Its name in messages and results; unique in an inventory.
     pub name: String,
-    /// The groups that it is in, directly or by another group, sorted; without `all`.
+    /// The groups that it is in, directly or through another group, sorted; without `all`.
     pub groups: Vec<String>,
-    /// Its address in studies (`proofload_address`); none: the one that ssh reaches.
+    /// Its address in studies (`proofload_address`); `None` means the one that ssh reaches.
     pub address: Option<IpAddr>,
     /// The way to it.
     pub way: Way,
-    /// The user that the agent becomes by `sudo -n`; none: it stays the login's user.
+    /// The user that the agent becomes by `sudo -n`; `None` means that it remains the login's user.
     pub become_user: Option<String>,
 }
 

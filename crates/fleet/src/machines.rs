@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     mem,
     ops::Range,
+    path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -24,6 +25,7 @@ use crate::{
     connection::Connection,
     drive::{Output, Transport, drive},
     error::FleetError,
+    files_of_plan::{Files, files_of, parts_of},
     machine::Machine,
     protocol::{FromMember, Numbered, Order, ToMember},
     remote_agent::{Heard, LEASE_NS, Link, RemoteAgent},
@@ -34,20 +36,26 @@ use crate::{
 
 /// How long an agent may take to end when its input is closed.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// Delay between the message to start and the start, besides the way of the message, in nanoseconds: a busy machine needs some time to pass
-/// it on to its workers.
+/// Delay between the message to start and the start, besides the time that the message is on its way, in nanoseconds: a busy
+/// machine needs some time to pass it on to its workers.
 const START_NOTICE_NS: u64 = 200_000_000;
 /// How often leases are extended, in nanoseconds.
 const EXTENSION_NS: u64 = 1_000_000_000;
-/// A machine from which nothing was heard for so long is lost, in nanoseconds. Its lease has ended then.
-const SILENCE_NS: u64 = LEASE_NS + 1_000_000_000;
+/// A machine from which nothing was heard for this time, in nanoseconds, is lost. By then, its lease has ended.
+const MACHINE_SILENCE_NS: u64 = LEASE_NS + 1_000_000_000;
+/// Number of parts of files that are sent to an agent before it has answered.
+const PARTS_ON_THE_WAY: usize = 8;
+/// An agent that takes nothing of the files for this time, in nanoseconds, is lost.
+const FILES_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Before a trial, clocks are compared at this interval, in nanoseconds.
 const COMPARISON_NS: u64 = 20_000_000;
+/// Up to this number of machines, that interval applies; with more machines, it is longer in proportion.
+const MACHINES_AT_ONCE: usize = 8;
 /// Number of comparisons of clocks when a machine is connected.
 const FIRST_COMPARISONS: u64 = 5;
-/// Largest share of the time for which requests are sent by which the start of two machines may differ.
+/// Maximum difference between the starts of two machines, as a share of the time for which requests are sent.
 const MAX_SKEW_SHARE: f64 = 0.05;
-/// A smaller difference is accepted for any length of the load, in nanoseconds.
+/// A smaller difference is accepted however short the load is, in nanoseconds.
 const MIN_SKEW_NS: u64 = 5_000_000;
 /// The largest difference that is accepted if the length of the load is unknown, in nanoseconds.
 const SKEW_OF_UNKNOWN_LENGTH_NS: u64 = 250_000_000;
@@ -105,7 +113,8 @@ impl Machines {
             RemoteAgent::new(machine, weight)
         });
         let agents = agents.collect();
-        let mut fleet = Fleet { agents, sender, heard, program, options, trial: 0, links: 0 };
+        let mut fleet =
+            Fleet { agents, sender, heard, program, options, files: Arc::default(), trial: 0, links: 0 };
         fleet.log_in(stop);
         let lost = fleet
             .agents
@@ -115,7 +124,7 @@ impl Machines {
         if lost.is_empty() { Ok(Self { fleet: Mutex::new(fleet) }) } else { Err(lost) }
     }
 
-    /// What is known of each machine, for the user.
+    /// What is known about each machine, for the user.
     pub fn description(&self) -> Vec<String> {
         let fleet = self.lock();
         let whole: u64 = fleet.agents.iter().map(|agent| agent.weight).sum();
@@ -147,7 +156,7 @@ impl Machines {
         (MachineLimits { cpus: (u64::from(all.cpus) / whole.max(1)).max(1) as u32, ..all }, all)
     }
 
-    /// The sum of the machines' weights: a plan needs at least so many processes.
+    /// The sum of the machines' weights: a plan needs at least that many processes.
     pub fn weight(&self) -> u32 {
         self.lock().agents.iter().map(|agent| agent.weight).sum::<u64>() as u32
     }
@@ -163,9 +172,12 @@ impl Machines {
         plan: &HttpPlan,
         stop: &Arc<AtomicBool>,
         on_tick: &mut impl FnMut(Tick),
+        on_written: &mut impl FnMut(PathBuf, String),
     ) -> Result<WorkerResult, FleetError> {
         let mut fleet = self.lock();
+        let files = files_of(plan).map_err(|error| FleetError::Run(RunError::Script(error.to_string())))?;
         fleet.log_in(stop);
+        fleet.send_files(files, stop);
         if stop.load(Ordering::Relaxed) {
             return Err(FleetError::Run(RunError::Cancelled));
         }
@@ -183,7 +195,7 @@ impl Machines {
             let why = first.lost.clone().unwrap_or_default();
             return Err(FleetError::Machine { name: first.name.clone(), why });
         }
-        let mut result = fleet.run(plan, stop, on_tick)?;
+        let mut result = fleet.run(plan, stop, on_tick, on_written)?;
         result.http.machines.extend(lost);
         Ok(result)
     }
@@ -201,6 +213,8 @@ struct Fleet {
     heard: mpsc::Receiver<Heard>,
     program: Program,
     options: FleetOptions,
+    /// The files of the last trial.
+    files: Arc<Files>,
     /// Number of the current trial.
     trial: u64,
     /// Number of connections that were made.
@@ -257,6 +271,7 @@ impl Fleet {
             next_question: 0,
             heard_ns: monotonic_ns(),
             has_said_hello: false,
+            has_files: false,
         });
         Ok(())
     }
@@ -272,8 +287,9 @@ impl Fleet {
         while !new.iter().all(|index| is_greeted(&self.agents[*index])) {
             for index in new {
                 let agent = &mut self.agents[*index];
-                let Some(link) = &agent.link else { continue };
-                if link.has_said_hello && link.asked.is_empty() && link.next_question < FIRST_COMPARISONS {
+                // All at once: they take one round trip together.
+                let is_new = |link: &Link| link.has_said_hello && link.next_question < FIRST_COMPARISONS;
+                while agent.link.as_ref().is_some_and(is_new) {
                     agent.ask_for_time(0);
                 }
             }
@@ -296,11 +312,66 @@ impl Fleet {
         }
     }
 
+    /// Sends the files of the next trial to the agents that do not have them. An agent that takes nothing of them for too long is
+    /// lost.
+    fn send_files(&mut self, files: Files, stop: &AtomicBool) {
+        if *self.files != files {
+            self.files = Arc::new(files);
+            self.agents.iter_mut().flat_map(|agent| &mut agent.link).for_each(|link| link.has_files = false);
+        }
+        let lacks = |agent: &RemoteAgent| agent.link.as_ref().is_some_and(|link| !link.has_files);
+        let new: Vec<usize> = (0..self.agents.len()).filter(|index| lacks(&self.agents[*index])).collect();
+        new.iter().for_each(|index| self.agents[*index].send(0, ToMember::ForgetFiles));
+        for (name, bytes) in Arc::clone(&self.files).iter() {
+            for part in parts_of(bytes) {
+                for index in &new {
+                    let message = ToMember::FilePart { name: name.clone(), part: part.clone() };
+                    self.agents[*index].send(0, message);
+                    // The answer shows that the part has come.
+                    self.agents[*index].ask_for_time(0);
+                }
+                self.await_answers(&new, PARTS_ON_THE_WAY, stop);
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        }
+        self.await_answers(&new, 1, stop);
+        let have = new
+            .iter()
+            .filter_map(|index| Some((*index, self.agents[*index].link.as_ref()?.asked.is_empty())));
+        for (index, has_files) in have.collect::<Vec<_>>() {
+            self.agents[index].link.iter_mut().for_each(|link| link.has_files = has_files);
+        }
+    }
+
+    /// Waits until each of these agents has fewer than this many unanswered questions, or is lost.
+    fn await_answers(&mut self, indexes: &[usize], fewer_than: usize, stop: &AtomicBool) {
+        let is_behind =
+            |agent: &RemoteAgent| agent.link.as_ref().is_some_and(|link| link.asked.len() >= fewer_than);
+        while indexes.iter().any(|index| is_behind(&self.agents[*index])) && !stop.load(Ordering::Relaxed) {
+            if let Ok(heard) = self.heard.recv_timeout(Duration::from_millis(50)) {
+                let _ = self.take(heard);
+                continue;
+            }
+            for index in indexes {
+                let agent = &mut self.agents[*index];
+                let oldest_ns = agent.link.as_ref().and_then(|link| link.asked.values().next().copied());
+                if oldest_ns
+                    .is_some_and(|asked_ns| monotonic_ns().saturating_sub(asked_ns) > FILES_TIMEOUT_NS)
+                {
+                    agent.is_lost("it took nothing of the plan's files for 30 s".to_owned());
+                }
+            }
+        }
+    }
+
     /// Takes what was heard. Returns a message that belongs to the current trial, or the end of a connection.
     fn take(&mut self, heard: Heard) -> Option<(usize, Output)> {
         let agent = &mut self.agents[heard.agent];
         let link = agent.link.as_mut().filter(|link| link.number == heard.link)?;
-        link.heard_ns = heard.at_ns;
+        // What was heard before the last pause may be taken late.
+        link.heard_ns = link.heard_ns.max(heard.at_ns);
         let Some(Numbered { trial, message }) = heard.message else {
             let why = link.connection.why_ended();
             agent.is_lost(why.clone());
@@ -334,11 +405,12 @@ impl Fleet {
         plan: &HttpPlan,
         stop: &AtomicBool,
         on_tick: &mut impl FnMut(Tick),
+        on_written: &mut impl FnMut(PathBuf, String),
     ) -> Result<WorkerResult, FleetError> {
         self.trial += 1;
         let weights = self.agents.iter().map(|agent| if agent.link.is_some() { agent.weight } else { 0 });
         let weights: Vec<u64> = weights.collect();
-        // Every machine that is left has its whole share.
+        // A multiple of the weights' sum, so that every remaining machine gets its exact share.
         let count = u64::from(plan.processes.max(1)).next_multiple_of(weights.iter().sum::<u64>().max(1));
         let ranges = shares::ranges(count, &weights);
         let members: Vec<(usize, Range<u64>)> =
@@ -352,7 +424,7 @@ impl Fleet {
         let trial = Trial::of_machines(plan, parts.collect());
         for (index, range) in &members {
             let agent = &mut self.agents[*index];
-            // Nothing was asked of it since the last trial.
+            // It was asked nothing since the last trial, so it had no reason to answer.
             agent.link.iter_mut().for_each(|link| link.heard_ns = monotonic_ns());
             let order = Order {
                 plan: plan.clone(),
@@ -360,6 +432,7 @@ impl Fleet {
                 processes: range.end - range.start,
                 secrets: secrets::mask::learned(),
                 lease_until_ns: Some(agent.lease_until_ns()),
+                elsewhere: true,
             };
             agent.send(self.trial, ToMember::Prepare(Box::new(order)));
         }
@@ -373,7 +446,7 @@ impl Fleet {
             fleet: self,
         };
         let start = |members: &mut Members<'_>| members.start_time_ns(sending_ns);
-        let result = drive(trial, &mut members, stop, start, on_tick);
+        let result = drive(trial, &mut members, stop, start, on_tick, on_written);
         let clocks = mem::take(&mut members.clocks);
         result.map(|mut result| {
             for (machine, (round_trip_ns, bound_ns)) in result.http.machines.iter_mut().zip(clocks) {
@@ -405,7 +478,7 @@ impl Members<'_> {
         agents.filter(|(index, _)| indexes.contains(index)).map(|(_, agent)| agent)
     }
 
-    /// A time for the start that is known to every member before it comes.
+    /// A time for the start that every member knows before it comes.
     fn start_time_ns(&mut self, sending_ns: Option<u64>) -> Result<u64, FleetError> {
         let now_ns = monotonic_ns();
         let allowed_ns =
@@ -416,7 +489,7 @@ impl Members<'_> {
             let bound_ns = agent.clock.bound_ns(now_ns).unwrap_or(u64::MAX);
             if bound_ns > allowed_ns {
                 let why = format!(
-                    "its clock is known to ±{} only, and the starts of machines may differ by {}; give a longer duration, or use \
+                    "its clock is known to ±{} only, but the starts of machines may differ by at most {}; give a longer duration, or use \
                      machines that are nearer",
                     show_time_ns(bound_ns),
                     show_time_ns(allowed_ns)
@@ -444,7 +517,8 @@ impl Members<'_> {
                 agent.send(trial, ToMember::Lease { until_ns });
             }
         }
-        if !self.has_started && now_ns >= self.compared_ns + COMPARISON_NS {
+        let interval_ns = COMPARISON_NS * self.indexes.len().div_ceil(MACHINES_AT_ONCE) as u64;
+        if !self.has_started && now_ns >= self.compared_ns + interval_ns {
             self.compared_ns = now_ns;
             self.agents().for_each(|agent| agent.ask_for_time(trial));
         }
@@ -456,10 +530,10 @@ impl Members<'_> {
         let now_ns = monotonic_ns();
         let agents = &mut self.fleet.agents;
         let is_silent = |agent: &RemoteAgent| {
-            agent.link.as_ref().is_some_and(|link| now_ns.saturating_sub(link.heard_ns) > SILENCE_NS)
+            agent.link.as_ref().is_some_and(|link| now_ns.saturating_sub(link.heard_ns) > MACHINE_SILENCE_NS)
         };
         let index = self.indexes.iter().copied().find(|index| is_silent(&agents[*index]))?;
-        let why = format!("nothing was heard from it for {}", show_time_ns(SILENCE_NS));
+        let why = format!("nothing was heard from it for {}", show_time_ns(MACHINE_SILENCE_NS));
         agents[index].is_lost(why.clone());
         Some((index, Output::Ended(why)))
     }

@@ -15,10 +15,12 @@ use crate::started::{Peer, Started};
 
 /// Maximum wait for the connection to the broker, and for a session.
 const WAIT: Duration = Duration::from_secs(20);
-/// How long agents may take to say that they are there.
+/// How long agents may take to answer that they are there.
 const ANSWERS_WAIT: Duration = Duration::from_secs(1);
+/// The same, if none has answered in that time.
+const SLOW_ANSWERS_WAIT: Duration = Duration::from_secs(5);
 
-/// What is said where a controller cannot prove itself, or the agents cannot be proved.
+/// The message when the keys are missing by which the controller and the agents prove themselves.
 pub const NO_KEYS: &str = "--fleet-key and --agent-keys are missing: `proofload fleet key FILE` makes a key, and each line of the other file is \
                        an agent's name and key";
 
@@ -49,11 +51,11 @@ pub struct Pool {
     broker: Broker,
     /// None: the agents can be listed, but not used.
     keys: Option<(Key, AgentKeys)>,
-    /// Those who were there, by name.
+    /// The agents that were there, by name.
     present: Mutex<BTreeMap<String, Present>>,
 }
 
-/// A pool that several machines share. Equal if it is the same connection.
+/// A pool that several machines share. Two are equal if they are the same connection.
 #[derive(Debug, Clone)]
 pub struct SharedPool(Arc<Pool>);
 
@@ -66,7 +68,7 @@ impl PartialEq for SharedPool {
 impl Eq for SharedPool {}
 
 impl Pool {
-    /// Connects to the broker at this address, `nats://HOST:PORT/POOL`.
+    /// Connects to the broker at this address, `nats://HOST:PORT/POOL`, which may have several servers of a cluster.
     ///
     /// # Errors
     /// If it cannot be reached, or a file cannot be used. The error is a message for the user.
@@ -87,7 +89,7 @@ impl Pool {
     /// The agents that are there, by name. Two may have one name.
     ///
     /// # Errors
-    /// If the broker is not reached.
+    /// If the broker cannot be reached.
     pub fn agents(&self) -> Result<Vec<Present>, String> {
         self.broker.agents(ANSWERS_WAIT)
     }
@@ -97,7 +99,11 @@ impl Pool {
     /// # Errors
     /// The reason for each agent that waits and cannot take part; or that none waits.
     pub(crate) fn waiting(&self) -> Result<Vec<String>, Vec<String>> {
-        let all = self.agents().map_err(|why| vec![why])?;
+        let mut all = self.agents().map_err(|why| vec![why])?;
+        if all.is_empty() {
+            // Busy machines answer later.
+            all = self.broker.agents(SLOW_ANSWERS_WAIT).map_err(|why| vec![why])?;
+        }
         let agents: Vec<Present> =
             all.iter().filter(|agent| agent.state == Readiness::Idle).cloned().collect();
         let mistakes: Vec<String> = agents.iter().filter_map(|agent| self.refusal(agent, &agents)).collect();
@@ -154,7 +160,7 @@ impl Pool {
         }
         if agent.version != own {
             return Some(format!(
-                "{name}: its agent has version {}, this program {own}; install one of both",
+                "{name}: its agent has version {}, this program {own}; install the same version on both",
                 agent.version
             ));
         }
@@ -199,7 +205,7 @@ impl SharedPool {
         let session = match opened {
             Ok(session) => session,
             Err(why) => {
-                // It may have been started anew meanwhile.
+                // It may have been restarted meanwhile.
                 let agents = pool.agents()?;
                 let agent = agents.iter().find(|agent| agent.name == name).ok_or(why)?;
                 let (own, its) = pool.keys_for(agent)?;

@@ -1,6 +1,8 @@
 //! The messages between the controller of a trial and its members: worker processes on this machine, or agents on other
 //! machines, which have worker processes of their own.
 
+use std::path::PathBuf;
+
 use load::{MachineLimits, Share, Tick, WorkerResult};
 use record::HttpPlan;
 use serde::{Deserialize, Serialize};
@@ -19,9 +21,13 @@ pub(crate) enum ToMember {
     Stop,
     /// Tell the time.
     Clock { number: u64 },
+    /// Forget the files that were sent.
+    ForgetFiles,
+    /// A part of a file of the controller's machine, in base64: the parts of a file follow each other.
+    FilePart { name: String, part: String },
     /// The controller is there.
     Alive,
-    /// A question to the machine as a host of a study, whose forms the agent's caller knows.
+    /// A question to the machine as a host of a study. Only the caller of the agent knows its format.
     Host { number: u64, question: serde_json::Value },
 }
 
@@ -31,12 +37,14 @@ pub(crate) struct Order {
     pub plan: HttpPlan,
     /// The share of the member's first worker process.
     pub first: Share,
-    /// Number of the member's worker processes; their shares follow each other.
+    /// Number of the member's worker processes; their shares are consecutive.
     pub processes: u64,
     /// Texts to mask in all output, each with its replacement.
     pub secrets: Vec<(String, String)>,
     /// The end of the first lease, in nanoseconds of the member's CLOCK_BOOTTIME; none if the member ends with the controller.
     pub lease_until_ns: Option<u64>,
+    /// Whether the plan's files are those of the controller's machine, which has sent those that the plan reads.
+    pub elsewhere: bool,
 }
 
 /// A message from a member.
@@ -54,6 +62,11 @@ pub(crate) enum FromMember {
     /// All connections to open before the start are open, or have failed.
     Ready,
     Tick(Tick),
+    /// Lines that the member wrote to a file of the controller's machine.
+    Written {
+        path: PathBuf,
+        lines: String,
+    },
     Done(Box<WorkerResult>),
     Failed(String),
     #[serde(rename = "lacking")]

@@ -1,4 +1,4 @@
-//! The controller's side of one agent: the connection to it, and what is known of it.
+//! The controller's side of one agent: the connection to it, and what is known about it.
 
 use std::{collections::BTreeMap, thread};
 
@@ -15,7 +15,7 @@ use crate::{
 /// How long a machine may send after its controller was last heard, in nanoseconds.
 pub(crate) const LEASE_NS: u64 = 5_000_000_000;
 
-/// A machine and what is known of its agent.
+/// A machine and what is known about its agent.
 #[derive(Debug)]
 pub(crate) struct RemoteAgent {
     pub(crate) machine: Machine,
@@ -42,6 +42,8 @@ pub(crate) struct Link {
     pub(crate) next_question: u64,
     pub(crate) heard_ns: u64,
     pub(crate) has_said_hello: bool,
+    /// Whether the agent has the files of the trial.
+    pub(crate) has_files: bool,
 }
 
 /// A line of an agent, or the end of its connection.
@@ -93,7 +95,7 @@ impl RemoteAgent {
 
     /// Ends the connection; keeps the reason.
     pub(crate) fn is_lost(&mut self, why: String) {
-        // It may take a moment to end `ssh`, in which leases of other machines have to be extended.
+        // Ending `ssh` may take a moment, during which the leases of other machines have to be extended.
         let link = self.link.take();
         let _ = thread::Builder::new().spawn(move || drop(link));
         self.lost = Some(why);

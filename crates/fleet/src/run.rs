@@ -10,7 +10,12 @@ use load::{Share, Tick, WorkerResult};
 use record::HttpPlan;
 
 use crate::{
-    drive::drive, error::FleetError, machines::Machines, protocol::Order, trial::Trial,
+    drive::drive,
+    error::FleetError,
+    files_of_plan::{Files, Outputs},
+    machines::Machines,
+    protocol::Order,
+    trial::Trial,
     workers::WorkerProcesses,
 };
 
@@ -47,7 +52,13 @@ pub fn run(
         }
         Workers::Here(arguments) => vec![arguments],
         Workers::On(hosts) => hosts.iter().map(Vec::as_slice).collect(),
-        Workers::Machines(machines) => return machines.run(plan, stop, &mut on_tick),
+        Workers::Machines(machines) => {
+            let mut outputs = Outputs::open(plan)?;
+            let mut result =
+                machines.run(plan, stop, &mut on_tick, &mut |path, lines| outputs.write(path, &lines))?;
+            outputs.finish(&mut result);
+            return Ok(result);
+        }
     };
     let count = u64::from(plan.processes);
     let order = Order {
@@ -56,9 +67,12 @@ pub fn run(
         processes: count,
         secrets: secrets::mask::learned(),
         lease_until_ns: None,
+        elsewhere: false,
     };
     let arguments_of_each = arguments.into_iter().cycle().take(count as usize);
-    let mut workers = WorkerProcesses::start(arguments_of_each, &order, None)?;
+    let mut workers = WorkerProcesses::start(arguments_of_each, &order, None, &Files::new())?;
     let trial = Trial::of_processes(plan, count as usize);
-    drive(trial, &mut workers, stop, |_| Ok(monotonic_ns() + START_NOTICE_NS), &mut on_tick)
+    // Processes of this machine write their files themselves.
+    let on_written = &mut |_, _| ();
+    drive(trial, &mut workers, stop, |_| Ok(monotonic_ns() + START_NOTICE_NS), &mut on_tick, on_written)
 }

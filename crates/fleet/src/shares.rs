@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use load::MachineLimits;
 
-/// The processes of each machine if `processes` are divided in proportion to weights: ranges that follow each other.
+/// The processes of each machine if `processes` are divided in proportion to weights: consecutive ranges.
 pub(crate) fn ranges(processes: u64, weights: &[u64]) -> Vec<Range<u64>> {
     let whole: u128 = weights.iter().map(|weight| u128::from(*weight)).sum::<u128>().max(1);
     let mut up_to: u128 = 0;

@@ -1,5 +1,5 @@
-//! One trial on several members, seen by its controller: a state machine without clock, input and output. It knows who is
-//! ready, who has sent a result and who is lost, and merges what the members measured.
+//! One trial on several members, seen by its controller: a state machine without clock, input and output. It knows which
+//! are ready, which have sent a result and which are lost, and merges what the members measured.
 
 use load::{Tick, TickMerger, WorkerResult};
 use record::{HttpPlan, MachineTrial};
@@ -77,6 +77,11 @@ impl Trial {
         self.deadline_ns = Some(now_ns + RESULT_TIMEOUT_NS);
     }
 
+    /// At this time, a member was still sending what it had written, so its result is later.
+    pub(crate) fn is_heard(&mut self, now_ns: u64) {
+        self.deadline_ns = self.deadline_ns.map(|deadline_ns| deadline_ns.max(now_ns + RESULT_TIMEOUT_NS));
+    }
+
     /// Takes a member's message. Returns the intervals that are complete now.
     ///
     /// # Errors
@@ -94,6 +99,7 @@ impl Trial {
             FromMember::Failed(why) => self.is_lost(member, why, FleetError::Worker),
             FromMember::OutOfResources(why) => self.is_lost(member, why, FleetError::OutOfResources),
             FromMember::Tick(_)
+            | FromMember::Written { .. }
             | FromMember::Done(_)
             | FromMember::Hello(_)
             | FromMember::Clock { .. }
@@ -158,7 +164,7 @@ impl Trial {
         } else {
             self.merged = result;
         }
-        // A machine that stopped by itself is lost like one of which nothing is heard.
+        // A machine that stopped by itself is lost, like one from which nothing is heard.
         if !self.machines.is_empty() {
             self.merged.lost_workers += u64::from(std::mem::take(&mut self.merged.lost_lease));
         }

@@ -13,8 +13,12 @@ use processes::{Processes, receive_from_parent, send_to_parent};
 use crate::{
     drive::{Output, Transport},
     error::FleetError,
+    files_of_plan::{Files, parts_of, take_part},
     protocol::{FromMember, Order, ToMember},
 };
+
+/// What was written is sent in parts of about this size, in bytes: a slow connection carries one within a second.
+const PART_BYTES: usize = 64 << 10;
 
 /// The worker processes of one trial.
 pub(crate) struct WorkerProcesses {
@@ -32,12 +36,20 @@ impl WorkerProcesses {
         arguments: impl IntoIterator<Item = &'a [String]>,
         order: &Order,
         lease: Option<Arc<Lease>>,
+        files: &Files,
     ) -> Result<Self, FleetError> {
         let mut processes = Processes::start(arguments).map_err(FleetError::Start)?;
         for number in 0..processes.count() {
             let first = Share { index: order.first.index + number as u64, ..order.first };
-            let order = Order { first, processes: 1, ..order.clone() };
             // Sending fails only if the worker has ended; then its output ends, too.
+            for (name, bytes) in files {
+                for part in parts_of(bytes) {
+                    let _ = processes.send(number, &ToMember::FilePart { name: name.clone(), part });
+                }
+            }
+            // It may have been extended meanwhile.
+            let lease_until_ns = lease.as_ref().map(|lease| lease.until_ns());
+            let order = Order { first, processes: 1, lease_until_ns, ..order.clone() };
             let _ = processes.send(number, &ToMember::Prepare(Box::new(order)));
         }
         Ok(Self { processes, lease: lease.map(|lease| (lease, order.lease_until_ns.unwrap_or(0))) })
@@ -84,8 +96,15 @@ impl Transport for WorkerProcesses {
 /// When the parent has ended, or its first message is not the order to prepare.
 pub fn run_worker() -> io::Result<()> {
     let stop = files::stop();
+    let mut sent = Files::new();
     let prepared = receive_from_parent(Arc::clone(&stop)).and_then(|messages| {
-        let Ok(ToMember::Prepare(order)) = messages.recv() else { return Ok(None) };
+        let order = loop {
+            match messages.recv() {
+                Ok(ToMember::FilePart { name, part }) => take_part(&mut sent, name, &part)?,
+                Ok(ToMember::Prepare(order)) => break order,
+                _ => return Ok(None),
+            }
+        };
         let lease = order.lease_until_ns.map(|until_ns| Arc::new(Lease::new(until_ns)));
         Ok(Some((order, lease.clone(), starts(messages, lease)?)))
     });
@@ -99,6 +118,9 @@ pub fn run_worker() -> io::Result<()> {
         }
     };
     order.secrets.iter().for_each(|(text, shown)| secrets::mask::learn_text(text, shown));
+    if order.elsewhere {
+        files::are_elsewhere(sent.into_iter().map(|(name, bytes)| (name.into(), bytes)).collect());
+    }
     let start = || {
         send_to_parent(&FromMember::Ready).ok()?;
         starts.recv().ok()
@@ -108,10 +130,33 @@ pub fn run_worker() -> io::Result<()> {
         let _ = send_to_parent(&FromMember::Tick(tick));
     });
     send_to_parent(&match outcome {
-        Ok(result) => FromMember::Done(Box::new(result)),
+        Ok(result) => match send_written() {
+            Ok(()) => FromMember::Done(Box::new(result)),
+            Err(error) => FromMember::Failed(format!("cannot send what the load has written: {error}")),
+        },
         Err(error @ RunError::Setup(_)) => FromMember::OutOfResources(error.to_string()),
         Err(error) => FromMember::Failed(error.to_string()),
     })
+}
+
+/// Sends what was written to files of the controller's machine, in parts of whole lines.
+fn send_written() -> io::Result<()> {
+    for (path, bytes) in files::written_elsewhere()? {
+        // What follows the last line was cut off by the limit of such a file.
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let mut rest = &bytes[..end];
+        while !rest.is_empty() {
+            let most = &rest[..rest.len().min(PART_BYTES)];
+            let end = most.iter().rposition(|byte| *byte == b'\n').map(|last| last + 1);
+            let end = end.unwrap_or_else(|| {
+                rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1)
+            });
+            let lines = String::from_utf8_lossy(&rest[..end]).into_owned();
+            send_to_parent(&FromMember::Written { path: path.clone(), lines })?;
+            rest = &rest[end..];
+        }
+    }
+    Ok(())
 }
 
 /// Extends the lease by the parent's messages in a thread of its own, which passes on the time of the start.

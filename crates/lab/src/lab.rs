@@ -49,7 +49,8 @@ pub(crate) const HOST_ROLE: &str = "host ";
 /// Options for bringing a lab up.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Path of this program. The lab starts it again for its holders, links and processes.
+    /// Path of this program. The lab starts it again for its holders (the processes that keep the hosts' namespaces), for its
+    /// links and for its processes.
     pub program: PathBuf,
     /// Folder of the journal and of the lab's files.
     pub folder: Folder,
@@ -57,8 +58,8 @@ pub struct Options {
     pub rootless: bool,
     /// Folder for copies of the logs, with secrets masked, when the lab goes down; none discards the logs.
     pub keep_logs: Option<PathBuf>,
-    /// Files and folders that hosts have as well if they lie in one of their private folders. The program and the lab's
-    /// own folder need not be here.
+    /// Files and folders of this machine that stay visible in hosts even where a private folder would hide them. The program
+    /// and the lab's own folder are always visible and need not be listed.
     pub shared: Vec<PathBuf>,
     /// Processors that emulated links avoid because something outside the lab is pinned to them, such as a study's
     /// generator.
@@ -217,7 +218,7 @@ impl Lab {
         Self::up_placed(plan, options, &|plan, _| plan.clone(), measure)
     }
 
-    /// Like [`up`](Self::up), but makes the plan that is brought up by `place`, from the plan and the lab's folder.
+    /// Like [`up`](Self::up), but brings up the plan that `place` makes from `plan` and the lab's folder.
     ///
     /// # Errors
     /// Those of [`up`](Self::up).
@@ -275,8 +276,8 @@ impl Lab {
         &self.plan
     }
 
-    /// A message that names a host with another congestion control than the lab's default; none if all hosts have the
-    /// default or chose another themselves.
+    /// A message that names a host whose congestion control is not the lab's default; none if all hosts have the default or
+    /// chose another themselves.
     pub fn other_congestion(&self) -> Option<String> {
         use crate::congestion::{ALLOWED, DEFAULT, SETTING};
         let (hosts, read) = (&self.plan.hosts, || kernel::read(kernel::sysctl_path(SETTING)));

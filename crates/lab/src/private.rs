@@ -26,9 +26,9 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Folders of which every host has the machine's, because programs find the kernel there.
+/// Folders that are the machine's own in every host, because programs find the kernel there.
 const NEVER_PRIVATE: [&str; 3] = ["/proc", "/sys", "/dev"];
-/// The folder that sshd needs, and that Debian's service makes.
+/// The folder that sshd needs, which Debian's service makes.
 pub(crate) const SSHD_FOLDER: &str = "/run/sshd";
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 /// BPF_FS_MAGIC (linux/magic.h).
@@ -39,15 +39,15 @@ const BPF_MAGIC: u64 = 0xcafe_4a11;
 pub(crate) struct PrivateFolders {
     /// The private folders. None contains another.
     folders: Vec<PathBuf>,
-    /// Files and folders of the machine that the host has as well, although they lie in a private folder.
+    /// Files and folders of the machine that stay visible in the host even if they lie in a private folder.
     shared: Vec<PathBuf>,
-    /// Folders that the host's programs need in a private folder.
+    /// Folders to make in private ones, because the host's programs need them.
     made: Vec<PathBuf>,
     /// Whether the host has a BPF file system of its own, if the machine has one.
     own_bpf: bool,
 }
 
-/// A part of the machine's files that a host has as well.
+/// A part of the machine's files that stays visible in a host.
 struct Shared {
     path: PathBuf,
     tree: OwnedFd,
@@ -57,8 +57,8 @@ struct Shared {
 }
 
 impl PrivateFolders {
-    /// These folders, without these parts of the machine's files. `journals`: the folder of journals, if the host may have
-    /// balancers.
+    /// Private `folders` in which the machine's `shared` files stay visible. `journals`: the folder of journals, if the host
+    /// may have balancers.
     pub(crate) fn new(folders: Vec<PathBuf>, shared: Vec<PathBuf>, journals: Option<&Path>) -> Self {
         let journals = journals.map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()));
         let private = Self { folders, shared, made: Vec::new(), own_bpf: false };
@@ -129,7 +129,7 @@ impl PrivateFolders {
         self.folders.iter().find(|folder| path.starts_with(folder))
     }
 
-    /// Holds what lies at a path. `None` if there is nothing, or if the path is a private folder itself.
+    /// Keeps hold of what lies at a path. `None` if there is nothing, or if the path is a private folder itself.
     fn share(&self, path: &Path) -> io::Result<Option<Shared>> {
         let Some(folder) = self.of_path(path).filter(|folder| *folder != path) else { return Ok(None) };
         let is_folder = match fs::metadata(path) {
@@ -200,14 +200,14 @@ pub(crate) fn enter(mounts: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a path of a folder that is to be private, beside those before it.
+/// Reads the path of a folder that is to be private, in addition to those in `before`.
 ///
 /// # Errors
 /// Why it cannot be.
 pub(crate) fn parse(text: &str, before: &[PathBuf]) -> Result<PathBuf, String> {
     let path = Path::new(text);
     if !path.is_absolute() {
-        return Err(format!("'{text}' is not the whole path of a folder, such as \"/tmp\""));
+        return Err(format!("'{text}' is not the absolute path of a folder, such as \"/tmp\""));
     }
     if path == Path::new("/") {
         return Err("'/' cannot be private: the host would have no programs".to_owned());
@@ -220,7 +220,7 @@ pub(crate) fn parse(text: &str, before: &[PathBuf]) -> Result<PathBuf, String> {
         return Err(format!("'{text}' leads to {}; give that", real.display()));
     }
     if !path.is_dir() {
-        return Err(format!("'{text}' is no folder"));
+        return Err(format!("'{text}' is not a folder"));
     }
     for other in before {
         if path == other {
@@ -249,9 +249,9 @@ mod tests {
     fn folders_that_cannot_be_private_are_refused_with_the_reason() {
         let before = [PathBuf::from("/run"), "/var/lib".into()];
         for (text, part) in [
-            ("tmp", "whole path"),
-            ("./tmp", "whole path"),
-            ("", "whole path"),
+            ("tmp", "absolute path"),
+            ("./tmp", "absolute path"),
+            ("", "absolute path"),
             ("/", "no programs"),
             ("//", "no programs"),
             ("/proc", "kernel"),
@@ -260,7 +260,7 @@ mod tests {
             ("/no/such/folder", "No such file"),
             ("/proc/../tmp", "kernel"),
             ("/etc/../tmp", "leads to /tmp; give that"),
-            ("/etc/passwd", "is no folder"),
+            ("/etc/passwd", "is not a folder"),
             ("/run", "named twice"),
             ("/run/", "named twice"),
             ("/var", "/var/lib lies in '/var'"),

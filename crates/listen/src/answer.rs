@@ -52,7 +52,7 @@ pub(crate) struct AnswerContext {
     pub http10: bool,
     /// Whether the request was HEAD, so that the answer has no body.
     pub is_head: bool,
-    /// Whether the request named a level, so that its client understands receipts.
+    /// Whether the request named a level, which shows that its client understands receipts.
     pub names_level: bool,
     /// The value of `Access-Control-Allow-Origin`, if any.
     pub origin: Option<Box<str>>,

@@ -168,7 +168,8 @@ pub struct Limits {
     pub requests_per_connection: Option<u64>,
     /// The status of requests that are refused because the budget is used up: 503 or 429.
     pub overload_status: u16,
-    /// The value of `Retry-After` in answers with 429, 503 and 507, in seconds.
+    /// The value of `Retry-After`, in seconds. It is in the answers to refusals that may be tried again: 409, 429, 500, 503
+    /// and 507, except a 500 for an internal error.
     pub retry_after_s: u32,
     /// Minimum number of idempotency keys to remember; 0 ignores the header.
     pub idempotency_keys: usize,

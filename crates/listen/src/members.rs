@@ -1,4 +1,5 @@
-//! Members that requests add to their records.
+//! The JSON members (header fields, query parameters, the client's address) that the listener adds to a request's records,
+//! as Fluentd does.
 
 use std::{collections::HashMap, hash::Hash};
 

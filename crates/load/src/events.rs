@@ -19,6 +19,7 @@ use crate::{
 use backoff::Backoff;
 pub(crate) use ledger::{Ledger, ReceiptFile};
 use ledger::{LocationSample, OutcomeRuns, check_folder};
+pub use ledger::{create_receipts, sync_folder_of};
 
 /// The events of a worker's slots. Each slot is a client that sends its events in order.
 #[derive(Debug)]
@@ -220,12 +221,12 @@ impl Events {
 }
 
 /// Checks that the folder for receipts has no receipts of another run. If `share` is a part of the plan, other processes of
-/// this run may have written some already.
+/// this run may have written some already. A folder of another machine is checked there.
 ///
 /// # Errors
 /// When the folder has receipts of another run, or cannot be read.
-pub(crate) fn check_receipt_folder(plan: &EventPlan, share: Share) -> io::Result<()> {
-    let Some(receipts) = &plan.receipts else { return Ok(()) };
+pub fn check_receipt_folder(plan: &EventPlan, share: Share) -> io::Result<()> {
+    let Some(receipts) = plan.receipts.as_ref().filter(|_| !files::is_elsewhere()) else { return Ok(()) };
     check_folder(&receipts.folder, (share.of > 1).then_some(plan.run))
 }
 

@@ -41,6 +41,7 @@ mod workload;
 use ::testing::plans as testing;
 
 pub use conclude::{DECIDED_BY_REFUSALS, GENERATOR_AWAY, TrialContext, conclude};
+pub use events::{check_receipt_folder, create_receipts, sync_folder_of};
 pub use lease::Lease;
 pub use machine_limits::{MachineLimits, raise_descriptors};
 pub use mistake::FieldMistake;

@@ -116,9 +116,11 @@ fn write(mut file: impl Write, name: &str, steps: &[String], entries: &Receiver<
         }
     }
     let Some(error) = why else { return Ok(()) };
-    let message = format!(
-        "cannot write the log {name}: {error}; up to {lost} lines; free space, or choose another file"
-    );
+    let help = match files::is_elsewhere() {
+        true => "a machine keeps at most 64 MiB of it until the end: log a smaller --log-sample",
+        false => "free space, or choose another file",
+    };
+    let message = format!("cannot write the log {name}: {error}; up to {lost} lines; {help}");
     Err(io::Error::new(error.kind(), message))
 }
 

@@ -89,7 +89,8 @@ pub(crate) fn max_throughput_ratio(plan: &HttpPlan, result: &WorkerResult) -> f6
     1.0 / (1.0 - lost_share.min(0.99))
 }
 
-/// Whether the target itself refused more requests than any goal allows; in an open load or without goals, all requests.
+/// Whether refusals by the target alone decide the trial: in a closed load with goals, if it refused more requests than any goal
+/// allows; otherwise only if it refused all.
 ///
 /// In a closed load, refused users retry at once and keep the generator busy, but that causes no refusals. In an open load,
 /// a late generator sends bursts, which can cause refusals.

@@ -1,18 +1,18 @@
 //! Signs a NATS server's challenge with the seed from a file of credentials (`.creds`).
 //!
-//! It has the part of the crate `nkeys` 0.4 that `async-nats` uses, and takes its place in the workspace: that crate
-//! brings a second implementation of Ed25519 and twelve more crates, and the program has ring's already.
+//! It has the part of the crate `nkeys` 0.4 that `async-nats` uses, and replaces that crate in the workspace: the original
+//! brings a second implementation of Ed25519 and twelve more crates, and the program already has ring's.
 
 use std::fmt;
 
 use data_encoding::BASE32_NOPAD;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
-/// The first byte of a seed: its five highest bits.
+/// The five highest bits of a seed's first byte.
 const SEED: u8 = 18 << 3;
-/// A user's key: what `U` begins with.
+/// The first byte of a user's public key, whose text therefore begins with `U`.
 const USER: u8 = 20 << 3;
-/// Two bytes for the kinds of key, 32 of the seed, two of the checksum.
+/// Length of a seed: two bytes for the kinds of key, 32 for the seed itself, two for the checksum.
 const SEED_BYTES: usize = 36;
 
 /// The keys of a user of a NATS server.
@@ -22,11 +22,11 @@ impl KeyPair {
     /// Reads a seed, such as `SUA…`.
     ///
     /// # Errors
-    /// When it is no seed of a user, or its checksum is wrong.
+    /// When the text is not the seed of a user, or its checksum is wrong.
     pub fn from_seed(seed: &str) -> Result<Self, Error> {
         let bytes = BASE32_NOPAD.decode(seed.as_bytes()).map_err(|_| Error("is not base32"))?;
         let bytes =
-            <[u8; SEED_BYTES]>::try_from(bytes).map_err(|_| Error("has another length than a seed"))?;
+            <[u8; SEED_BYTES]>::try_from(bytes).map_err(|_| Error("does not have the length of a seed"))?;
         let (body, checksum) = bytes.split_at(SEED_BYTES - 2);
         if crc16(body).to_le_bytes() != checksum {
             return Err(Error("has a wrong checksum"));
@@ -49,20 +49,20 @@ impl KeyPair {
     /// Signs these bytes.
     ///
     /// # Errors
-    /// None: the crate of this name has one.
+    /// None; the original crate's function has an error.
     pub fn sign(&self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
         Ok(self.0.sign(bytes).as_ref().to_vec())
     }
 }
 
 impl fmt::Debug for KeyPair {
-    /// The public key alone.
+    /// Shows only the public key.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("KeyPair").field(&self.public_key()).finish()
     }
 }
 
-/// Why a seed is refused. It does not contain the seed.
+/// Why a seed is refused. The error does not contain the seed.
 #[derive(Debug)]
 pub struct Error(&'static str);
 
@@ -74,7 +74,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// CRC-16/XMODEM, which ends every NATS key.
+/// CRC-16/XMODEM, the checksum at the end of every NATS key.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| {
@@ -87,7 +87,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    /// The pair that the documentation of async-nats and of nats-server print.
+    /// A seed that the documentation of async-nats and of nats-server shows.
     const SEED: &str = "SUAIO3FHUX5PNV2LQIIP7TZ3N4L7TX3W53MQGEIVYFIGA635OZCKEYHFLM";
 
     #[test]

@@ -112,6 +112,12 @@ impl Goal {
         self.loss_ratio_bounds(trial, audit).1
     }
 
+    /// The share of a trial that is lost to this goal even without the largest possible share of the generator in each time and loss
+    /// (0 to 1).
+    pub fn least_loss_ratio_of(&self, trial: &Trial, audit: Option<&AuditResult>) -> f64 {
+        self.loss_ratio_bounds(trial, audit).0
+    }
+
     /// The figure that the goal bounds, as an interval: a percentile of the response time in nanoseconds, a quantity of
     /// requests in its unit, or otherwise the lost share.
     pub fn bounded(&self, trial: &Trial, audit: Option<&AuditResult>) -> Span {

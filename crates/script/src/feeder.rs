@@ -179,7 +179,7 @@ fn check_quotes(bytes: &[u8]) -> Result<(), (usize, String)> {
             at += 1;
             loop {
                 match bytes.get(at) {
-                    None => return Err((opened, "a quote is opened and not closed".to_owned())),
+                    None => return Err((opened, "a quote is not closed".to_owned())),
                     Some(b'"') if bytes.get(at + 1) == Some(&b'"') => at += 1,
                     Some(b'"') => break,
                     Some(byte) => line += usize::from(*byte == b'\n'),
@@ -274,7 +274,7 @@ mod tests {
         assert!(refused("a.csv", "a,b\n1,2\n3\n").starts_with("a.csv:3: "));
         assert!(refused("a.csv", "a,a\n1,2\n").contains("two columns have the name 'a'"));
         assert!(refused("a.csv", "a\n").contains("has no row"));
-        assert!(refused("a.csv", "a,b\n1,\"x\n2,y\n").starts_with("a.csv:2: a quote is opened"));
+        assert!(refused("a.csv", "a,b\n1,\"x\n2,y\n").starts_with("a.csv:2: a quote is not closed"));
         for (text, why) in [
             (
                 "id,t\n1,\"a \\\"b\\\" c\"\n",
@@ -282,7 +282,7 @@ mod tests {
             ),
             ("id,t\n1,\"a \\\"b\\\" c\"\n", "twice, \"\", not as \\\""),
             ("a\n\"x\n\" y\n", "a.csv:3: a value continues"),
-            ("a\n\"x", "a.csv:2: a quote is opened"),
+            ("a\n\"x", "a.csv:2: a quote is not closed"),
             ("id;name\n1;ann\n", "a.csv:1: its column names look separated by ';'"),
             ("id\tname\n1\tann\n", "separated by tabs"),
             ("i\0d\0\n\0", "line 1 is not text in UTF-8: it looks like UTF-16"),

@@ -1,8 +1,8 @@
 //! Hosts of a study that are real machines (`run --machines`).
 //!
-//! The controller asks the agent on each machine (`questions`), which brings its host up by the code of a lab
-//! (`host_service`): processes, settings, addresses and routes. A machine keeps its own network. `placement` knows which machine each host is,
-//! `hosts` asks all machines of a setting.
+//! The controller asks the agent on each machine (`questions`), which brings up its host with the code of a lab
+//! (`host_service`): processes, settings, addresses and routes. A machine keeps its own network. `placement` knows which
+//! machine each host is, `hosts` asks all machines of a setting.
 
 mod hosts;
 mod placement;

@@ -52,7 +52,13 @@ pub(crate) fn check(
 /// A valid trial, in the form that a search needs.
 pub(crate) fn timed(goal: &Goal, loss_ratio: f64, entry: &TrialEntry, asked: &NextTrial) -> Timed {
     let is_told = matches!(goal.quantity, GoalQuantity::Errors | GoalQuantity::ResponseTime { .. });
-    let parts = entry.trial.http().filter(|_| is_told).map_or(&[][..], parts);
+    let mut parts = entry.trial.http().filter(|_| is_told).map_or(&[][..], parts);
+    // Without the generator's share, too few requests were lost for any part to miss the goal: a change in the course of such a trial
+    // says nothing about the service.
+    let least = goal.least_loss_ratio_of(&entry.trial, None);
+    if least < goal.loss_ratio_of(&entry.trial, None) && least * parts.len() as f64 <= goal.loss_ratio {
+        parts = &[];
+    }
     let slowness = |part: &Interval| {
         let GoalQuantity::ResponseTime { bound_ns } = goal.quantity else { return Some(0.0) };
         // Use the known percentile of a second that is nearest to the bounded one, and not below it.
@@ -135,8 +141,10 @@ fn in_words(unsteady: Unsteady, show: &dyn Fn(f64) -> String, trial_s: f64) -> S
 
 #[cfg(test)]
 mod tests {
-    use record::ErrorClass;
+    use record::{CensoredTimes, ErrorClass};
     use testing::plans;
+
+    use crate::judge::tests::trial;
 
     use super::*;
 
@@ -156,6 +164,24 @@ mod tests {
         let seconds = [(0, 900.0), (0, 910.0), (3, 900.0), (9, 905.0)];
         assert_eq!(of(&seconds, 0), 4);
         assert_eq!(of(&seconds, 1), 0, "time-outs are counted later than they are due");
+    }
+
+    #[test]
+    fn what_the_generator_may_have_caused_tells_nothing_of_the_service() {
+        let parts_of = |own_ms: u64| {
+            let mut trial = trial(0, 0, &[]);
+            let http = trial.http_mut().unwrap();
+            http.plan = plans::open(50.0, 10, 8);
+            http.counts.scheduled = 500;
+            http.response_time = CensoredTimes::default();
+            (0..490).for_each(|_| http.response_time.record_ns(1_000_000, 0));
+            (0..10).for_each(|_| http.response_time.record_ns(100_000_000, own_ms * 1_000_000));
+            http.series = vec![second(0, 900.0); 10];
+            let asked = NextTrial { load: 50.0, duration_s: 10.0, is_warm_up: false, attempt: 0, gap_s: 0.0 };
+            let goal = Goal::response_time(0.99, 50_000_000);
+            timed(&goal, 0.02, &TrialEntry::alone(1, trial), &asked).parts.len()
+        };
+        assert_eq!((parts_of(0), parts_of(40), parts_of(60)), (10, 10, 0));
     }
 
     #[test]

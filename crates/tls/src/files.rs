@@ -1,6 +1,6 @@
 //! Certificates and keys from PEM files.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::{
@@ -74,7 +74,7 @@ pub fn read_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
 /// # Errors
 /// If the file cannot be read.
 pub fn read_system_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
-    let pem = read(path)?;
+    let pem = ::files::read_here(path, MAX_BYTES).map_err(|error| unreadable(path, &error))?;
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));
     Ok(roots)
@@ -100,10 +100,11 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
 const MAX_BYTES: u64 = 16 << 20;
 
 fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    ::files::read(path, MAX_BYTES).map_err(|error| ConfigError::File {
-        path: path.to_owned(),
-        cause: format!("cannot be read: {error}"),
-    })
+    ::files::read(path, MAX_BYTES).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> ConfigError {
+    ConfigError::File { path: path.to_owned(), cause: format!("cannot be read: {error}") }
 }
 
 /// Marks of an encrypted key in PEM: of PKCS#8 (RFC 7468, 11), and of OpenSSL's format for RSA keys.

@@ -1,9 +1,12 @@
-//! Load from several machines: hosts of a lab with Debian's sshd and folders of their own, which only ssh reaches.
+//! Load from several machines: hosts of a lab with Debian's sshd and folders of their own, which only ssh reaches; and virtual machines.
 
+mod clocks;
 mod cost;
+mod faults;
 mod limit;
 mod requests;
 mod secrets;
+mod thousand;
 
 use std::{
     collections::BTreeMap,
@@ -26,6 +29,9 @@ pub(super) const LIMIT: super::Bar = limit::BAR;
 pub(super) const REQUESTS: super::Bar = requests::BAR;
 pub(super) const COST: super::Bar = cost::BAR;
 pub(super) const SECRETS: super::Bar = secrets::BAR;
+pub(super) const FAULTS: super::Bar = faults::BAR;
+pub(super) const THOUSAND: super::Bar = thousand::BAR;
+pub(super) const CLOCKS: super::Bar = clocks::BAR;
 
 /// The port of the targets of these bars, on the host `web`.
 const PORT: u16 = 8081;

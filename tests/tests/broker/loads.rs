@@ -5,7 +5,7 @@ use std::path::Path;
 use proofload_tests::{nginx::pem, proofload::accepts_void};
 use record::ResultFolder;
 
-use super::*;
+use super::{secrets::found, *};
 
 #[test]
 fn inventory_as_root_agents_of_a_pool_make_a_load_together() -> Result<()> {
@@ -13,6 +13,7 @@ fn inventory_as_root_agents_of_a_pool_make_a_load_together() -> Result<()> {
         ("two", two_agents_make_a_load_and_those_of_another_pool_do_not),
         ("three", three_agents_have_their_shares_for_longer_than_a_lease),
         ("other commands", studies_and_other_programs_run_on_agents),
+        ("files", files_of_the_controller_are_sent_and_written_through_the_broker),
         ("tls", the_way_to_the_broker_is_encrypted_if_it_wants_that),
     ])
 }
@@ -81,6 +82,57 @@ fn studies_and_other_programs_run_on_agents(site: &mut Site) -> Result<()> {
     let [c1, c2] = site.counts(BOTH);
     let least = 100 * trials.len() as u64;
     ensure!(c1 >= least && c2 >= least, "{c1} and {c2} requests in {} trials", trials.len());
+    site.are_idle(&BOTH)
+}
+
+/// A part of each row of a feeder. No other program says it.
+const MARKER: &str = "sesame-4714-of-a-row";
+
+/// An agent that makes load and nothing else obeys such a plan, since it touches no file.
+fn files_of_the_controller_are_sent_and_written_through_the_broker(site: &mut Site) -> Result<()> {
+    const OTHER: &str = "row,pad\nof-the-machine,x\n";
+    // 8 MiB, more than a message of the broker has.
+    let padding = "x".repeat(1 << 18);
+    let lines: String = (0..32).map(|row| format!("{MARKER}-{row},{padding}\n")).collect();
+    let rows = site.labs.file("rows.csv", &format!("row,pad\n{lines}"))?;
+    let log = site.labs.path("requests.ndjson");
+    site.agents_on(&BOTH)?;
+    for machine in BOTH {
+        let line = format!("mkdir -p $(dirname {rows}) && cat >{rows} && echo of the machine >{log}");
+        site.said(machine, &line, OTHER)?;
+    }
+    // Lines of 8 KB, so that the log does not fit into a message either.
+    let path = format!("{{{{row}}}}?{}", "y".repeat(8_000));
+    let words = format!("-u 8 -n 256 --feeder {rows} --log {log} --log-sample 100% {}", site.on(POOL));
+    let mut load = site.start(&site.http(&url(&path), &words)?, "http", 20)?;
+    load.until("all users wait", || site.counts(BOTH) == [24, 24])?;
+    let during = found(site, MARKER)?;
+    site.target.answer_all();
+    let output = load.finish()?;
+    is_whole(site, &output, &[("c1", 0.5, 128), ("c2", 0.5, 128)])?;
+    ensure!(during.is_empty(), "the rows are in {during:?}");
+    site.is_quiet()?;
+    let (mut asked, mut traces) = (BTreeMap::new(), BTreeSet::new());
+    for request in site.target.received() {
+        let path = request.path().split('?').next().unwrap_or_default().to_owned();
+        *asked.entry(path).or_insert(0) += 1;
+        traces.insert(request.field("traceparent").context("no traceparent")?.to_owned());
+    }
+    let expected: BTreeMap<String, i32> = (0..32).map(|row| (format!("/{MARKER}-{row}"), 8)).collect();
+    ensure!(asked == expected && traces.len() == 256, "{} traces: {asked:?}", traces.len());
+    let text = fs::read_to_string(&log).with_context(|| output.described())?;
+    for line in text.lines() {
+        let line: serde_json::Value = serde_json::from_str(line)?;
+        let trace = line["traceparent"].as_str().context("no traceparent")?;
+        ensure!(traces.remove(trace), "{trace} was not seen, or is there twice");
+    }
+    ensure!(traces.is_empty(), "{} requests are not in the log", traces.len());
+    let afterwards = found(site, MARKER)?;
+    ensure!(afterwards.is_empty(), "afterwards, the rows are in {afterwards:?}");
+    for machine in BOTH {
+        let said = site.said(machine, &format!("cat {rows} {log} && rm {rows} {log}"), "")?;
+        ensure!(said == format!("{OTHER}of the machine\n"), "{machine}: its own files are now {said}");
+    }
     site.are_idle(&BOTH)
 }
 

@@ -5,7 +5,8 @@
 //!
 //! 1. All idle agents of a pool make the load of `--on nats://BROKER/POOL`, and no others. The target's own log agrees with the merged
 //!    counts, each machine has its row, and merged response times are all that the machines have. The same for `run` and `ab`, with
-//!    `--share`, for longer than a lease, and with TLS to the broker. (`loads`)
+//!    `--share`, for longer than a lease, and with TLS to the broker. A feeder and a log are files of the controller, of which nothing
+//!    lies on a machine. (`loads`)
 //! 2. A broker that is killed and at once back in the middle of a trial: the trial is valid and complete, or void by machines that are
 //!    named. Nothing is sent or counted twice. One of five such trials is valid. (`faults`)
 //! 3. A broker that stays away: the trial ends as void, naming the machines, although target and plan would let it last for an hour;

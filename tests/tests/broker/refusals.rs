@@ -224,7 +224,8 @@ fn mistakes_in_the_options_for_a_broker_are_refused() -> Result<()> {
     let agent = format!("agent --nats {nats}");
     let known = format!("--key {key} --controller-key {public}");
     let agent_keys = labs.path("agent-keys");
-    let rows = labs.file("rows.csv", "name\nann\n")?;
+    let large =
+        labs.file("large.csv", &format!("name\n{}", ("x".repeat((1 << 20) - 1) + "\n").repeat(65)))?;
     // What others can read or change, and what is no list.
     let [loose, open] = [labs.path("loose.key"), labs.file("open-keys", &format!("c1 {public}\n"))?];
     fs::copy(key, &loose)?;
@@ -241,8 +242,12 @@ fn mistakes_in_the_options_for_a_broker_are_refused() -> Result<()> {
         (format!("{http} --on {nats} --fleet-key {key} --agent-keys {open}"), &["open-keys"]),
         (format!("{http} --on {nats} --fleet-key {key} --agent-keys {wrong}"), &["wrong-keys:2", "rsa:AAAA"]),
         (format!("{http} --on {nats} {keys} --nats-creds {out}", out = labs.path("none")), &["none"]),
-        // As over ssh: what needs a file of the controller.
-        (format!("{http} --on {nats} {keys} --feeder {rows} -H X:{{{{name}}}}"), &["--feeder", "machine"]),
+        // As over ssh: what only this machine has, and files that cannot be sent.
+        (
+            format!("{http} --on {nats} {keys} --unix-socket {}", labs.path("socket")),
+            &["--unix-socket", "machine"],
+        ),
+        (format!("{http} --on {nats} {keys} --feeder {large} -H X:{{{{name}}}}"), &["--feeder", "MiB"]),
         (format!("fleet drain c1 --on {nats}"), &["--fleet-key"]),
         ("fleet list http://192.0.2.1".to_owned(), &["nats://"]),
         (format!("{agent} --controller-key {public}"), &["--key"]),

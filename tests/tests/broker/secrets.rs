@@ -25,15 +25,15 @@ fn holds(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-/// Where a secret is found: in a process of a machine or the broker, in a machine's own files, in a log.
-fn found(site: &Site) -> Result<Vec<String>> {
+/// Where a text is found: in a process of a machine or the broker, in a machine's own files, in a log.
+pub(super) fn found(site: &Site, text: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for host in ["broker", "c1", "c2"] {
         let mut root = None;
         for pid in site.processes(&[host]).into_keys() {
             // A process may have ended by now.
             let of_process = ["cmdline", "environ"].map(|name| format!("/proc/{pid}/{name}"));
-            let has_secret = |path: &String| holds(&fs::read(path).unwrap_or_default(), SECRET);
+            let has_secret = |path: &String| holds(&fs::read(path).unwrap_or_default(), text);
             found.extend(of_process.into_iter().filter(has_secret).map(|path| format!("{host}: {path}")));
             root.get_or_insert_with(|| format!("/proc/{pid}/root"));
         }
@@ -41,13 +41,13 @@ fn found(site: &Site) -> Result<Vec<String>> {
         // The host of the broker has the machine's folders.
         for folder in FOLDERS.iter().filter(|_| host != "broker") {
             let files = files_below(&Path::new(&root).join(folder))?;
-            let with_secret = files.iter().filter(|path| holds(&fs::read(path).unwrap_or_default(), SECRET));
+            let with_secret = files.iter().filter(|path| holds(&fs::read(path).unwrap_or_default(), text));
             found.extend(with_secret.map(|path| format!("{host}: {}", path.display())));
         }
     }
     let logs = site.agents.iter().map(|agent| (agent.host, &agent.process));
     for (host, process) in logs.chain(site.broker.iter().map(|process| ("broker", process))) {
-        if process.said().contains(SECRET) {
+        if process.said().contains(text) {
             found.push(format!("the log on {host}"));
         }
     }
@@ -66,7 +66,7 @@ fn a_secret_is_heard_and_written_nowhere(site: &mut Site) -> Result<()> {
         for machine in BOTH {
             ensure!(!site.workers(machine).is_empty(), "{machine} has no worker");
         }
-        let during = found(site)?;
+        let during = found(site, SECRET)?;
         ensure!(during.is_empty(), "{value}: {during:?}");
         site.target.answer_all();
         let output = load.finish()?;
@@ -80,7 +80,7 @@ fn a_secret_is_heard_and_written_nowhere(site: &mut Site) -> Result<()> {
         let count = is_meant.count();
         ensure!(count == 200, "{count} of {} requests have the secret", received.len());
         site.is_quiet()?;
-        let afterwards = found(site)?;
+        let afterwards = found(site, SECRET)?;
         ensure!(afterwards.is_empty(), "{value}: afterwards, {afterwards:?}");
 
         let heard = spy.heard()?;

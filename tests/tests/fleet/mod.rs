@@ -4,6 +4,7 @@
 //! A test that needs a trial in its middle lets the target hold answers back, so that no machine is too slow or too fast for it.
 
 mod ends;
+mod files;
 mod losses;
 mod refusals;
 mod shares;
@@ -98,7 +99,12 @@ type Part = fn(&Fleet) -> Result<()>;
 
 /// Brings the lab up and tries all parts of a test in turn. Each must leave nothing running.
 fn try_all(parts: &[(&str, Part)]) -> Result<()> {
-    with_fleet(|fleet| {
+    try_all_in(lab_file, parts)
+}
+
+/// The same in another lab, which has the text of its file.
+fn try_all_in(lab_file: fn(&Labs) -> Result<String>, parts: &[(&str, Part)]) -> Result<()> {
+    with_fleet_in(lab_file, |fleet| {
         let mut wrong = Vec::new();
         for (name, part) in parts {
             if let Err(why) = part(fleet).and_then(|()| fleet.is_quiet()) {
@@ -113,6 +119,13 @@ fn try_all(parts: &[(&str, Part)]) -> Result<()> {
 
 /// Brings the lab up and calls `test`.
 fn with_fleet(test: impl FnOnce(&Fleet) -> Result<()>) -> Result<()> {
+    with_fleet_in(lab_file, test)
+}
+
+fn with_fleet_in(
+    lab_file: fn(&Labs) -> Result<String>,
+    test: impl FnOnce(&Fleet) -> Result<()>,
+) -> Result<()> {
     let _lock = crate::without_other_labs();
     let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;

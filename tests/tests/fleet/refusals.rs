@@ -39,12 +39,13 @@ impl Door {
         Ok((stderr, Path::new(&called).exists()))
     }
 
-    /// Runs lines that must be refused before any login, each for a reason with all of these words.
+    /// Runs lines that must be refused before any login, each for a reason with all of these words; of `a|b`, one.
     fn never_logs_in(&self, lines: &[(String, &[&str])]) -> Result<()> {
         let mut wrong = Vec::new();
         for (line, words) in lines {
             let (stderr, is_called) = self.refused(line)?;
-            let missing: Vec<_> = words.iter().filter(|word| !stderr.contains(**word)).collect();
+            let is_said = |word: &&str| word.split('|').any(|one| stderr.contains(one));
+            let missing: Vec<_> = words.iter().filter(|word| !is_said(word)).collect();
             if is_called || !missing.is_empty() {
                 wrong.push(format!("`{line}`: called {is_called}, not said {missing:?}: {stderr}"));
             }
@@ -58,13 +59,30 @@ impl Door {
 fn a_login_is_tried_if_nothing_speaks_against_it() -> Result<()> {
     let door = Door::new()?;
     let study = format!("title = \"t\"\n[workload.http]\nurl = \"{NOWHERE}\"\nusers = 1\nrequests = 1\n");
-    let study = door.labs.file("study.toml", &study)?;
-    let out = door.labs.path("out");
+    let plain = door.labs.file("study.toml", &study)?;
+    let [log, receipts, out] = ["log", "receipts", "out"].map(|name| door.labs.path(name));
+    // Files of this machine are sent to others, and written here.
+    let Files { authority, certificate, key, rows } = Files::new(&door.labs)?;
+    let (fed, on) = (format!("--feeder {rows} -H X:{{{{name}}}}"), "--on c1=root@c1");
+    let secure = format!("https://192.0.2.1/ -n 1 --cacert {authority}");
+    let keys = "feeders = [\"rows.csv\"]\nheaders = [\"X: {{name}}\"]\nlog = \"log\"\n";
+    let with_files = door.labs.file("files.toml", &(study.clone() + keys))?;
+    let keys = "cacert = \"ca.pem\"\ncert = \"cert.pem\"\nkey = \"key.pem\"\n";
+    let certified = study.replace("http://", "https://") + keys;
+    let certified = door.labs.file("certified.toml", &certified)?;
     for line in [
-        format!("http {NOWHERE} -n 1 --on c1=root@c1"),
-        format!("limit rate {NOWHERE} --errors 0 --out {out} --on c1=root@c1"),
-        format!("run {study} --out {out} --on c1=root@c1"),
-        "clean --on c1=root@c1".to_owned(),
+        format!("http {NOWHERE} -n 1 {on}"),
+        format!("http {NOWHERE} -n 1 {fed} {on}"),
+        format!("http {NOWHERE} -n 1 --cookies --log {log} --log-sample 1 {on}"),
+        format!("http {NOWHERE} -n 1 --events --receipts {receipts} {on}"),
+        format!("http {secure} {on}"),
+        format!("http {secure} --cert {certificate} --key {key} {fed} --log {log} {on}"),
+        format!("limit rate {NOWHERE} --errors 0 --out {out} {on}"),
+        format!("limit rate {NOWHERE} --errors 0 {fed} --out {out} {on}"),
+        format!("run {plain} --out {out} {on}"),
+        format!("run {with_files} --out {out} {on}"),
+        format!("run {certified} --out {out} {on}"),
+        format!("clean {on}"),
     ] {
         let (stderr, is_called) = door.refused(&line)?;
         let is_told = ["c1", "Permission denied (publickey)", "`ssh root@c1 true`", "without a password"];
@@ -77,15 +95,10 @@ fn a_login_is_tried_if_nothing_speaks_against_it() -> Result<()> {
 #[test]
 fn what_other_machines_cannot_do_is_refused_before_any_login() -> Result<()> {
     let door = Door::new()?;
-    let authority = tls_authority(&door.labs)?;
-    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| door.labs.path(name));
-    let rows = door.labs.file("rows.csv", "name\nann\n")?;
-    let [log, receipts, out] = ["log", "receipts", "out"].map(|name| door.labs.path(name));
-    let fed = format!("--feeder {rows} -H X:{{{{name}}}}");
-    let (on, secure) = ("--on c1=root@c1", "https://192.0.2.1/");
-    let http = format!("url = \"{NOWHERE}\"\nusers = 1\nrequests = 1\n");
+    let [socket, out] = ["socket", "out"].map(|name| door.labs.path(name));
+    let on = "--on c1=root@c1";
     let study = format!(
-        "title = \"t\"\n[workload.http]\n{http}feeders = [\"{rows}\"]\nheaders = [\"X: {{{{name}}}}\"]\n"
+        "title = \"t\"\n[workload.http]\nurl = \"{NOWHERE}\"\nusers = 1\nrequests = 1\nunix_socket = \"{socket}\"\n"
     );
     let study = door.labs.file("study.toml", &study)?;
     let hosts = "title = \"t\"\n[hosts]\na = {}\n[targets.t]\non = \"a\"\nrun = \"serve\"\n\
@@ -93,18 +106,66 @@ fn what_other_machines_cannot_do_is_refused_before_any_login() -> Result<()> {
     let hosts = door.labs.file("hosts.toml", hosts)?;
     let program = door.labs.file("program.toml", "title = \"t\"\n[workload.command]\nrun = \"true\"\n")?;
     door.never_logs_in(&[
-        (format!("http {NOWHERE} -n 1 {fed} {on}"), &["--feeder", "machine"]),
-        (format!("http {NOWHERE} -n 1 --cookies --log {log} --log-sample 1 {on}"), &["--log", "machine"]),
-        (format!("http {NOWHERE} -n 1 --events --receipts {receipts} {on}"), &["--receipts", "machine"]),
-        (format!("http {secure} -n 1 --cacert {authority} {on}"), &["--cacert", "machine"]),
-        (format!("http {secure} -n 1 --cert {certificate} --key {key} {on}"), &["--cert", "machine"]),
-        // All of them are named at once.
-        (format!("http {secure} -n 1 {fed} --cacert {authority} {on}"), &["--feeder", "--cacert"]),
-        (format!("limit rate {NOWHERE} --errors 0 {fed} --out {out} {on}"), &["feeder", "machine"]),
-        (format!("run {study} --out {out} {on}"), &["feeders", "machine"]),
+        (format!("http {NOWHERE} -n 1 --unix-socket {socket} {on}"), &["--unix-socket", "machine"]),
+        (
+            format!("limit rate {NOWHERE} --errors 0 --unix-socket {socket} --out {out} {on}"),
+            &["unix_socket|--unix-socket", "machine"],
+        ),
+        (format!("run {study} --out {out} {on}"), &["unix_socket", "machine"]),
         (format!("run {hosts} --out {out} {on}"), &["--on", "hosts"]),
         (format!("run {program} --out {out} {on}"), &["--on", "program"]),
     ])
+}
+
+#[test]
+fn files_that_cannot_be_sent_are_refused_before_any_login() -> Result<()> {
+    let door = Door::new()?;
+    let Files { authority, certificate, key, rows } = Files::new(&door.labs)?;
+    let [none, out] = ["none/file", "out"].map(|name| door.labs.path(name));
+    let (on, secure) = ("--on c1=root@c1", "https://192.0.2.1/ -n 1");
+    let http = format!("http {NOWHERE} -n 1 -H X:{{{{name}}}}");
+    let wrong = door.labs.file("wrong.csv", "name\nann\nbob,x\n")?;
+    door.never_logs_in(&[
+        (format!("{http} --feeder {none} {on}"), &["none/file"]),
+        (format!("{http} --feeder {wrong} {on}"), &["wrong.csv:3"]),
+        (format!("http {secure} --cacert {none} {on}"), &["--cacert", "none/file"]),
+        (
+            format!("http {secure} --cacert {authority} --cert {none} --key {key} {on}"),
+            &["--cert", "none/file"],
+        ),
+        (format!("http {secure} --cert {certificate} --key {none} {on}"), &["--key", "none/file"]),
+        (format!("http {secure} --cert {certificate} --key {rows} {on}"), &["--key", "rows.csv"]),
+    ])?;
+
+    // 64 MiB of all files may be sent, not 65 of one or two.
+    let sized = |name: &str, mib: usize| {
+        let row = format!("ann,{}\n", "x".repeat((1 << 20) - 5));
+        door.labs.file(name, &format!("name,pad\n{}", row.repeat(mib)))
+    };
+    let [large, half, fits] = [sized("large.csv", 65)?, sized("half.csv", 33)?, sized("fits.csv", 63)?];
+    let other =
+        door.labs.file("other.csv", &fs::read_to_string(&half)?.replacen("name,pad", "id,more", 1))?;
+    let study = format!(
+        "title = \"t\"\n[workload.http]\nurl = \"{NOWHERE}\"\nusers = 1\nrequests = 1\nfeeders = [\"large.csv\"]\n\
+         headers = [\"X: {{{{name}}}}\"]\n"
+    );
+    let study = door.labs.file("large.toml", &study)?;
+    door.never_logs_in(&[
+        (format!("{http} --feeder {large} {on}"), &["--feeder", "MiB"]),
+        (format!("{http} --feeder {large},random {on}"), &["--feeder", "MiB"]),
+        (format!("{http} --feeder {half} --feeder {other} {on}"), &["--feeder", "MiB"]),
+        (
+            format!("limit rate {NOWHERE} --errors 0 -H X:{{{{name}}}} --feeder {large} --out {out} {on}"),
+            &["feeder"],
+        ),
+        (format!("run {study} --out {out} {on}"), &["feeders"]),
+    ])?;
+    // The same without the options that are wrong.
+    let (stderr, is_called) = door.refused(&format!("{http} --feeder {fits} {on}"))?;
+    ensure!(is_called && stderr.contains("Permission denied"), "63 MiB: called {is_called}: {stderr}");
+    let (stderr, is_called) = door.refused(&format!("{http} --feeder {half} {on}"))?;
+    ensure!(is_called && stderr.contains("Permission denied"), "33 MiB: called {is_called}: {stderr}");
+    Ok(())
 }
 
 #[test]
@@ -137,11 +198,24 @@ fn mistakes_in_the_names_of_machines_are_refused_before_any_login() -> Result<()
     Ok(())
 }
 
-/// Writes the certificate of an authority, whose path it returns, and one that it issued with its key.
-fn tls_authority(labs: &Labs) -> Result<String> {
-    let authority = tls::Authority::new("the authority of tests")?;
-    let identity = authority.certify(&["localhost"], tls::Validity::default())?;
-    labs.file("cert.pem", &pem("CERTIFICATE", &identity.chain[0]))?;
-    labs.file("key.pem", &pem("PRIVATE KEY", identity.key.secret_der()))?;
-    labs.file("ca.pem", &authority.pem())
+/// Files that a plan may read.
+struct Files {
+    authority: String,
+    certificate: String,
+    key: String,
+    /// A feeder with the column `name`.
+    rows: String,
+}
+
+impl Files {
+    fn new(labs: &Labs) -> Result<Self> {
+        let authority = tls::Authority::new("the authority of tests")?;
+        let identity = authority.certify(&["localhost"], tls::Validity::default())?;
+        Ok(Self {
+            authority: labs.file("ca.pem", &authority.pem())?,
+            certificate: labs.file("cert.pem", &pem("CERTIFICATE", &identity.chain[0]))?,
+            key: labs.file("key.pem", &pem("PRIVATE KEY", identity.key.secret_der()))?,
+            rows: labs.file("rows.csv", "name\nann\n")?,
+        })
+    }
 }

@@ -17,7 +17,8 @@
 //!    cannot be reached, a setting outside of the network (`kernel.…`) that a lab file would refuse as well. (`refusals`)
 //! 7. With `--share-machines`, two hosts may be one machine. (`refusals`)
 //! 8. A machine whose agent is killed in a trial voids it, with its name; the machine is not silently left out. (`settings`)
-//! 9. Nothing of the study is made on the machine of the controller: no host, no process, no interface. (`placing`)
+//! 9. Files that the load reads and writes lie beside the study; files of the machines with their names are not used. (`placing`)
+//! 10. Nothing of the study is made on the machine of the controller: no host, no process, no interface. (`placing`)
 
 mod actions;
 mod placing;

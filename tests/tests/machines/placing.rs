@@ -7,6 +7,7 @@ fn inventory_as_root_hosts_of_a_study_are_the_machines_of_their_names() -> Resul
     try_all(&[
         ("targets and load", targets_and_load_are_on_their_machines),
         ("a target of ours", a_command_runs_in_the_machines_folders),
+        ("files", files_of_the_load_lie_beside_the_study),
         ("processes", other_processes_run_where_the_study_says),
         ("haproxy", |site| a_balancer_runs_on_its_machine(site, "haproxy")),
         ("l2dsr", |site| a_balancer_runs_on_its_machine(site, "l2dsr")),
@@ -61,6 +62,47 @@ fn a_command_runs_in_the_machines_folders(site: &Site) -> Result<()> {
         let said = fs::read_to_string(&log)?;
         ensure!(said.contains(&format!("this is {web}\n")), "{}: {said}", log.display());
         site.said(web, "rm /root/name")?;
+    }
+    Ok(())
+}
+
+fn files_of_the_load_lie_beside_the_study(site: &Site) -> Result<()> {
+    const ROWS: u64 = 50;
+    let lines: String = (0..ROWS).map(|row| format!("row-{row}\n")).collect();
+    let rows = site.labs.file("rows.csv", &format!("row\n{lines}"))?;
+    let log = site.labs.path("log.ndjson");
+    let own = "row\nof-the-machine\n";
+    for client in CLIENTS {
+        let line = format!("mkdir -p $(dirname {rows}) && printf '{own}' | tee {rows} >{log}");
+        site.said(client, &line)?;
+    }
+    let text = format!(
+        "title = \"files\"\n{HOSTS}[targets.web]\non = \"web\"\n\
+         command = [\"{{proofload}}\", \"serve\", \"--listen\", \"0.0.0.0:8080\", \"--record\", \"/root/record.jsonl\"]\n\
+         port = 8080\nready = \"tcp:8080\"\nready_timeout = \"10m\"\n{LOAD}path = \"/{{{{row}}}}\"\n\
+         feeders = [\"rows.csv\"]\nlog = \"log.ndjson\"\nlog_sample = \"100%\"\n[trial]\nvoid_attempts = 0\n"
+    );
+    let (trials, _) = site.run("files", &text, "")?;
+    let counts = &http(&trials[0])?.counts;
+    ensure!(trials.len() == 1 && counts.completed == REQUESTS, "{} trials: {counts:?}", trials.len());
+    // What the targets wrote down has all that was logged, and perhaps a look whether they answer.
+    let mut records = String::new();
+    for web in WEBS {
+        records += &site.said(web, "cat /root/record.jsonl && rm /root/record.jsonl")?;
+    }
+    let mut asked: BTreeMap<String, u64> = BTreeMap::new();
+    for line in fs::read_to_string(&log)?.lines() {
+        let line: serde_json::Value = serde_json::from_str(line)?;
+        let (trace, target) = (line["traceparent"].as_str(), line["target"].as_str());
+        let (trace, target) = trace.zip(target).with_context(|| line.to_string())?;
+        ensure!(records.contains(trace), "no target has received {line}");
+        *asked.entry(target.to_owned()).or_default() += 1;
+    }
+    let expected: BTreeMap<_, _> = (0..ROWS).map(|row| (format!("/row-{row}"), REQUESTS / ROWS)).collect();
+    ensure!(asked == expected && !records.contains("of-the-machine"), "{asked:?}");
+    for client in CLIENTS {
+        let said = site.said(client, &format!("cat {rows} {log} && rm {rows} {log}"))?;
+        ensure!(said == own.repeat(2), "{client}: its own files are now {said}");
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ struct World {
     wanted: [Vec<u8>; 2],
     written: [usize; 2],
     read: [Vec<u8>; 2],
-    /// Datagrams by the time of their arrival and a number: for which end, and what.
+    /// Datagrams on their way, by time of arrival and number: the end that each is for, and its bytes.
     flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     number: u64,
     seed: u64,
@@ -46,7 +46,7 @@ impl World {
     }
 
     fn percent(&mut self) -> u64 {
-        // Knuth's; the high bits are good.
+        // Knuth's generator; its high bits are good.
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.seed >> 33) % 100
     }
@@ -148,14 +148,14 @@ proptest! {
         }
     }
 
-    /// Foreign bytes change nothing that they should not, and need no memory without bound.
+    /// Foreign bytes change nothing that they should not, and the memory that they need is bounded.
     #[test]
     fn foreign_datagrams_are_borne(datagrams in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..50)) {
         let mut link = Link::new(0, PIECE_BYTES);
         for bytes in datagrams {
             link.receive(1, &bytes);
             let mut near = vec![VERSION, bytes.first().copied().unwrap_or(0) & 3];
-            // Small numbers, which are nearer to the truth.
+            // Small numbers, which are more plausible.
             near.extend(bytes.iter().enumerate().skip(1).map(|(at, byte)| if at % 8 < 2 { *byte } else { 0 }));
             link.receive(2, &near);
             opens(&bytes);
@@ -217,7 +217,7 @@ fn an_end_that_is_forgotten_there_ends_here() {
     assert!(opens(&first) && !is_over(&first) && !opens(&over()) && is_over(&over()) && is_over(b""));
     link.receive(1, &over());
     assert!(link.dead().is_some());
-    // All has arrived, only the last acknowledgement was lost: no fault.
+    // Everything has arrived, only the last acknowledgement was lost: no fault.
     let (mut near, mut far) = (Link::new(0, 1000), Link::new(0, 1000));
     far.finish();
     near.receive(1, &far.transmit(0).unwrap());

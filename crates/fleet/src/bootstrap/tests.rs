@@ -242,7 +242,7 @@ fn a_copy_that_is_cut_off_or_damaged_leaves_nothing() {
         assert_eq!(said.trim(), format!("{mark} refused damaged"));
         assert_eq!(names(&folder), [""; 0]);
     }
-    // What a copy left whose shell was killed.
+    // What copies left whose shells were killed.
     for (name, age_s) in [("new-old", 2 * 86_400), ("new-recent", 60)] {
         fs::write(folder.join(name), "#!/bin/sh\n").unwrap();
         let written = SystemTime::now() - Duration::from_secs(age_s);
@@ -346,7 +346,7 @@ fn a_refusal_says_what_to_do() {
     refused("", "the machine is Plan9 z80");
     assert_eq!((names(&place.home), names(&place.root.path().join("var/tmp"))), (vec![], vec![]));
     fs::remove_file(place.programs.join("uname")).unwrap();
-    // One that may become root.
+    // A login that may become root.
     let sudo = "[ \"$1 $2 $3 $4\" = '-n -u boss --' ] || exit 9
         shift 4; [ \"$*\" = 'id -u' ] && exec echo 0; exec \"$@\"";
     place.replace("sudo", sudo);
@@ -372,7 +372,7 @@ fn a_login_that_fails_says_why() {
         let why = agent(place.shell(&["sh", "-c", login]), &program, "", "").unwrap_err();
         assert_eq!(why, format!("cannot log in: {words}; `ssh me@far true` must work without a password"));
     }
-    // One that says nothing, until the user has enough of it.
+    // A login that says nothing, until the user stops it.
     let stop = AtomicBool::new(false);
     let silent = |wait| {
         let mut command = Command::new("sh");

@@ -16,7 +16,7 @@ use super::{
 /// The program that is asked.
 pub(super) const PROGRAM: &str = "ansible-inventory";
 
-/// Settings that would change what it prints, or would let it ignore what it cannot read.
+/// Settings that keep it from printing something else, and from ignoring what it cannot read.
 const SETTINGS: [(&str, &str); 4] = [
     ("ANSIBLE_NOCOLOR", "1"),
     ("ANSIBLE_INVENTORY_EXPORT", "0"),
@@ -34,10 +34,10 @@ pub(super) fn list(program: &str, path: &Path, why: &str) -> Result<Tree, String
         ErrorKind::NotFound => refuse(format!(
             "which `{PROGRAM}` would read, but that is not installed; install Ansible, or give a plain INI or YAML file in a folder of its own"
         )),
-        _ => refuse(format!("and `{PROGRAM}`, which was asked therefore, has failed: {error}")),
+        _ => refuse(format!("and so `{PROGRAM}` was asked, but it failed: {error}")),
     })?;
     tree(&output).map_err(|error| {
-        refuse(format!("and what `{PROGRAM}` has printed therefore cannot be used: {error}"))
+        refuse(format!("and so `{PROGRAM}` was asked, but what it printed cannot be used: {error}"))
     })
 }
 
@@ -55,7 +55,7 @@ fn run(program: &str, path: &Path) -> io::Result<Vec<u8>> {
     Err(io::Error::other(format!("{status}: {last}")))
 }
 
-/// Reads the form of inventory scripts: groups with their machines and groups, and for each machine its variables, those
+/// Reads the format of inventory scripts: groups with their machines and groups, and for each machine its variables, those
 /// of its groups included.
 fn tree(output: &[u8]) -> Result<Tree, String> {
     let groups: Map<String, Json> = serde_json::from_slice(output).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! How a machine is logged in to, and which user the agent becomes there, from the variables of an inventory.
+//! How to log in to a machine, and which user the agent becomes there, from the variables of an inventory.
 
 use std::{
     ffi::OsString,
@@ -114,7 +114,7 @@ impl<'m> Reader<'m> {
         let given = self.given(STUDY_ADDRESS).filter(Given::has_text)?;
         match given.text.parse() {
             Ok(address) => Some(address),
-            Err(_) => self.fault(given, format!("'{}' is no address, such as 10.0.0.3", given.text)),
+            Err(_) => self.fault(given, format!("'{}' is not an address such as 10.0.0.3", given.text)),
         }
     }
 
@@ -126,7 +126,7 @@ impl<'m> Reader<'m> {
         let is_ipv6 = host.split('%').next().is_some_and(|host| host.parse::<Ipv6Addr>().is_ok());
         let login = if host.contains(':') && !is_ipv6 {
             Err(format!(
-                "'{host}' is no address; write the port into ansible_port, and IPv6 without brackets"
+                "'{host}' is not an address; write the port into ansible_port, and IPv6 without brackets"
             ))
         } else {
             Login::new(user, host, port)
@@ -153,7 +153,7 @@ impl<'m> Reader<'m> {
         if let Some(method) = self.given(BECOME_METHOD)
             && !["sudo", "ansible.builtin.sudo"].contains(&method.text)
         {
-            return self.fault(method, format!("the agent has no way '{}'; write sudo", method.text));
+            return self.fault(method, format!("the agent cannot use '{}'; write sudo", method.text));
         }
         self.refuse(OF_SUDO);
         let Some(user) = self.given(BECOME_USER).filter(Given::has_text) else {
@@ -161,12 +161,12 @@ impl<'m> Reader<'m> {
         };
         let is_odd = |c: char| c.is_whitespace() || c.is_control();
         if user.text.starts_with('-') || user.text.contains(is_odd) {
-            return self.fault(user, format!("'{}' is no user's name", user.text.escape_debug()));
+            return self.fault(user, format!("'{}' is not a valid user name", user.text.escape_debug()));
         }
         Some(user.text.to_owned())
     }
 
-    /// The variable that Ansible obeys of these, if one is set.
+    /// The one of these variables that Ansible obeys, if one is set.
     fn given(&mut self, names: Names) -> Option<Given<'m>> {
         let of = self.of;
         let (variable, setting) = names.iter().rev().find_map(|variable| {
@@ -184,7 +184,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    /// Refuses variables that ask for something else than what happens.
+    /// Refuses variables that ask for something other than what happens.
     fn refuse(&mut self, refused: &[Refused]) {
         for Refused { names, harmless, instead } in refused {
             for variable in names.iter().copied() {
@@ -212,7 +212,7 @@ impl<'m> Reader<'m> {
 }
 
 impl Given<'_> {
-    /// Ansible takes these variables for unset if they are empty.
+    /// Ansible treats these variables as unset if they are empty.
     fn has_text(&self) -> bool {
         !self.text.is_empty()
     }

@@ -12,10 +12,10 @@ use super::{
     values::{COMPOUND, ENCRYPTED, Value},
 };
 
-/// Deepest nesting, with that of what aliases stand for. Readers of the tree call themselves for each level.
+/// Maximum depth of nesting, including that of what aliases stand for. Readers of the tree recurse for each level.
 const MAX_DEPTH: usize = 100;
 
-/// A node of a document. An alias is the same node as the one that it names, so that few aliases cannot fill the memory.
+/// A node of a document. An alias is the same node as the one that it names, so that a few aliases cannot fill the memory.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) content: Content,
@@ -40,7 +40,7 @@ pub(super) enum Content {
 /// How a scalar is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Without quotes and tag: it may be a number or nothing.
+    /// Without quotes and tag: it may be a number or null.
     Plain,
     /// As a text.
     Text,
@@ -81,7 +81,7 @@ pub(super) fn read(text: &str) -> Result<Option<Rc<Node>>, Vec<Mistake>> {
                 let line = span.start.line();
                 builder.event(event, line).map_err(|why| (line, why))
             }
-            Err(error) => Err((error.marker().line(), format!("this is no YAML: {}", error.info()))),
+            Err(error) => Err((error.marker().line(), format!("this is not YAML: {}", error.info()))),
         };
         let is_readable = done.is_ok();
         builder.mistakes.extend(done.err());
@@ -110,7 +110,7 @@ struct Open {
     /// 0 if it has none.
     anchor: usize,
     is_map: bool,
-    /// The items of a list; keys and values of a mapping by turns.
+    /// The items of a list; keys and values of a mapping alternately.
     items: Vec<Rc<Node>>,
 }
 
@@ -134,7 +134,7 @@ impl Builder {
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(anchor) => match self.anchors.get(&anchor).cloned() {
                 Some(node) => self.put(node),
-                None => Err("an alias stands within what it names; write out what it shall be".to_owned()),
+                None => Err("an alias is inside the node that it names; write out the content".to_owned()),
             },
             _ => Ok(()),
         }
@@ -170,7 +170,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The entries of a mapping. Its own keys go before those that are merged, and what is merged first before the rest.
+    /// The entries of a mapping. Its own keys take precedence over merged ones, and keys merged first over later ones.
     fn entries(&mut self, items: &[Rc<Node>]) -> Result<Vec<Entry>, String> {
         let (mut entries, mut merged, mut known) = (Vec::new(), Vec::new(), HashSet::new());
         for pair in items.chunks_exact(2) {
@@ -185,7 +185,7 @@ impl Builder {
                 }
                 Content::Scalar { text, .. } => {
                     let why = format!(
-                        "'{text}' stands here a second time, and Ansible forgets the first; join them"
+                        "'{text}' occurs here a second time, and Ansible forgets the first; merge them"
                     );
                     self.mistake(key.line, why);
                 }
@@ -205,7 +205,7 @@ impl Builder {
     }
 
     fn mistake(&mut self, line: usize, why: String) {
-        // There may be as many as values.
+        // There may be as many mistakes as values.
         if self.mistakes.len() <= MAX_MISTAKES {
             self.mistakes.push((line, why));
         }
@@ -278,7 +278,7 @@ mod tests {
         let chain: String = (1..200).map(|at| format!("a{at}: &a{at} [*a{}]\n", at - 1)).collect();
         let chain = "a0: &a0 [x]\n".to_owned() + &chain;
         for (text, line, words) in [
-            ("a: 1\nb: 2\na: 3\n", 3, "'a' stands here a second time"),
+            ("a: 1\nb: 2\na: 3\n", 3, "'a' occurs here a second time"),
             ("a: 1\n[b]: 2\n", 2, "a key must be a text"),
             ("a: 1\n---\nb: 2\n", 2, "a second document"),
             ("<<: 1\n", 1, "'<<' merges mappings only"),

@@ -16,7 +16,7 @@ use super::{
 pub(super) fn read(text: &str) -> Result<Tree, Vec<Mistake>> {
     let mut reader = Reader {
         tree: Tree::new(),
-        // What stands before the first section is in no group.
+        // Machines before the first section are in no group.
         group: UNGROUPED,
         part: Part::Machines,
         declared: HashSet::from([ALL, UNGROUPED]),
@@ -51,7 +51,7 @@ enum Part {
     Machines,
     Children,
     Variables,
-    /// Nobody knows, after a heading with a mistake.
+    /// Unknown, because the heading has a mistake.
     Unknown,
 }
 
@@ -75,7 +75,7 @@ impl Reader {
         if line.starts_with('[') && line.ends_with(']') {
             self.part = Part::Unknown;
             return Err(
-                "this is no heading; write [GROUP], without blanks, ':' and ']' in the name".to_owned()
+                "this is not a heading; write [GROUP], without blanks, ':' or ']' in the name".to_owned()
             );
         }
         match self.part {
@@ -101,7 +101,7 @@ impl Reader {
             Some(part) => {
                 let hint = settings::suggestion(part, ["children", "vars", "hosts"]);
                 return Err(format!(
-                    "'[{name}:{part}]' is no heading{hint}; write [{name}], [{name}:children] or [{name}:vars]"
+                    "'[{name}:{part}]' is not a heading{hint}; write [{name}], [{name}:children] or [{name}:vars]"
                 ));
             }
         };
@@ -123,10 +123,10 @@ impl Reader {
         }
         let mut variables = Variables::new();
         for (at, setting) in (2..).zip(settings) {
-            // The word may be a piece of a password.
+            // The word is not shown: it may be a piece of a password.
             let Some((name, value)) = setting.split_once('=') else {
                 return Err(format!(
-                    "word {at} of this line is not NAME=VALUE; write a value that has blanks in quotes"
+                    "word {at} of this line is not NAME=VALUE; put a value that has blanks in quotes"
                 ));
             };
             if matters(name) {
@@ -159,7 +159,7 @@ fn heading(line: &str) -> Option<(&str, Option<&str>)> {
     (is_heading && is_nothing(behind)).then_some((name, part))
 }
 
-/// Whether what stands at the end of a line is blank, or a comment.
+/// Whether the rest of a line is blank, or a comment.
 fn is_nothing(behind: &str) -> bool {
     let behind = behind.trim_start();
     behind.is_empty() || behind.starts_with('#')

@@ -1,18 +1,18 @@
-//! Patterns of machines' names: `web[01:25]`, `db-[a:f]`, `node[0:10:2]`, and the port behind a name.
+//! Patterns of machines' names: `web[01:25]`, `db-[a:f]`, `node[0:10:2]`, and the port after a name.
 
 use std::net::Ipv6Addr;
 
-/// Largest number of machines that one pattern may name.
+/// Maximum number of machines that one pattern may name.
 const MAX_NAMES: u64 = 100_000;
-/// Longest pattern, in bytes; a host's name has at most 255.
+/// Maximum length of a pattern, in bytes; a host's name has at most 255.
 const MAX_LENGTH: usize = 400;
 /// The letters of ranges, in Ansible's order.
 const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// The names that a pattern stands for, in order, and the port behind it.
+/// The names that a pattern stands for, in order, and the port after it.
 ///
 /// # Errors
-/// If a range or the port is none, or if the pattern names too many machines.
+/// If a range or the port is not valid, or if the pattern names too many machines.
 pub(super) fn expand(pattern: &str) -> Result<(Vec<String>, Option<u16>), String> {
     if pattern.len() > MAX_LENGTH {
         return Err(format!(
@@ -23,7 +23,7 @@ pub(super) fn expand(pattern: &str) -> Result<(Vec<String>, Option<u16>), String
     let parts = parts(name)?;
     let count = parts.iter().fold(1_u64, |count, part| count.saturating_mul(part.count()));
     if count > MAX_NAMES {
-        return Err(format!("'{name}' names {count} machines; an inventory may have {MAX_NAMES}"));
+        return Err(format!("'{name}' names {count} machines; an inventory may have at most {MAX_NAMES}"));
     }
     let mut names = vec![String::new()];
     for part in &parts {
@@ -33,7 +33,7 @@ pub(super) fn expand(pattern: &str) -> Result<(Vec<String>, Option<u16>), String
     Ok((names, port))
 }
 
-/// Separates the port from a pattern. Behind an IPv6 address it is one only if the address is in brackets.
+/// Separates the port from a pattern. After an IPv6 address, there is a port only if the address is in brackets.
 fn split_port(pattern: &str) -> Result<(&str, Option<u16>), String> {
     let is_ipv6 = |name: &str| name.parse::<Ipv6Addr>().is_ok();
     let has_colon = |part: &Part<'_>| matches!(part, Part::Literal(text) if text.contains(':'));
@@ -42,7 +42,7 @@ fn split_port(pattern: &str) -> Result<(&str, Option<u16>), String> {
     let bracketed = bracketed.filter(|(name, _)| is_ipv6(name));
     match bracketed.or_else(|| pattern.rsplit_once(':').filter(|(name, _)| is_name(name))) {
         Some((_, "")) => Err(format!(
-            "'{pattern}' ends in ':', as in YAML; give a YAML file a name that ends in .yml, or write the port behind the colon"
+            "'{pattern}' ends in ':', as in YAML; give a YAML file a name that ends in .yml, or write the port after the colon"
         )),
         Some((name, port)) => match port.parse() {
             Ok(port) if port > 0 => Ok((name, Some(port))),
@@ -60,9 +60,9 @@ enum Part<'p> {
         first: u64,
         last: u64,
         step: u64,
-        /// Whether the numbers are those of letters.
+        /// Whether the numbers stand for letters.
         is_letters: bool,
-        /// Least number of digits.
+        /// Minimum number of digits.
         width: usize,
     },
 }
@@ -114,7 +114,7 @@ impl Part<'_> {
         }
     }
 
-    /// For how many texts it stands.
+    /// How many texts it stands for.
     fn count(&self) -> u64 {
         match self {
             Self::Literal(_) => 1,

@@ -16,7 +16,7 @@ pub(super) fn program(folder: &Path, script: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A machine in one line: name, groups, arguments of ssh, whom the agent becomes.
+/// A machine in one line: name, groups, arguments of ssh, the user that the agent becomes.
 fn shown(machine: &Machine) -> String {
     let way = match &machine.way {
         Way::Here => "here".to_owned(),
@@ -82,12 +82,12 @@ fn ini_files_name_machines_and_groups() {
                     "db-b.x (db) db-b.x",
                 ],
             ),
-            // Groups of groups, in any order, and a machine by several ways.
+            // Groups of groups, in any order, and a machine that several of them contain.
             (
                 "[usa:children]\neast\nwest # both\n[east]\na\n[west]\na\nb\n[west:children]\nfar\n[far]\nc\n",
                 &["a (east usa west) a", "b (usa west) b", "c (far usa west) c"],
             ),
-            // Who is in another group is not in `ungrouped`, and its variables are not theirs.
+            // A machine in another group is not in `ungrouped`, and does not get its variables.
             (
                 "a\nb\n[web]\nb\n[all]\nc\n[ungrouped:vars]\nansible_user=u\n",
                 &["a (ungrouped) u@a", "b (web) b", "c (ungrouped) u@c"],
@@ -141,7 +141,7 @@ fn the_most_specific_variable_prevails() {
             ("w ansible_user=None\n[all:vars]\nansible_user=u\n", &["w (ungrouped) w"]),
             // Later lines prevail.
             ("w ansible_user=u\n[web]\nw ansible_user=v\n", &["w (web) v@w"]),
-            // Ansible gives variables of a machine to a group of its name.
+            // Ansible gives variables of a machine to the group of the same name.
             ("[web]\nweb ansible_user=u\nother\n", &["web (web) u@web", "other (web) u@other"]),
         ],
     );
@@ -215,21 +215,21 @@ fn what_cannot_be_obeyed_is_refused() {
             ("w ansible_become=1 ansible_become_pass=x\n", "f:1: ansible_become_pass of w: `sudo -n` asks"),
             (
                 "w ansible_become=1 ansible_become_method=su\n",
-                "f:1: ansible_become_method of w: the agent has no way 'su'",
+                "f:1: ansible_become_method of w: the agent cannot use 'su'",
             ),
             ("w ansible_become=1 ansible_become_flags=-i\n", "f:1: ansible_become_flags of w: "),
             ("w ansible_become=maybe\n", "f:1: ansible_become of w: 'maybe' is neither true nor false"),
             (
                 "w ansible_become=1 ansible_become_user=-x\n",
-                "f:1: ansible_become_user of w: '-x' is no user's name",
+                "f:1: ansible_become_user of w: '-x' is not a valid user name",
             ),
             ("w\nx ansible_port=70000\n", "f:2: ansible_port of x: '70000' is not a port"),
             ("w ansible_port=0x16\n", "f:1: ansible_port of w: Ansible reads it as a number"),
             ("w ansible_host='{{ ip }}'\n", "f:1: ansible_host of w: it is a template"),
-            ("w ansible_host=a:22\n", "f:1: ansible_host of w: 'a:22' is no address"),
+            ("w ansible_host=a:22\n", "f:1: ansible_host of w: 'a:22' is not an address"),
             ("w ansible_host=[::1]\n", "f:1: ansible_host of w: it is a list"),
             ("w ansible_user=-x\n", "f:1: w: '-x@w' begins with '-'"),
-            ("w ansible_ssh_common_args=\"'\"\n", "f:1: ansible_ssh_common_args of w: a quote has no end"),
+            ("w ansible_ssh_common_args=\"'\"\n", "f:1: ansible_ssh_common_args of w: a quote is not closed"),
             ("a\\;b\n", "f:1: a;b: 'a;b' has characters"),
         ],
     );
@@ -242,14 +242,14 @@ fn mistakes_of_ini_files_are_told_with_their_lines() {
         &[
             ("w[1:3\n", "f:1: '[' has no ']'"),
             ("[w\n", "f:1: '[' has no ']'"),
-            ("[a b]\n", "f:1: this is no heading;"),
-            ("[a:child]\n", "f:1: '[a:child]' is no heading; did you mean 'children'?"),
+            ("[a b]\n", "f:1: this is not a heading;"),
+            ("[a:child]\n", "f:1: '[a:child]' is not a heading; did you mean 'children'?"),
             ("w\n[a:children]\nb\n", "f:3: the group 'b' is declared nowhere"),
             ("w\n[a:vars]\nx=1\n", "f:2: the group 'a' is declared nowhere"),
             ("[a:children]\nb c\n", "f:2: expected the name of one group"),
             ("w\n[all:vars]\nx\n", "f:3: expected NAME=VALUE"),
             ("w ansible_password=my secret\n", "f:1: word 3 of this line is not NAME=VALUE"),
-            ("w x='\n", "f:1: a quote has no end"),
+            ("w x='\n", "f:1: a quote is not closed"),
             ("all:\n", "f:1: 'all:' ends in ':', as in YAML"),
             ("---\n", "f:1: '---' begins a YAML file"),
             ("[a:children]\nb\n[b:children]\na\n", "f:4: the group 'a', which is in 'b', contains it"),
@@ -312,7 +312,7 @@ fn yaml_files_say_the_same() {
             ("all:\n  host:\n    w:\n", "f:2: unknown key 'host'; did you mean 'hosts'?"),
             ("all:\n  hosts:\n    w: 22\n", "f:3: expected variables"),
             ("all:\n  vars:\n    ansible_group_priority: x\n", "f:3: ansible_group_priority is 'x'"),
-            ("all:\n  hosts:\n    w:\n    w:\n", "f:4: 'w' stands here a second time"),
+            ("all:\n  hosts:\n    w:\n    w:\n", "f:4: 'w' occurs here a second time"),
             ("all:\n  hosts:\n    'w[1:':\n", "f:3: '[' has no ']'"),
             (
                 "a:\n  children:\n    b:\n      children:\n        a:\n",

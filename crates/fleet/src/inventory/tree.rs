@@ -13,13 +13,13 @@ pub(super) const ALL: usize = 0;
 /// The group of the machines that are in no other group but `all`.
 pub(super) const UNGROUPED: usize = 1;
 
-/// Largest number of mistakes of one file that are looked for.
+/// Maximum number of mistakes in a file. After it, reading ends.
 pub(super) const MAX_MISTAKES: usize = 100;
-/// Largest number of machines.
+/// Maximum number of machines.
 const MAX_MACHINES: usize = 100_000;
-/// Largest number of groups, mentions of machines, and variables of them. Small files can say much, by ranges and aliases.
+/// Maximum number of groups, mentions of machines, and their variables. With ranges and aliases, a small file can have many.
 pub(super) const MAX_FACTS: usize = 1_000_000;
-/// Largest sum of the groups of all machines.
+/// Maximum sum, over all machines, of the number of their groups.
 const MAX_MEMBERSHIPS: usize = 2_000_000;
 
 /// A mistake with its line; 0 if it has none.
@@ -66,7 +66,7 @@ struct Listed {
     variables: Variables,
 }
 
-/// A machine with all that its groups say of it.
+/// A machine with everything that its groups say about it.
 #[derive(Debug)]
 pub(super) struct Merged<'t> {
     pub(super) name: &'t str,
@@ -117,12 +117,12 @@ impl Tree {
     /// Sets a variable of a group.
     ///
     /// # Errors
-    /// If it is a priority and no whole number.
+    /// If it is a priority that is not a whole number.
     pub(super) fn set(&mut self, group: usize, name: &str, setting: Setting) -> Result<(), String> {
         let group = &mut self.groups[group];
         if name == PRIORITY {
             let Value::Text(text) = &setting.value else {
-                return Err(format!("{PRIORITY} is no whole number; write one, such as 10"));
+                return Err(format!("{PRIORITY} is not a whole number; write one, such as 10"));
             };
             let odd = |_| format!("{PRIORITY} is '{text}'; write a whole number, such as 10");
             group.priority = text.parse::<i64>().map_err(odd)?;
@@ -135,7 +135,7 @@ impl Tree {
     /// Adds the machines of a pattern to a group, and sets their variables.
     ///
     /// # Errors
-    /// If the pattern is none, or the inventory is too large.
+    /// If the pattern is not valid, or the inventory is too large.
     pub(super) fn add(
         &mut self,
         pattern: &str,
@@ -148,7 +148,7 @@ impl Tree {
             self.count(variables.len())?;
             let known = self.machine_numbers.contains_key(&name);
             let machine = self.machine(&name, group, line)?;
-            // Ansible takes the port only where it meets the machine first.
+            // Ansible takes the port only from the first mention of the machine.
             if let Some(port) = port.filter(|_| !known) {
                 let port = Setting { value: Value::Text(port.to_string()), line };
                 self.machines[machine].variables.insert("ansible_port".to_owned(), port);
@@ -280,7 +280,7 @@ impl Tree {
         for (child, of) in parents.iter().enumerate() {
             of.iter().for_each(|parent| children[*parent].push(child));
         }
-        // Parents without a depth yet.
+        // For each group, the number of parents without a depth yet.
         let mut waits: Vec<usize> = parents.iter().map(Vec::len).collect();
         let mut ready: Vec<usize> = (0..parents.len()).filter(|group| waits[*group] == 0).collect();
         let mut depths = vec![0; parents.len()];
@@ -294,11 +294,11 @@ impl Tree {
             }
         }
         let Some(waiting) = waits.iter().position(|waits| *waits > 0) else { return Ok(depths) };
-        // A group that still waits has a parent that waits, so that this way upward ends on a cycle.
+        // A group that still waits has a parent that waits, so this way upward ends on a cycle.
         let above =
             |group: usize| parents[group].iter().copied().find(|parent| waits[*parent] > 0).unwrap_or(group);
         let mut group = parents.iter().fold(waiting, |group, _| above(group));
-        // That `all` contains a group may stand on no line.
+        // There may be no line that says that `all` contains a group.
         while !self.contained.contains_key(&(above(group), group)) {
             group = above(group);
         }

@@ -13,7 +13,7 @@ const LITERAL: &str = "Ansible reads it as a Python literal; write a plain text,
 /// The value of a variable, as far as connections need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
-    /// As if the variable were not set, also by a group.
+    /// As if the variable were not set, not even by a group.
     Null,
     /// A text, or what Ansible turns into this text: a number, true or false.
     Text(String),
@@ -22,8 +22,8 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// A value of an INI file. Ansible tries to read a Python literal (`ast.literal_eval`); if it is none, the whole text
-    /// is the value, with any comment. Quotes that a machine's line has in the manner of a shell must be gone.
+    /// A value of an INI file. Ansible tries to read a Python literal (`ast.literal_eval`); if there is none, the whole text
+    /// is the value, including any comment. Shell quotes of a machine's line must have been removed.
     pub(super) fn python(text: &str) -> Self {
         let bare = text.trim_matches([' ', '\t']);
         if let Some(quote) = bare.chars().next().filter(|sign| ['"', '\''].contains(sign)) {
@@ -45,7 +45,7 @@ impl Value {
             "True" | "False" => Self::Text(literal.to_owned()),
             _ if is_whole(literal) => Self::Text(literal.to_owned()),
             _ if is_number(literal) => Self::Other(NUMBER),
-            // A template is no literal.
+            // A template is not a literal.
             _ if literal.starts_with(['[', '{', '(']) && !text.contains("{{") => Self::Other(COMPOUND),
             _ => Self::Text(text.to_owned()),
         }

@@ -1,4 +1,4 @@
-//! The variables of Ansible that decide how a machine is logged in to, and which user the agent becomes there.
+//! The variables of Ansible that decide how to log in to a machine, and which user the agent becomes there.
 //!
 //! They are those of the plugins `ssh`, `local` and `sudo` (`ansible-doc -t connection ssh`, `ansible-doc -t become sudo`).
 //! All others change nothing here: they are for other plugins, for copies (`sftp`, `scp`), for Python on the machine, or
@@ -20,7 +20,7 @@ pub(super) const BECOME_METHOD: Names = &["ansible_become_method"];
 pub(super) const STUDY_ADDRESS: Names = &["proofload_address"];
 pub(super) const BECOME_USER: Names = &["ansible_become_user", "ansible_sudo_user"];
 
-/// Of a group: the higher, the later its variables replace those of others.
+/// The priority of a group: the higher it is, the later its variables replace those of other groups.
 pub(super) const PRIORITY: &str = "ansible_group_priority";
 
 const OBEYED: [Names; 12] = [
@@ -42,7 +42,7 @@ const OBEYED: [Names; 12] = [
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) names: Names,
-    /// Values, in small letters, that ask for what happens anyway.
+    /// Values, in lower case, that ask for what happens anyway.
     pub(super) harmless: &'static [&'static str],
     /// The next step.
     pub(super) instead: &'static str,
@@ -68,7 +68,7 @@ pub(super) const OF_SSH: &[Refused] = &[
     Refused {
         names: &["ansible_ssh_args", "ansible_ssh_pkcs11_provider"],
         harmless: &[],
-        instead: "it stands for options of ssh that are not taken from it; write them into ansible_ssh_common_args",
+        instead: "proofload takes no options of ssh from it; write them into ansible_ssh_common_args",
     },
     Refused {
         names: &["ansible_ssh_executable"],

@@ -1,12 +1,12 @@
-//! Splits texts into words as a shell does, without expanding anything: as Python's `shlex.split`, which Ansible uses.
+//! Splits texts into words as a shell does, without expanding anything: like Python's `shlex.split`, which Ansible uses.
 
 /// The words of a text. Quotes join words, and a backslash makes the next character an ordinary one. With `comments`,
 /// an unquoted `#` ends the text, even within a word.
 ///
 /// # Errors
-/// If a quote has no end, or if the text ends in a backslash.
+/// If a quote is not closed, or if the text ends in a backslash.
 pub(super) fn split(text: &str, comments: bool) -> Result<Vec<String>, &'static str> {
-    const BACKSLASH: &str = "a backslash has nothing behind it";
+    const BACKSLASH: &str = "a backslash has nothing after it";
     let (mut words, mut word): (Vec<String>, Option<String>) = (Vec::new(), None);
     let mut signs = text.chars();
     while let Some(sign) = signs.next() {
@@ -17,7 +17,7 @@ pub(super) fn split(text: &str, comments: bool) -> Result<Vec<String>, &'static 
             '"' | '\'' => {
                 let quoted = word.get_or_insert_default();
                 loop {
-                    match signs.next().ok_or("a quote has no end")? {
+                    match signs.next().ok_or("a quote is not closed")? {
                         end if end == sign => break,
                         '\\' if sign == '"' => {
                             let next = signs.next().ok_or(BACKSLASH)?;

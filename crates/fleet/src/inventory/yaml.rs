@@ -26,7 +26,7 @@ pub(super) fn read(root: Option<&Node>) -> Result<Tree, Vec<Mistake>> {
     if reader.mistakes.is_empty() { Ok(reader.tree) } else { Err(reader.mistakes) }
 }
 
-/// The inventory so far. Methods fail where there is no sense in reading on.
+/// The inventory so far. Methods fail when it makes no sense to read on.
 struct Reader {
     tree: Tree,
     mistakes: Vec<Mistake>,

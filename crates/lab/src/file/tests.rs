@@ -221,7 +221,7 @@ fn private_folders_are_refused_with_their_places() {
                 \"/tmp\"] }\nc = { private = \"/tmp\" }\n";
     let mistakes: Vec<String> = parse("f", text).unwrap_err().iter().map(ToString::to_string).collect();
     let expected = [
-        ("f:3:18:", "whole path"),
+        ("f:3:18:", "absolute path"),
         ("f:4:1:", "kernel"),
         ("f:4:10:", "a folder in quotes"),
         ("f:5:9:", "named twice"),

@@ -38,8 +38,8 @@ pub(super) struct Stream {
     pub interval_ns: f64,
     /// Total number of datagrams.
     pub packets: u64,
-    /// Whether the threads of the stream have real-time priority. Few packets whose times matter need it; a load must
-    /// not have it, because it must leave processor time to the link.
+    /// Whether the threads of the stream have real-time priority. A stream of few packets whose times are measured needs it;
+    /// a stream that makes load must not have it, because it must leave processor time to the link.
     pub is_probe: bool,
 }
 

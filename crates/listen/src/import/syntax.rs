@@ -215,7 +215,7 @@ impl<'t> Parser<'t, '_, '_> {
                 _ => value.push(c),
             }
         }
-        self.mistakes.add(start, format!("the quote {quote} is never closed"));
+        self.mistakes.add(start, format!("the quote {quote} is not closed"));
         self.at = self.text.len();
         None
     }
@@ -346,7 +346,7 @@ mod tests {
                 "f:5:1: '>' is missing: <match …>",
                 "f:6:1: a directive needs a name, such as <source>",
                 "f:8:4: Ruby in the configuration, #{…}, is not supported: write the value itself",
-                "f:9:1: the quote ' is never closed",
+                "f:9:1: the quote ' is not closed",
             ]
         );
         let (_, mistakes) = read("<source>\n  port 1\n</source> x\n<match **>");

@@ -153,8 +153,7 @@ impl ReceiptFile {
     /// When the file exists already, or cannot be written.
     pub(crate) fn create(path: &Path, header: &ReceiptHeader) -> io::Result<Self> {
         let explain = |error| write_error(path, error);
-        fs::create_dir_all(folder_of(path)).map_err(explain)?;
-        let mut file = File::create_new(path).map_err(explain)?;
+        let mut file = create_receipts(path)?;
         file.write_all(&line(&ReceiptLine::Header(header.clone()))).map_err(explain)?;
         Ok(Self { file, path: path.to_owned() })
     }
@@ -162,7 +161,7 @@ impl ReceiptFile {
     /// Removes the file, because nothing was sent.
     pub(crate) fn discard(self) {
         // If the file remains, the next run reports it as a receipt of another run.
-        let _ = fs::remove_file(&self.path);
+        let _ = if files::is_elsewhere() { Ok(()) } else { fs::remove_file(&self.path) };
     }
 
     /// Writes the ledger and an end line. The file and its directory entry are on disk when this returns.
@@ -170,10 +169,9 @@ impl ReceiptFile {
     /// # Errors
     /// When the file cannot be written, or a client sent more events than there are numbers.
     pub(crate) fn finish(self, ledger: &Ledger) -> io::Result<()> {
-        let sync_folder = || File::open(folder_of(&self.path))?.sync_all();
         Self::write(self.file, ledger)
-            .and_then(|()| sync_folder())
             .map_err(|error| write_error(&self.path, error))
+            .and_then(|()| sync_folder_of(&self.path))
     }
 
     fn write(file: File, ledger: &Ledger) -> io::Result<()> {
@@ -196,6 +194,30 @@ impl ReceiptFile {
         out.write_all(&line(&ReceiptLine::End(ReceiptEnd { events })))?;
         out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
     }
+}
+
+/// Creates a file of receipts, and its folder if that is missing.
+///
+/// # Errors
+/// When the file exists already, or cannot be written.
+pub fn create_receipts(path: &Path) -> io::Result<File> {
+    let create = || {
+        fs::create_dir_all(folder_of(path))?;
+        File::create_new(path)
+    };
+    files::create_elsewhere(path).unwrap_or_else(create).map_err(|error| write_error(path, error))
+}
+
+/// Brings the name of a file of receipts to the disk.
+///
+/// # Errors
+/// When its folder cannot be synced.
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
+    if files::is_elsewhere() {
+        return Ok(());
+    }
+    let synced = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| write_error(path, error))
 }
 
 /// Checks that a folder has no receipts of any worker, because receipts of two runs would be read as one run. Files of `run`

@@ -105,7 +105,7 @@ macro_rules! workload {
             $($(#[doc = $help])+ pub $field: $type,)+
             /// The steps of each iteration; without any, the one request of the other fields.
             pub steps: Vec<$crate::workload::StepText>,
-            /// The body as bytes that no text can say; it comes before `body`.
+            /// The body, if it is not valid text; takes precedence over `body`.
             pub raw_body: Option<Vec<u8>>,
             /// Seed of all random numbers.
             pub seed: u64,

@@ -3,7 +3,7 @@
 use record::TlsPlan;
 use url::Url;
 
-use super::{HttpWorkload, text::Mistakes};
+use super::{HttpWorkload, OPTIONS, TLS, text::Mistakes};
 use crate::tls_config::TlsConfig;
 
 impl HttpWorkload {
@@ -46,21 +46,12 @@ impl HttpWorkload {
     }
 
     fn refuse_options_of_tls(&self, mistakes: &mut Mistakes) {
-        let given = [
-            ("insecure", self.insecure),
-            ("cacert", self.cacert.is_some()),
-            ("cert", self.cert.is_some()),
-            ("key", self.key.is_some()),
-            ("sni", self.sni.is_some()),
-            ("tls_min", self.tls_min.is_some()),
-            ("tls_max", self.tls_max.is_some()),
-            ("ciphers", self.ciphers.is_some()),
-            ("resumption", self.no_resumption),
-            ("alpn", self.alpn.is_some()),
-            ("handshake_timeout", self.handshake_timeout.is_some()),
-        ];
-        for (field, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
-            mistakes.add(field, "it needs TLS, but the URL is http://: write https://, or leave it out");
+        let of_tls = OPTIONS.iter().filter(|option| option.spec.heading == TLS);
+        for option in of_tls.filter(|option| !(option.written)(self).is_empty()) {
+            mistakes.add(
+                option.spec.key,
+                "it needs TLS, but the URL is http://: write https://, or leave it out",
+            );
         }
     }
 }

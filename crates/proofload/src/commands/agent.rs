@@ -33,10 +33,10 @@ pub(crate) struct AgentArgs {
     /// Public key of a controller to obey, as `proofload fleet key` prints it; repeatable
     #[arg(long, value_name = "KEY", requires = "nats")]
     controller_key: Vec<PublicKey>,
-    /// Networks that may be loaded, 10.0.0.0/8,192.0.2.7/32; without any, nothing is loaded
+    /// Networks that may be loaded, such as 10.0.0.0/8,192.0.2.7/32; without any, nothing is loaded
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     allow: Vec<Network>,
-    /// Its name in the pool [default: the name of the machine]
+    /// Name of the agent in the pool [default: the name of the machine]
     #[arg(long, requires = "nats")]
     name: Option<String>,
     /// Take orders from standard input
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &AgentArgs) -> Result<Exit> {
         return wait_at_broker(url, arguments);
     }
     raise_descriptors();
-    // A link-local address has the name of an interface behind it; sshd may know none at all.
+    // A link-local address is followed by the name of an interface; sshd may not know an address at all.
     let reached =
         arguments.reached.as_deref().and_then(|text| text.split('%').next()?.parse::<IpAddr>().ok());
     let load_only = arguments.load_only;

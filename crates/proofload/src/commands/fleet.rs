@@ -19,7 +19,7 @@ use crate::{
     output::standard,
 };
 
-/// How often `watch` asks who is there.
+/// How often `watch` asks which agents are there.
 const INTERVAL: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
 
@@ -34,13 +34,13 @@ pub(crate) struct FleetCommandArgs {
 enum FleetCommand {
     /// Print the agents that are there: name, state, version, key
     List(WhereArgs),
-    /// Print agents that come, go, or begin and end to work, until it is interrupted
+    /// Print agents that come, go, start or stop working, until interrupted
     Watch(WhereArgs),
-    /// Ask agents to take no more load, and to end after the load that they make
+    /// Ask agents to take no more load, and to end after their current load
     Drain(DrainArgs),
     /// Make a key unless the file has one, and print its public part
     Key {
-        /// The file, which nobody else may read
+        /// The file, which no other user may read
         file: PathBuf,
     },
 }

@@ -19,7 +19,7 @@ use crate::{
 
 /// Heading of the options in the help.
 pub(super) const HEADING: &str = "Other machines";
-/// The options that name machines, one of which others need.
+/// The options that name machines. Other options need one of them.
 pub(super) const ELSEWHERE: &str = "elsewhere";
 
 /// Which machines make the load, and how.
@@ -30,10 +30,10 @@ pub(crate) struct FleetArgs {
     /// merged
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', group = ELSEWHERE, help_heading = HEADING)]
     pub on: Vec<String>,
-    /// Run as root on them, by sudo without a password
+    /// Run as root on these machines, by sudo without a password
     #[arg(long, requires = ELSEWHERE, help_heading = HEADING)]
     pub r#become: bool,
-    /// Weight of a machine, c1=2; the weights of the others follow from their processors; repeatable
+    /// Weight of a machine, such as c1=2; the weights of the others follow from their processors; repeatable
     #[arg(long, value_name = "NAME=WEIGHT", requires = ELSEWHERE, help_heading = HEADING)]
     pub share: Vec<String>,
     /// Folder on the machines for this program [default: the first that works of ~/.cache/proofload, /var/tmp, /run/user, /dev/shm]
@@ -47,7 +47,7 @@ pub(crate) struct FleetArgs {
 }
 
 impl FleetArgs {
-    /// The machines that are named, without a login.
+    /// The machines that --on names. Does not log in to them.
     ///
     /// # Errors
     /// All mistakes in the options and the inventories.
@@ -55,15 +55,15 @@ impl FleetArgs {
         self.named("--on", &self.on)
     }
 
-    /// The machines that these words of an option name, without a login.
+    /// The machines that these words of an option name. Does not log in to them.
     ///
     /// # Errors
     /// All mistakes in the words and the inventories.
     pub(super) fn named(&self, option: &str, words: &[String]) -> Result<Vec<Machine>> {
         let (mut machines, mut mistakes) = (Vec::new(), Vec::new());
-        for text in words {
-            match self.machines_of(text) {
-                // A machine may be in several of the groups that are named; a login that is given twice is refused later.
+        for text in with_servers(words) {
+            match self.machines_of(&text) {
+                // A machine may be in several of the named groups; a login that is given twice is refused later.
                 Ok(named) => named.into_iter().for_each(|machine| {
                     if machine.groups.is_empty() || !machines.contains(&machine) {
                         machines.push(machine);
@@ -81,7 +81,7 @@ impl FleetArgs {
     }
 
     fn machines_of(&self, text: &str) -> std::result::Result<Vec<Machine>, Vec<String>> {
-        if text.starts_with("nats://") || text.starts_with("tls://") {
+        if is_broker(text) {
             let options = self.pool.options();
             if !options.has_keys() {
                 return Err(vec![format!("{text}: {}", fleet::NO_KEYS)]);
@@ -110,7 +110,8 @@ impl FleetArgs {
         Ok(FleetOptions { remote_path: self.remote_path.clone(), shares, allow_lost: self.allow_lost })
     }
 
-    /// Connects the machines, and says so; none without --on. The inner error is the exit status after an interrupt.
+    /// Connects the machines, and prints what is known about each; `None` without --on. The inner error is the exit status after
+    /// an interrupt.
     ///
     /// # Errors
     /// All mistakes, or the reason for each machine that cannot take part.
@@ -130,7 +131,7 @@ impl FleetArgs {
         Ok(self.connect_to(self.machines()?, stop, quiet)?.map(Some))
     }
 
-    /// Connects these machines, and says so. The inner error is the exit status after an interrupt.
+    /// Connects these machines, and prints what is known about each. The inner error is the exit status after an interrupt.
     ///
     /// # Errors
     /// All mistakes in the options, or the reason for each machine that cannot take part.
@@ -160,7 +161,7 @@ impl FleetArgs {
 fn named(text: &str) -> std::result::Result<Vec<Machine>, Vec<String>> {
     let is_path = |text: &str| text.contains('/') || Path::new(text).extension().is_some();
     let (path, pattern) = match text.rsplit_once(':') {
-        // An inventory may be a program, which nobody wants to run by the name of a machine.
+        // An inventory may be a program, which must not be run by mistake because a machine has its name.
         _ if !is_path(text) && Path::new(text).exists() => {
             let message = format!(
                 "'{text}' is a file here and may be a machine: write ./{text} for the inventory, or USER@{text} for the machine"
@@ -173,4 +174,44 @@ fn named(text: &str) -> std::result::Result<Vec<Machine>, Vec<String>> {
     };
     let all = inventory::read(Path::new(path))?;
     inventory::select(&all, pattern).map_err(|why| vec![why])
+}
+/// The words of --on. Commas separate words, and the servers of a broker as well: `nats://HOST1,HOST2/POOL` is one word again.
+fn with_servers(words: &[String]) -> Vec<String> {
+    let may_be_server = |word: &str| {
+        !word.contains(['@', '='])
+            && !word.contains("://")
+            && !word.starts_with(['.', '/'])
+            && !Path::new(word).exists()
+    };
+    let (mut joined, mut rest) = (Vec::new(), words);
+    while let Some((word, behind)) = rest.split_first() {
+        let names_no_pool = word.split_once("://").is_some_and(|(_, servers)| !servers.contains('/'));
+        let servers = behind.iter().take_while(|word| may_be_server(word)).count();
+        let last = behind[..servers].iter().position(|word| word.contains('/'));
+        let more = last.filter(|_| is_broker(word) && names_no_pool).map_or(0, |last| last + 1);
+        joined.push([std::slice::from_ref(word), &behind[..more]].concat().join(","));
+        rest = &behind[more..];
+    }
+    joined
+}
+
+fn is_broker(word: &str) -> bool {
+    word.starts_with("nats://") || word.starts_with("tls://")
+}
+
+#[cfg(test)]
+mod server_tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_of_a_broker_are_one_word() {
+        let joined =
+            |text: &str| with_servers(&text.split(',').map(str::to_owned).collect::<Vec<_>>()).join(" ");
+        assert_eq!(joined("nats://a:1,b:2,c/load,root@d,e"), "nats://a:1,b:2,c/load root@d e");
+        assert_eq!(joined("nats://a/x,b,c/y"), "nats://a/x b c/y");
+        assert_eq!(joined("nats://a,root@b,c/y"), "nats://a root@b c/y");
+        assert_eq!(joined("nats://a,b,tls://c,d/x"), "nats://a b tls://c,d/x");
+        assert_eq!(joined("nats://a,./inventory/x"), "nats://a ./inventory/x");
+        assert_eq!(joined("a,b"), "a b");
+    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How TLS is used. Files are read where the load is made; no result has their content.
+/// How TLS is used. Files are those of the machine that the command runs on; no result has their content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TlsPlan {
     /// The name that the handshake asks for (SNI) and the target's certificate must have: a host name or an IP address.

@@ -1,4 +1,4 @@
-//! The hosts of a setting that are machines: asked all at the same time.
+//! The hosts of a setting that are machines. All are asked at the same time.
 
 use std::{
     fs, io,
@@ -90,8 +90,8 @@ impl PlacedHosts {
         self.machines.iter().find_map(|machine| machine.lost())
     }
 
-    /// The processes that have failed since the last call. Machines that are lost, or do not answer and are lost then, are
-    /// passed over.
+    /// The processes that have failed since the last call. Skips machines that are lost, also those that are lost because
+    /// they do not answer.
     pub(crate) fn failures(&self) -> Vec<ProcessFailure> {
         let of = |_: usize, machine: &HostMachine| {
             let failed: Result<Vec<Failure>, String> = machine.ask(&Question::Failures, ANSWER_WAIT);
@@ -240,8 +240,8 @@ fn keep(logs: &[(String, String)], folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A word of a command as the machine of a host understands it: with addresses in the place of names, and [`OWN_PROGRAM`] in the place of
-/// this program's path here.
+/// A word of a command as the machine of a host understands it: with addresses in place of names, and [`OWN_PROGRAM`] in
+/// place of this program's path here.
 fn of_machine(plan: &Plan, host: usize, word: &str) -> String {
     let address = |name: &str| {
         let of = if name == "self" { Some(host) } else { plan.host(name) };

@@ -1,4 +1,4 @@
-//! Which machine each host of a study is, and what a machine cannot be.
+//! Which machine each host of a study is, and which hosts a machine cannot be.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,7 +39,7 @@ pub(crate) struct Placed {
     address: IpAddr,
     /// The interface that has the address.
     device: String,
-    /// Is equal for two hosts only if they are one machine.
+    /// Equal for two hosts only if they are the same machine.
     identity: String,
 }
 
@@ -53,8 +53,8 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// Finds the machine of each host: the one of its name, or the next one of the group that is called like the host's group
-    /// (`web1` and `web2` are in the group `web`).
+    /// Finds the machine of each host: the one with its name, or else the one with its number in its group (`web2` is the
+    /// second machine of the group `web`).
     ///
     /// # Errors
     /// Every host without a machine. A machine that no host needs is no mistake.
@@ -68,7 +68,7 @@ impl Wish {
                 let mut members = machines.iter().filter(|machine| is_in(machine, group));
                 members.nth(number.checked_sub(1)?)
             };
-            // A host that is alone in its group may be called like it.
+            // A host that is alone in its group may have the name of the group.
             let only = || {
                 let mut members = machines.iter().filter(|machine| is_in(machine, host));
                 members.next().filter(|_| members.next().is_none())
@@ -76,8 +76,8 @@ impl Wish {
             match named.or_else(of_group).or_else(only) {
                 Some(machine) => wishes.push(Self { host: host.clone(), machine: machine.clone() }),
                 None => mistakes.push(format!(
-                    "the inventory has no machine for the host '{host}': name one so, or put enough machines into a group of \
-                     the host's name"
+                    "the inventory has no machine for the host '{host}': give one that name, or put enough machines into \
+                     the host's group"
                 )),
             }
         }
@@ -110,7 +110,7 @@ impl Placement {
             let placed = machine.ask::<Facts>(&Question::Facts, ANSWER_WAIT).and_then(|facts| {
                 if let Some(other) = known.insert(facts.identity.clone(), host.clone()).filter(|_| !shares) {
                     return Err(format!(
-                        "{name}: the hosts '{other}' and '{host}' would be one machine; give --share-machines if that is meant"
+                        "{name}: the hosts '{other}' and '{host}' would be the same machine; give --share-machines if that is intended"
                     ));
                 }
                 placed(Arc::new(machine), &facts)
@@ -134,7 +134,7 @@ impl Placement {
         machines
     }
 
-    /// Why hosts that are one machine cannot be; each would undo what the other has set.
+    /// Why hosts cannot share a machine: each would undo what the other has set.
     pub fn refusals(&self, study: &Study) -> Vec<String> {
         let is_shared = |name: &String| {
             let placed = self.hosts.get(name);
@@ -154,8 +154,8 @@ impl Placement {
         });
         let words = |host| {
             format!(
-                "--share-machines: the host '{host}' has settings, addresses or routes of its own (a balancer gives some), which \
-                 two hosts of one machine cannot have"
+                "--share-machines: the host '{host}' has settings, addresses or routes of its own (a balancer adds some), which \
+                 two hosts on one machine cannot have"
             )
         };
         refused.into_iter().map(words).collect()
@@ -176,12 +176,12 @@ impl Placement {
     }
 }
 
-/// Determines the address of a machine, and refuses one that cannot be a host.
+/// Determines the address of a machine, and refuses a machine that cannot be a host.
 fn placed(machine: Arc<HostMachine>, facts: &Facts) -> Result<Placed, String> {
     let name = &machine.machine().name;
     if !facts.is_root {
         return Err(format!(
-            "{name}: hosts of a study are changed by root only; log in as root, or give --become"
+            "{name}: only root can set up a host of a study; log in as root, or give --become"
         ));
     }
     let known =
@@ -195,7 +195,7 @@ fn placed(machine: Arc<HostMachine>, facts: &Facts) -> Result<Placed, String> {
     };
     let Some(wanted) = wanted else {
         return Err(format!(
-            "{name}: which of its addresses ({}) the study uses is not clear; set proofload_address in the inventory",
+            "{name}: it is not clear which of its addresses ({}) the study is to use; set proofload_address in the inventory",
             known()
         ));
     };
@@ -213,8 +213,8 @@ fn placed(machine: Arc<HostMachine>, facts: &Facts) -> Result<Placed, String> {
     }
 }
 
-/// Gives the hosts of a plan the addresses of their machines, and reports what a machine cannot be. `links` and `hosts`: the
-/// places of these tables in the file.
+/// Gives the hosts of a plan the addresses of their machines, and reports the hosts that a machine cannot be. `links` and
+/// `hosts`: the places of these tables in the file.
 pub(crate) fn adapt(
     reader: &mut Reader<'_>,
     plan: &mut Plan,
@@ -241,7 +241,7 @@ pub(crate) fn adapt(
     for link in &mut plan.links {
         if matches!(link.kind, LinkKind::Emulated(_) | LinkKind::Segment { port_rate_bits_per_s: Some(_) }) {
             let message = format!(
-                "the link '{}' has a shape, which only the links of a lab have: machines are joined by what is there; leave out \
+                "the link '{}' has a shape, which only the links of a lab have: machines use the network that is there; leave out \
                  rate, delay, loss and the like",
                 link.name
             );
@@ -277,7 +277,7 @@ pub fn hosts_of(study: &Study) -> (BTreeSet<String>, BTreeSet<String>) {
     (all, from)
 }
 
-/// Why a study cannot run on machines. `limits`: those of any machine, because only what is sent matters.
+/// Why a study cannot run on machines. `limits`: those of any machine, because they do not matter for these checks.
 pub fn refusals(study: &Study, limits: &MachineLimits) -> Vec<String> {
     let mut refusals: Vec<String> = Vec::new();
     let mut refuse = |why: &str| {

@@ -55,7 +55,7 @@ pub(crate) enum BalancerQuestion {
 /// What a machine is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Facts {
-    /// Is equal for two agents only if they run on one machine and in one network.
+    /// Equal for two agents only if they run on the same machine and in the same network.
     pub(crate) identity: String,
     pub(crate) is_root: bool,
     /// Its addresses, each with the name of its interface; without those of the loopback interface.
@@ -84,7 +84,7 @@ impl From<Failure> for ProcessFailure {
     }
 }
 
-/// What is left when a host was taken down.
+/// What remains after a host was taken down.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Farewell {
     /// The logs that are not empty, by the names of their files.

@@ -37,7 +37,7 @@ const FLOW_BIN: Duration = Duration::from_millis(100);
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
 /// A gap between samples of more than this, in seconds, hides peaks of memory and rates.
 const MAX_UNSAMPLED_S: f64 = 0.5;
-/// A gap between samples of more than this share of the trial also distorts the trial's last rate.
+/// A gap between samples of more than this share of the trial also distorts the rate of the trial's last 5 s.
 const MAX_UNSAMPLED_RATIO: f64 = 0.05;
 
 /// The place where the output of a trial's programs is stored.
@@ -239,7 +239,7 @@ impl Testbed {
         if unsampled_s > MAX_UNSAMPLED_S.min(MAX_UNSAMPLED_RATIO * elapsed_s)
             && quantities.remove(LAST_RATE).is_some()
         {
-            unknown.push("the last rate");
+            unknown.push("the rate of the last 5 s");
         }
         if unsampled_s > MAX_UNSAMPLED_S && quantities.remove(PEAK_MEMORY).is_some() {
             unknown.push("the peak memory");

@@ -143,7 +143,7 @@ pub(super) fn packet_queue(observed: &Observed<'_>) -> Finding {
     if at(share(drops, packets)) && drops >= MIN_DROPS {
         return counted(
             place,
-            format!("processors' queues dropped {drops} of {packets} packets (softnet_stat)"),
+            format!("the processors' queues dropped {drops} of {packets} packets (softnet_stat)"),
         );
     }
     let of_interfaces = observed.counters.hosts.iter().flat_map(dropped_by_interfaces);

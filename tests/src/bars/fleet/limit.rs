@@ -247,11 +247,10 @@ fn logins(outcome: &mut Outcome, machines: &Machines) -> Result<()> {
     let (second, near) = (ready(FAR)?, ready(NEAR)?);
     target.stop()?;
     let round_trip_s = 2.0 * DELAY.as_secs_f64();
-    let trips = second.as_secs_f64() / round_trip_s;
+    // Without the delay, it takes as long only because all machines share the processors of this one.
+    let trips = (second.as_secs_f64() - near.as_secs_f64()) / round_trip_s;
     outcome.note(format!(
-        "ready after {first:.2?} (with copies, if there were none), {second:.2?}, and {near:.2?} without the delay: {:.1} round trips \
-         more than without",
-        (second.as_secs_f64() - near.as_secs_f64()) / round_trip_s
+        "ready after {first:.2?} (with copies, if there were none), {second:.2?}, and {near:.2?} without the delay"
     ));
     let bound = format!("<= {MAX_ROUND_TRIPS}");
     outcome.time().figure("second_login_round_trips", format!("{trips:.1}"), bound, trips <= MAX_ROUND_TRIPS);

@@ -14,14 +14,14 @@ use crate::{
 
 pub(super) const BAR: Bar = Bar {
     name: "fleet-requests",
-    what: "6 loads of a fixed number of requests on 1, 3 and 8 machines, by the target's log: the same requests, each as often",
+    what: "7 loads of a fixed number of requests on 1, 3 and 8 machines, by the target's log: the same requests, each as often",
     full_seconds: 60,
     decided_by: By::Counts,
     run,
 };
 
 /// The loads: name, path, options, and the number of requests.
-const CASES: [(&str, &str, &[&str], usize); 6] = [
+const CASES: [(&str, &str, &[&str], usize); 7] = [
     ("number", "{{counter}}", &["-n", "240", "-u", "24"], 240),
     ("loops", "{{user}}/{{iteration}}", &["-u", "24", "--loops", "10"], 240),
     ("values", "{{counter}}/{{random 1 1000000}}/{{uuid}}", &["-n", "240", "-u", "24", "--seed", "7"], 240),
@@ -43,11 +43,15 @@ const CASES: [(&str, &str, &[&str], usize); 6] = [
         ],
         240,
     ),
+    ("rows", "{{name}}", &["-n", "240", "-u", "24", "--feeder", ROWS], 240),
     ("events", "events", &["-u", "24", "--loops", "10", "--events"], 240),
 ];
 
+/// Stands for a feeder of 240 rows of which each is used once.
+const ROWS: &str = "ROWS";
+
 /// The loads of a sample: each begins with a login on every machine.
-const SAMPLED: [&str; 2] = ["values", "events"];
+const SAMPLED: [&str; 3] = ["values", "rows", "events"];
 
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
@@ -75,10 +79,12 @@ fn same(
     (name, path, options, requests): &(&str, &str, &[&str], usize),
 ) -> Result<()> {
     let mut of_one = None;
+    let rows: String = (0..240).map(|row| format!("row-{row}\n")).collect();
+    let rows = format!("{},once", machines.labs.file("rows.csv", &format!("name\n{rows}"))?);
     for &count in counts {
         let words = patient(&format!("-q --json - {}", machines.on(count)));
         let launch = machines.command(NEAR, "http")?.arg(machines.url(path));
-        let launch = launch.words(&words).args(options.iter().copied());
+        let launch = launch.words(&words).args(options.iter().map(|option| option.replace(ROWS, &rows)));
         let trial = trial(&launch, &[0, 3])?;
         ensure!(trial.machines.len() == count, "{} of {count} machines", trial.machines.len());
         let idle = trial.machines.iter().filter(|machine| machine.counts.sent == 0).count() as u64;

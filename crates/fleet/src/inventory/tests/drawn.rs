@@ -87,7 +87,7 @@ fn as_yaml((groups, machines): &Drawn) -> String {
     text
 }
 
-/// Lines of which many inventories consist, some with mistakes.
+/// Lines that many inventories consist of, some with mistakes.
 fn lines() -> impl Strategy<Value = String> {
     let line = prop::sample::select(vec![
         "[a]",

@@ -58,8 +58,10 @@ pub(super) fn text(statistics: &Statistics, rates: Rates<'_>) -> String {
     }
     for vip in &statistics.vips {
         text += &reasons(&format!("{}: dropped ", vip.name), &vip.drops);
-        text +=
-            &reasons(&format!("{}: sent by the ring, and not remembered ", vip.name), &vip.not_remembered);
+        text += &reasons(
+            &format!("{}: sent to the server that the ring chose, flows not remembered: ", vip.name),
+            &vip.not_remembered,
+        );
         for server in vip.servers.iter().filter(|server| !server.is_up) {
             let why = server.why_down.as_deref().unwrap_or("unknown");
             text += &format!("{}: {} is down: {why}\n", vip.name, server.name);

@@ -66,7 +66,9 @@ fn fitting<T>(
     for (_, value) in given.iter().filter(|(row, _)| row.long == option) {
         match read(value, end) {
             Ok(Some(found)) => fitting.push(found),
-            Ok(None) => translated.notes.push(format!("--{option} {value} is not for {}:{}", end.0, end.1)),
+            Ok(None) => {
+                translated.notes.push(format!("--{option} {value} does not apply to {}:{}", end.0, end.1))
+            }
             Err(why) => translated.mistakes.push(format!("--{option}: '{value}' {why}")),
         }
     }
