@@ -115,12 +115,14 @@ impl RequestSource {
 /// any number of workers makes the same iterations. `rows`: number of iterations after which rows run out or begin again.
 pub(crate) fn numbering(plan: &HttpPlan, share: Share, rows: Option<u64>) -> Numbering {
     let sum = |planned: &[u64]| planned.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
-    let planned = planned_of_workers(plan, share);
-    // Beyond the last row, workers take rows by turns, so that no two use the same row at the same time.
-    let planned = planned.filter(|planned| rows.is_none_or(|rows| sum(planned) <= rows));
-    match planned {
-        Some(planned) => Numbering { first: sum(&planned[..share.index as usize]), step: 1 },
-        None => Numbering { first: share.index, step: share.of },
+    let index = share.index as usize;
+    match planned_of_workers(plan, share) {
+        Some(planned) if rows.is_none_or(|rows| sum(&planned) <= rows) => {
+            Numbering::new(sum(&planned[..index]), 1)
+        }
+        // Beyond the last row, workers take rows by turns, so that no two use the same row at the same time.
+        Some(planned) => Numbering::by_turns(index, &planned),
+        None => Numbering::new(share.index, share.of),
     }
 }
 

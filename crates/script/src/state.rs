@@ -10,12 +10,63 @@ use crate::{Script, feeder::Feeder, names::Place};
 
 /// The numbers of a worker's iterations. An iteration's random numbers, its rows and its values of `counter` follow from its number, so
 /// that they do not depend on the worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbering {
-    /// The number of the first iteration, from 0.
-    pub first: u64,
-    /// The distance between the numbers of consecutive iterations.
-    pub step: u64,
+    /// The current piece is the last one.
+    pieces: Vec<Piece>,
+}
+
+/// Consecutive iterations whose numbers have the same distance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    /// Number of iterations; of the last piece at least.
+    count: u64,
+    first: u64,
+    step: u64,
+}
+
+impl Numbering {
+    /// The numbers `first`, `first + step`, `first + 2 * step` and so on, from 0.
+    pub fn new(first: u64, step: u64) -> Self {
+        Self { pieces: vec![Piece { count: u64::MAX, first, step }] }
+    }
+
+    /// The numbers of worker `index`, if the workers take numbers by turns, and each has so many iterations: a worker that has begun all
+    /// of its own is left out.
+    pub fn by_turns(index: usize, counts: &[u64]) -> Self {
+        let mut ends: Vec<u64> = counts.iter().copied().filter(|end| *end <= counts[index]).collect();
+        ends.sort_unstable();
+        let (mut pieces, mut round, mut number) = (Vec::new(), 0, 0);
+        for end in ends.into_iter().filter(|end| *end > 0) {
+            let taking = |counts: &[u64]| counts.iter().filter(|count| **count >= end).count() as u64;
+            let (before, all) = (taking(&counts[..index]), taking(counts));
+            if end > round {
+                pieces.push(Piece { count: end - round, first: number + before, step: all });
+                number += (end - round) * all;
+                round = end;
+            }
+        }
+        pieces.reverse();
+        if pieces.is_empty() { Self::new(index as u64, counts.len() as u64) } else { Self { pieces } }
+    }
+
+    /// The number of the next iteration.
+    fn next(&self) -> u64 {
+        self.pieces.last().map_or(0, |piece| piece.first)
+    }
+
+    /// Takes the number of the next iteration.
+    pub fn take(&mut self) -> u64 {
+        let number = self.next();
+        if let Some(piece) = self.pieces.last_mut() {
+            piece.count = piece.count.saturating_sub(1);
+            piece.first += piece.step;
+            if piece.count == 0 && self.pieces.len() > 1 {
+                self.pieces.pop();
+            }
+        }
+        number
+    }
 }
 
 /// The state that the users of one worker share.
@@ -61,8 +112,7 @@ impl WorkerState {
 
     /// Begins the next iteration, whose requests use `counter` so many times; `None` if that is not known. Returns its number.
     fn begin(&mut self, counters: Option<u64>) -> u64 {
-        let number = self.numbering.first;
-        self.numbering.first += self.numbering.step;
+        let number = self.numbering.take();
         // The load's pauses use the same seed, so these random numbers must differ from theirs. Trials have consecutive seeds, and
         // iterations consecutive numbers, so plain sums of both would repeat.
         let mixed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number) ^ 0x7363_7269_7074;
@@ -82,7 +132,7 @@ impl WorkerState {
 
     /// Whether every feeder has a row for another iteration.
     pub fn has_rows(&self, script: &Script) -> bool {
-        script.feeders.iter().all(|feeder| feeder.has_row(self.numbering.first))
+        script.feeders.iter().all(|feeder| feeder.has_row(self.numbering.next()))
     }
 }
 

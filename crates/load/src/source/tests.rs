@@ -57,8 +57,8 @@ fn numbers(plan: &HttpPlan, share: Share, rows: Option<u64>) -> Vec<u64> {
         RequestSource::Closed(users) => users.quota.min(users.loops.saturating_mul(users.users)),
         RequestSource::Open(pool) => pool.schedule.planned().unwrap(),
     };
-    let Numbering { first, step } = numbering(plan, share, rows);
-    (0..begun).map(|n| first + n * step).collect()
+    let mut numbers = numbering(plan, share, rows);
+    (0..begun).map(|_| numbers.take()).collect()
 }
 
 proptest::proptest! {
@@ -66,6 +66,7 @@ proptest::proptest! {
     #[test]
     fn workers_number_the_iterations_of_a_plan(
         of in 1u64..9, users in 1u64..40, requests in 1u64..500, kind in 0..4,
+        rows in proptest::option::of(1_u64..500),
     ) {
         let stage = Stage { duration_ns: 1_000_000_000, from_rate_per_s: 300.0, to_rate_per_s: 100.0 };
         let connections = Connections { initial: 0, most: users };
@@ -80,7 +81,7 @@ proptest::proptest! {
                 plan.load = LoadModel::Closed { users, loops: Some(requests / 10 + 1), ramp_up_ns: 0, think_time };
             }
         }
-        let mut all: Vec<u64> = (0..of).flat_map(|index| numbers(&plan, Share { index, of }, None)).collect();
+        let mut all: Vec<u64> = (0..of).flat_map(|index| numbers(&plan, Share { index, of }, rows)).collect();
         all.sort_unstable();
         let count = all.len() as u64;
         proptest::prop_assert_eq!(all, (0..count).collect::<Vec<_>>());
@@ -92,6 +93,10 @@ proptest::proptest! {
 fn rows_that_run_out_are_divided_by_turns() {
     let plan = HttpPlan { requests: Some(300), ..testing::closed(3) };
     let share = Share { index: 1, of: 3 };
-    assert_eq!(numbering(&plan, share, Some(300)), Numbering { first: 100, step: 1 });
-    assert_eq!(numbering(&plan, share, Some(299)), Numbering { first: 1, step: 3 });
+    assert_eq!(numbering(&plan, share, Some(300)), Numbering::new(100, 1));
+    assert_eq!(numbers(&plan, share, Some(299))[..3], [1, 4, 7]);
+    // Two users begin 133 of 200 requests, one 67: it is left out of the last turns.
+    let plan = HttpPlan { requests: Some(200), ..testing::closed(3) };
+    let first = numbers(&plan, Share { index: 0, of: 2 }, Some(10));
+    assert_eq!((first.len(), first[65], first[66], first[67], first[132]), (133, 130, 132, 134, 199));
 }

@@ -27,7 +27,7 @@ pub struct MachineTrial {
     pub away_s: f64,
     /// Round trip to the machine, in seconds: the shortest that was measured.
     pub round_trip_s: f64,
-    /// Its load began at most this much before or after the common start, in seconds.
+    /// How far the common start, as told to the machine by its clock, may be from the true one, in seconds. Its own lateness comes on top.
     pub clock_bound_s: f64,
     /// Why its part is missing; none if it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -14,7 +14,7 @@ fn rendered(text: &str, times: usize) -> Result<Vec<String>, String> {
     let step = StepPlan::once("a", request.into());
     let plan = ScriptPlan { steps: vec![step], ..ScriptPlan::default() };
     let script = Script::new(&plan, true, false).map_err(|mistakes| mistakes[0].message.clone())?;
-    let mut state = WorkerState::new(7, (1, 3), Numbering { first: 1, step: 3 });
+    let mut state = WorkerState::new(7, (1, 3), Numbering::new(1, 3));
     state.set_now(1_800_000_000_123_456_789);
     let mut user = User::new(&script, 4);
     let body = |_| {

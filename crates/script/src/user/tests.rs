@@ -35,7 +35,7 @@ fn iteration(plan: &ScriptPlan, answers: &[&str]) -> (Vec<String>, bool) {
 fn iteration_with_cause(plan: &ScriptPlan, answers: &[&str]) -> (Vec<String>, bool, String) {
     let mut cause = String::new();
     let script = Script::new(plan, true, false).unwrap();
-    let mut state = WorkerState::new(1, (0, 1), Numbering { first: 0, step: 1 });
+    let mut state = WorkerState::new(1, (0, 1), Numbering::new(0, 1));
     let mut user = User::new(&script, 1);
     assert!(user.begin(&script, &mut state));
     let mut sent = Vec::new();
@@ -128,7 +128,7 @@ fn a_value_that_is_no_number_fails_the_request_that_gave_it() {
         assert_eq!((requests.len(), failed), (sent, has_failed), "{times}");
     }
     let script = Script::new(&plan, true, false).unwrap();
-    let mut state = WorkerState::new(1, (0, 1), Numbering { first: 0, step: 1 });
+    let mut state = WorkerState::new(1, (0, 1), Numbering::new(0, 1));
     let mut user = User::new(&script, 1);
     assert!(user.begin(&script, &mut state));
     user.render(&script, &mut state, &mut Vec::new());
@@ -220,7 +220,7 @@ fn weights_decide_how_often_a_step_is_drawn() {
     let plan =
         ScriptPlan { weighted: true, ..script(vec![weighted("a", 1), weighted("b", 0), weighted("c", 3)]) };
     let script = Script::new(&plan, true, false).unwrap();
-    let mut state = WorkerState::new(1, (0, 1), Numbering { first: 0, step: 1 });
+    let mut state = WorkerState::new(1, (0, 1), Numbering::new(0, 1));
     let mut user = User::new(&script, 1);
     let mut drawn = [0_u32; 3];
     for _ in 0..4_000 {

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     sync::{
         Arc,
@@ -47,10 +47,11 @@ fn run(scale: Scale) -> Result<Outcome> {
     let site = Site::start()?;
     let agents = site.agents(count)?;
     let target = Serve::start("")?;
-    let used_before_s = cpu_of_ended_children_s()?;
+    let (used_before_s, carried_before) = (cpu_of_ended_children_s()?, site.carried_bytes()?);
     let words = patient(&format!("-q --json - -R {} -d {seconds}s -c {count}", RATE * count));
     let (finished, peak_kib) = watched(site.controller("http")?.words(&words).arg(target.url()).start()?)?;
     let processor_s = cpu_of_ended_children_s()? - used_before_s;
+    let carried = site.carried_bytes()? - carried_before;
     ensure!(matches!(finished.code, Some(0 | 3)), "the load: {finished:?}");
     let trial = parse_trial(&finished.stdout)?;
     drop(agents);
@@ -65,6 +66,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     outcome.equal("response_times", answered, RATE * count * seconds, "said by all agents together");
     let wall_s = finished.wall.as_secs_f64();
     outcome.note(format!("wall time {wall_s:.1} s for a load of {seconds} s"));
+    outcome.note(format!("the broker received {} bytes for each agent, in all", carried / count));
     outcome.note(format!("memory of the controller at most {} MiB", peak_kib / 1024));
     let bound = format!("<= {MOST_PROCESSOR_S} s");
     let value = format!("{processor_s:.2}");
@@ -77,6 +79,8 @@ fn run(scale: Scale) -> Result<Outcome> {
 struct Site {
     folder: TemporaryFolder,
     server: SocketAddr,
+    /// Where the server tells its statistics.
+    monitor: SocketAddr,
     controller_key: String,
     _nats: Process,
 }
@@ -84,8 +88,8 @@ struct Site {
 impl Site {
     fn start() -> Result<Self> {
         let folder = TemporaryFolder::new()?;
-        let server = free_address()?;
-        let line = format!("--addr {} --port {}", server.ip(), server.port());
+        let (server, monitor) = (free_address()?, free_address()?);
+        let line = format!("--addr {} --port {} --http_port {}", server.ip(), server.port(), monitor.port());
         let mut nats = Launch::new("nats-server").words(&line).start()?;
         nats.says("Server is ready", PATIENCE)?;
         let key = |name: &str| -> Result<String> {
@@ -95,7 +99,18 @@ impl Site {
         };
         let (controller_key, agent) = (key("controller.key")?, key("agent.key")?);
         fs::write(folder.file("agents"), format!("a* {agent}\n"))?;
-        Ok(Self { folder, server, controller_key, _nats: nats })
+        Ok(Self { folder, server, monitor, controller_key, _nats: nats })
+    }
+
+    /// The bytes that the server has received so far.
+    fn carried_bytes(&self) -> Result<u64> {
+        let mut stream = TcpStream::connect(self.monitor)?;
+        stream.write_all(b"GET /varz HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (_, body) = answer.split_once("\r\n\r\n").context("the server told nothing")?;
+        let told: Value = serde_json::from_str(body)?;
+        told["in_bytes"].as_u64().with_context(|| format!("no bytes: {body}"))
     }
 
     fn pool(&self) -> String {
