@@ -33,7 +33,7 @@ pub struct Statistics {
     pub device: String,
     /// Where its program processes frames: `cls` or `xdp`.
     pub hook: String,
-    /// Number of its process.
+    /// The ID of its process.
     pub process: u32,
     /// Time for which this process has run, in seconds.
     pub uptime_s: f64,

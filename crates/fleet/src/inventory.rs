@@ -100,7 +100,9 @@ fn dynamic_file(path: &Path) -> Option<&'static str> {
         return Some("it is a folder");
     }
     if about.is_file() && about.permissions().mode() & 0o111 != 0 {
-        return Some("it is executable and therefore a program that prints an inventory (else: `chmod -x`)");
+        return Some(
+            "it is executable, so it is taken for a program that prints an inventory (if it is none, run `chmod -x` on it)",
+        );
     }
     (path.extension() == Some(OsStr::new("toml"))).then_some("it is a TOML file")
 }

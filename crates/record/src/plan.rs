@@ -179,7 +179,7 @@ pub enum LoadModel {
         arrivals: Arrivals,
         /// The rate over time; at least one stage.
         stages: Vec<Stage>,
-        /// The connections that carry them.
+        /// The connections that carry the requests.
         connections: Connections,
     },
 }

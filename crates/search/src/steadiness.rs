@@ -15,7 +15,7 @@ pub struct Timed {
     pub load: f64,
     /// Its length, in seconds.
     pub duration_s: f64,
-    /// Share of the requests that were lost to the goal.
+    /// Share of the planned requests that count against the goal: failed, late or never sent.
     pub loss_ratio: f64,
     /// Whether response times grew steadily.
     pub grows: bool,

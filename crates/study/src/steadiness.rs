@@ -121,7 +121,7 @@ fn in_words(unsteady: Unsteady, show: &dyn Fn(f64) -> String, trial_s: f64) -> S
             };
             let (missed, met) = (show(missed), show(met));
             format!(
-                "the result depends on when a trial runs, not on its load: {missed} was missed and {met}, a larger load, was met; {help}"
+                "the result depends on when a trial runs, not on its load: a trial at {missed} missed the goal, and one at {met}, a larger load, met it; {help}"
             )
         }
         Unsteady::Passes { load, cycle_s } => format!(

@@ -84,7 +84,7 @@ impl Balancer {
             state.write_servers(true, &mut operations);
             self.is_unfinished |= !state.change_ring(now_ns, self.handshake_ns, &mut making, &mut rings);
         }
-        // The counts of VIPs are cleared before rings are set, too.
+        // Counts of VIPs must be cleared before rings are set.
         operations.extend(rings.extract_if(.., |ring| !matches!(ring, Operation::SetRing { .. })));
         operations.append(&mut rings);
         let wanted = self.wanted_services(|state| state.ring.is_some());

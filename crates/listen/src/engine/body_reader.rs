@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{incoming::IncomingRequest, refusal::Refusal, shared::Shared};
 
-/// Larger bodies, in bytes, go to the body reader. A body of this size has at most 5,500 events.
+/// Bodies of more than this many bytes go to the body reader. A body of this size has at most 5,500 events.
 const LARGE_BYTES: usize = 16 << 10;
 /// Bodies whose lines may exceed this many bytes also go to the body reader.
 const MANY_LINES_BYTES: usize = 1 << 20;

@@ -127,7 +127,7 @@ pub fn default_loads(unit: &LoadUnit) -> (f64, f64) {
 fn width(text: &str) -> Result<f64, String> {
     let width = parse_ratio(text).ok().filter(|width| (1e-9..1.0).contains(width));
     width.ok_or_else(|| {
-        "the width of the interval between the bounds is a share of the load above 0 and below 1, such as \"2%\""
+        "the width of the interval between the bounds must be above 0 and below 1, as a share of the load, such as \"2%\""
             .to_owned()
     })
 }

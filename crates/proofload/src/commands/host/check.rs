@@ -254,7 +254,7 @@ fn judged_text(judged: &Judged) -> String {
 
 fn counter_text(justification: Option<&Justification>) -> String {
     let Some(Justification { counter, now }) = justification else { return String::new() };
-    let now = now.map_or_else(|| "which this kernel does not count".to_owned(), |now| format!("now {now}"));
+    let now = now.map_or_else(|| "this kernel does not count it".to_owned(), |now| format!("now {now}"));
     format!(" [justified if {counter} rises; {now}]")
 }
 

@@ -34,7 +34,7 @@ const LINES_PER_HEADING: usize = 20;
 /// Needs no root. Ends with Ctrl-C or --duration; exit status 0.
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
-    /// Print a JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json_lines: bool,
     /// Stop after this time

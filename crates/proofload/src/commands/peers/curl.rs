@@ -275,7 +275,7 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         "cert" if value.contains(':') && !Path::new(value).exists() => {
             refuse(
                 translated,
-                "give the file alone: encrypted keys are not read; decrypt the key first (openssl pkey)",
+                "leave out the password behind ':': encrypted keys are not read; decrypt the key first (openssl pkey)",
             );
         }
         "ipv4" => translated.set_family("0.0.0.0"),
