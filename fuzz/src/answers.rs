@@ -55,7 +55,7 @@ pub(super) fn check(data: &[u8]) -> bool {
 
 /// The requests that are sent while these answers come in pieces of these sizes.
 fn requests(answers: &[u8], sizes: &[usize]) -> Vec<Vec<u8>> {
-    let mut state = WorkerState::new(1, (0, 1), Numbering { first: 0, step: 1 });
+    let mut state = WorkerState::new(1, (0, 1), Numbering::new(0, 1));
     let mut user = User::new(&SCRIPT, 1);
     let (mut sent, mut reader, mut rest) = (Vec::new(), ResponseReader::default(), answers);
     assert!(user.begin(&SCRIPT, &mut state));

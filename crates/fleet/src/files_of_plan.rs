@@ -132,12 +132,9 @@ impl Outputs {
     /// Writes lines that a machine has sent. Nothing is written to a file that is not in the plan.
     pub(crate) fn write(&mut self, path: PathBuf, lines: &str) {
         match &mut self.log {
-            Some((log, file)) if *log == path => {
-                // After an error, the last line may not be whole.
-                if self.lost_log.is_none() {
-                    self.lost_log = file.write_all(lines.as_bytes()).err();
-                }
-            }
+            // After an error, the last line may not be whole.
+            Some((log, _)) if *log == path && self.lost_log.is_some() => {}
+            Some((log, file)) if *log == path => self.lost_log = file.write_all(lines.as_bytes()).err(),
             _ if self.receipts.as_ref().is_some_and(|receipts| is_receipts(receipts, &path)) => {
                 let written = match self.begun.entry(path) {
                     Entry::Occupied(mut begun) => begun.get_mut().write_all(lines.as_bytes()),
