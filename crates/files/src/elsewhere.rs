@@ -72,16 +72,21 @@ pub fn create_elsewhere(path: &Path) -> Option<io::Result<File>> {
     Some(create())
 }
 
+/// What a file has that was sent, if names of files are those of another machine; otherwise `None`.
+pub(crate) fn sent_elsewhere(path: &Path) -> Option<io::Result<&'static [u8]>> {
+    let sent = ELSEWHERE.get()?.sent.get(path);
+    Some(sent.map(Vec::as_slice).ok_or_else(|| io::Error::other("it was not sent to this machine")))
+}
+
 /// A file for reading, if names of files are those of another machine; otherwise `None`.
 pub(crate) fn open_elsewhere(path: &Path) -> Option<io::Result<File>> {
-    let open = |bytes: &Vec<u8>| {
+    let open = |bytes| {
         let mut file = in_memory()?;
         file.write_all(bytes)?;
         file.rewind()?;
         Ok(file)
     };
-    let sent = ELSEWHERE.get()?.sent.get(path);
-    Some(sent.ok_or_else(|| io::Error::other("it was not sent to this machine")).and_then(open))
+    sent_elsewhere(path).map(|sent| sent.and_then(open))
 }
 
 fn in_memory() -> io::Result<File> {

@@ -1,7 +1,7 @@
 //! Reads files that a user named, with limits on size and time.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::OpenOptions,
     io::{self, ErrorKind, Read},
     os::unix::fs::OpenOptionsExt,
     path::Path,
@@ -12,7 +12,7 @@ use rustix::{
     fs::OFlags,
 };
 
-use crate::{elsewhere::open_elsewhere, reads};
+use crate::{elsewhere::sent_elsewhere, reads};
 
 /// Maximum wait for data from a pipe or a terminal.
 const MAX_WAIT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -24,8 +24,9 @@ const MAX_WAIT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// If it cannot be read, an option writes to it, or it gives no data for 5 s; [`ErrorKind::FileTooLarge`] if it
 /// contains more than `max_bytes`.
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
-    match open_elsewhere(path) {
-        Some(opened) => read_within(opened?, max_bytes, &MAX_WAIT),
+    match sent_elsewhere(path) {
+        Some(Ok(bytes)) if bytes.len() as u64 > max_bytes => Err(ErrorKind::FileTooLarge.into()),
+        Some(sent) => sent.map(<[u8]>::to_vec),
         None => read_here(path, max_bytes),
     }
 }
@@ -35,18 +36,14 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As for [`read`].
 pub fn read_here(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
-    read_within(open_waiting_for_no_one(path)?, max_bytes, &MAX_WAIT)
+    read_within(path, max_bytes, &MAX_WAIT)
 }
 
-fn open_waiting_for_no_one(path: &Path) -> io::Result<File> {
+fn read_within(path: &Path, max_bytes: u64, wait: &Timespec) -> io::Result<Vec<u8>> {
     // Without this flag, opening a pipe would block until a writer opens it.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     reads(path)?;
-    Ok(file)
-}
-
-fn read_within(mut file: File, max_bytes: u64, wait: &Timespec) -> io::Result<Vec<u8>> {
     if file.metadata()?.len() > max_bytes {
         return Err(ErrorKind::FileTooLarge.into());
     }
@@ -90,12 +87,7 @@ mod tests {
 
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        assert!(
-            read_within(open_waiting_for_no_one(&pipe).unwrap(), 4, &at_once)
-                .unwrap_err()
-                .to_string()
-                .contains("it has sent no data")
-        );
+        assert!(read_within(&pipe, 4, &at_once).unwrap_err().to_string().contains("it has sent no data"));
         let writer = thread::spawn({
             let pipe = pipe.clone();
             move || {
@@ -108,7 +100,7 @@ mod tests {
             }
         });
         let minutes = Timespec { tv_sec: 300, tv_nsec: 0 };
-        assert_eq!(read_within(open_waiting_for_no_one(&pipe).unwrap(), 4, &minutes).unwrap(), b"abcd");
+        assert_eq!(read_within(&pipe, 4, &minutes).unwrap(), b"abcd");
         writer.join().unwrap();
     }
 }

@@ -4,7 +4,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -22,6 +22,7 @@ use testing::PATIENCE;
 use crate::{
     Serve,
     bars::{Bar, By, Outcome, Scale},
+    nginx::free_address,
     process::{Finished, Launch, Process, cpu_of_ended_children_s},
     proofload::{binary, parse_trial, patient},
     temporary::TemporaryFolder,
@@ -231,15 +232,6 @@ fn times(count: u64) -> Histogram {
 
 fn program() -> Result<Launch> {
     Ok(Launch::new(binary()?.display().to_string()))
-}
-
-/// An address of loopback on which nothing listens.
-fn free_address() -> Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let address = listener.local_addr()?;
-    drop(listener);
-    ensure!(TcpStream::connect(address).is_err(), "{address} is in use");
-    Ok(address)
 }
 
 /// The end of a process, and the most memory that it had, in KiB.
