@@ -44,19 +44,21 @@ pub fn create(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Adds the quota counters from a group's file `cpu.stat`: its periods, its throttled periods and its throttled time.
+/// Adds the quota counters from a group's file `cpu.stat` under names that begin with `prefix`: its periods, its throttled periods and its
+/// throttled time.
 /// Throttled time is summed over processors: four processors throttled for one second count four seconds.
-pub(crate) fn add_throttling(stat: &str, values: &mut BTreeMap<String, u64>) {
+pub(crate) fn add_throttling(stat: &str, prefix: &str, values: &mut BTreeMap<String, u64>) {
     let of = |name: &str| crate::number(stat, name);
     // Version 2 reports microseconds, version 1 nanoseconds.
     let us = of("throttled_usec ").or_else(|| Some(of("throttled_time ")? / 1_000));
     let counts =
         [("periods", of("nr_periods ")), ("throttled_periods", of("nr_throttled ")), ("throttled_us", us)];
-    let known = counts.into_iter().filter_map(|(name, value)| Some((format!("cgroup.{name}"), value?)));
+    let known = counts.into_iter().filter_map(|(name, value)| Some((format!("{prefix}.{name}"), value?)));
     values.extend(known);
 }
 
-/// The quota counters of a process's nearest group that limits processor time; empty if no group does.
+/// The quota counters of all groups that limit a process's processor time; empty if no group does. The names of the nearest begin with
+/// `cgroup`, those of the groups above it with `cgroup_above1`, `cgroup_above2` and so on.
 pub(crate) fn quota_of(pid: u32) -> BTreeMap<String, u64> {
     let texts = || {
         Some((crate::read("/proc/self/mountinfo").ok()?, crate::read(format!("/proc/{pid}/cgroup")).ok()?))
@@ -73,8 +75,9 @@ fn quota_above(group: &Path) -> BTreeMap<String, u64> {
         text?.split_whitespace().next()?.parse::<u64>().ok()
     };
     let mut values = BTreeMap::new();
-    if let Some(limited) = group.ancestors().find(|group| limit(group).is_some()) {
-        add_throttling(&crate::read(limited.join("cpu.stat")).unwrap_or_default(), &mut values);
+    for (level, limited) in group.ancestors().filter(|group| limit(group).is_some()).enumerate() {
+        let prefix = if level == 0 { "cgroup".to_owned() } else { format!("cgroup_above{level}") };
+        add_throttling(&crate::read(limited.join("cpu.stat")).unwrap_or_default(), &prefix, &mut values);
     }
     values
 }
@@ -196,7 +199,7 @@ mod tests {
             "usage_usec 3\nnr_periods 9\nnr_throttled 7\nthrottled_usec 1500\n",
         ] {
             let mut values = BTreeMap::new();
-            add_throttling(stat, &mut values);
+            add_throttling(stat, "cgroup", &mut values);
             assert_eq!(values, expected.clone().into());
         }
     }
@@ -219,6 +222,7 @@ mod tests {
             assert_eq!(quota_above(&inner)["cgroup.throttled_periods"], 7);
             write(&inner, file, some);
             assert_eq!(quota_above(&inner)["cgroup.throttled_periods"], 0);
+            assert_eq!(quota_above(&inner)["cgroup_above1.throttled_periods"], 7);
             [&inner, &above].iter().for_each(|group| fs::remove_file(group.join(file)).unwrap());
         }
     }

@@ -36,6 +36,8 @@ pub struct Program {
     pub threads: BTreeMap<u32, ThreadTimes>,
     /// Whether a thread waits for a device (state D).
     pub is_blocked: bool,
+    /// Whether a signal stopped it (state T).
+    pub is_stopped: bool,
     /// Number of open descriptors; none if this user may not read it.
     pub descriptors: Option<u64>,
     /// Maximum number of open descriptors; none if unlimited or unknown.
@@ -82,18 +84,19 @@ pub(crate) struct Look {
     pub(crate) program: Program,
 }
 
-/// Reads the state of a process; none if it has ended. If no thread has run since `last`, returns `last` without
-/// reading anything else.
+/// Reads the state of a process; none if it has ended. If no thread has run since `last`, reads nothing else but whether a signal
+/// stopped it.
 pub(crate) fn look(pid: u32, last: Option<Look>) -> Option<Look> {
     let folder = Path::new("/proc").join(pid.to_string());
     let text = |thread: u32| {
         crate::read(folder.join(format!("task/{thread}/schedstat"))).ok().map(|text| (thread, text))
     };
     let times: Vec<(u32, String)> = crate::threads(pid).into_iter().filter_map(text).collect();
-    if let Some(last) = last.filter(|last| last.times == times && !times.is_empty()) {
+    let stat = crate::read(folder.join("stat")).ok()?;
+    if let Some(mut last) = last.filter(|last| last.times == times && !times.is_empty()) {
+        last.program.is_stopped = is_stopped(&stat);
         return Some(last);
     }
-    let stat = crate::read(folder.join("stat")).ok()?;
     let limits = crate::read(folder.join("limits")).unwrap_or_default();
     let of_thread =
         |thread: &u32| crate::read(folder.join(format!("task/{thread}/stat"))).unwrap_or_default();
@@ -113,7 +116,16 @@ fn fields(stat: &str) -> Option<(&str, &str)> {
 
 /// Whether a process or a thread waits for a device.
 fn is_blocked(stat: &str) -> bool {
-    fields(stat).is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
+    has_state(stat, &['D'])
+}
+
+/// Whether a signal or a debugger stopped a process.
+fn is_stopped(stat: &str) -> bool {
+    has_state(stat, &['T', 't'])
+}
+
+fn has_state(stat: &str, states: &[char]) -> bool {
+    fields(stat).is_some_and(|(_, fields)| fields.trim_start().starts_with(states))
 }
 
 /// Parses a process from the texts of its files in `/proc`. `is_blocked` covers only its first thread.
@@ -137,6 +149,7 @@ pub(crate) fn parse(
         children_ns: ticks_ns(16)? + ticks_ns(17)?,
         threads,
         is_blocked: is_blocked(stat),
+        is_stopped: is_stopped(stat),
         descriptors,
         // The line has the form `Max open files            1024                 4096                 files`.
         max_descriptors: crate::number(limits, "Max open files"),
@@ -244,7 +257,9 @@ mod tests {
         assert_eq!((program.name.as_str(), program.process_group, program.began_ticks), ("a) (b c", 2, 4711));
         assert!(!program.is_blocked);
         let blocked = parse(7, &stat.replace(") S ", ") D "), "", BTreeMap::new(), None).unwrap();
-        assert!(blocked.is_blocked);
+        assert!(blocked.is_blocked && !blocked.is_stopped);
+        let stopped = parse(7, &stat.replace(") S ", ") T "), "", BTreeMap::new(), None).unwrap();
+        assert!(stopped.is_stopped && !stopped.is_blocked);
         assert_eq!(parse(7, "7 (a", "", BTreeMap::new(), None), None);
     }
 }

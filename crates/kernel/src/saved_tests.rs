@@ -128,7 +128,7 @@ fn sockets_processes_and_groups_of_all_kernels_are_read() {
         let group = cgroups::group_of(parts["mountinfo"], parts["PID/cgroup"], "cpu").unwrap();
         assert!(group.starts_with("/sys/fs/cgroup") && group.components().count() > 4, "{group:?}");
         let mut throttled = BTreeMap::new();
-        cgroups::add_throttling(parts["cpu.stat"], &mut throttled);
+        cgroups::add_throttling(parts["cpu.stat"], "cgroup", &mut throttled);
         assert!(throttled["cgroup.throttled_periods"] > 5 && throttled["cgroup.throttled_us"] > 100_000);
     }
 }

@@ -64,6 +64,8 @@ pub(crate) struct OwnConnection {
 
 /// A source of a host's counters.
 pub(crate) trait Source {
+    /// A look takes so little time that there may be one more before the load.
+    const IS_QUICK: bool = false;
     /// Must be called before a look by a thread that has looked at another host.
     fn enter(&mut self) -> io::Result<()>;
     /// All processes of the machine; empty if looks at programs do not need them.
@@ -226,6 +228,8 @@ impl Here {
 }
 
 impl Source for Here {
+    const IS_QUICK: bool = true;
+
     /// Enters the host's namespace. Does nothing for this process's own namespace, because entering needs privileges.
     fn enter(&mut self) -> io::Result<()> {
         if self.is_own { Ok(()) } else { namespaces::enter(&self.network, Kind::Network) }
@@ -246,7 +250,7 @@ impl Source for Here {
         };
         self.is_quiet = counters.values.is_empty() && counters.missing.is_empty();
         match self.group.as_ref().map(|group| crate::read(group.join("cpu.stat"))) {
-            Some(Ok(stat)) => cgroups::add_throttling(&stat, &mut counters.values),
+            Some(Ok(stat)) => cgroups::add_throttling(&stat, "cgroup", &mut counters.values),
             Some(Err(error)) => _ = counters.missing.insert("cpu.stat".to_owned(), error.to_string()),
             None => {}
         }

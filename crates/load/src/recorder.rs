@@ -4,9 +4,10 @@ mod connections;
 mod missed;
 mod times;
 mod unanswered;
+mod users_time;
 mod windows;
 
-use std::{net::SocketAddr, sync::mpsc};
+use std::{mem, net::SocketAddr, sync::mpsc};
 
 use http1::Response;
 use record::{Away, Counts, ErrorClass, Fault, Histogram, HttpPlan, Origin};
@@ -18,6 +19,7 @@ use crate::{
 };
 use missed::Loss;
 pub use times::{InFlight, PendingRetry, ReceiveTime};
+use users_time::UsersNs;
 use windows::Windows;
 
 /// Builds a worker's [`WorkerResult`] and sends a [`Tick`] for each interval. All times are on the wire's clock.
@@ -30,8 +32,8 @@ pub struct Recorder {
     interval: Box<Histogram>,
     /// The longest time to an answer that was not a success.
     longest_failed_ns: u64,
-    usual_status_count: u64,
-    usual_status: u16,
+    /// The status of the last answers, and how many of them are not yet in the map.
+    usual_status: (u16, u64),
     t0_ns: u64,
     interval_ns: u64,
     next_tick: u64,
@@ -39,11 +41,13 @@ pub struct Recorder {
     last_tick_counts: (u64, u64, u64),
     open: u64,
     in_flight: u64,
-    in_flight_changed_ns: u64,
+    /// Sum of the times at which requests left, less that of the times at which they were sent, modulo 2^64.
+    in_flight_ns: u64,
     assigned_on_time: u64,
     sent_on_time: u64,
     fault: Option<Fault>,
     since_fault: u64,
+    users: UsersNs,
     windows: Windows,
     loss: Loss,
     /// Whether each answer must be recorded for the sound windows or the goals.
@@ -65,28 +69,35 @@ impl Recorder {
             spare_histograms,
             interval: Box::default(),
             longest_failed_ns: 0,
-            usual_status_count: 0,
-            usual_status: 200,
+            usual_status: (200, 0),
             t0_ns: 0,
             interval_ns: plan.interval_ns(),
             next_tick: 0,
             last_tick_counts: (0, 0, 0),
             open: 0,
             in_flight: 0,
-            in_flight_changed_ns: 0,
+            in_flight_ns: 0,
             assigned_on_time: 0,
             sent_on_time: 0,
             fault: plan.fault,
             since_fault: 0,
+            users: UsersNs::default(),
             windows: Windows::of(plan),
             loss: Loss::of(plan),
             is_watched: plan.decides.is_some(),
         }
     }
 
-    /// Starts the trial at `t0_ns`.
-    pub(crate) fn start(&mut self, t0_ns: u64) {
-        (self.t0_ns, self.in_flight_changed_ns) = (t0_ns, t0_ns);
+    /// Starts the trial at `t0_ns`. `users_until_ns`: when the time of its users ends.
+    pub(crate) fn start(&mut self, t0_ns: u64, users_until_ns: u64) {
+        self.users.until_ns = users_until_ns;
+        self.t0_ns = t0_ns;
+    }
+
+    /// The time of the users, to add to.
+    #[inline]
+    pub(crate) fn users(&mut self) -> &mut UsersNs {
+        &mut self.users
     }
 
     /// The time at which the current interval ends.
@@ -110,7 +121,7 @@ impl Recorder {
             failed: failed - failed_before,
             open_connections: self.open,
             in_flight: self.in_flight,
-            response_time: std::mem::replace(&mut self.interval, fresh),
+            response_time: mem::replace(&mut self.interval, fresh),
         };
         self.last_tick_counts = (sent, completed, failed);
         self.next_tick += 1;
@@ -140,8 +151,8 @@ impl Recorder {
                 late_ns => self.result.http.lateness.record_ns(late_ns),
             }
         }
-        self.update_in_flight_integral(request.sent_ns);
         self.in_flight += 1;
+        self.in_flight_ns = self.in_flight_ns.wrapping_sub(request.sent_ns);
     }
 
     /// Counts bytes that the kernel accepted for sending.
@@ -175,8 +186,7 @@ impl Recorder {
             self.failed(&InFlight { own_ns, ..*request }, class, time.read_ns);
             return;
         }
-        self.update_in_flight_integral(time.read_ns);
-        self.in_flight -= 1;
+        self.left(time.read_ns);
         self.result.unread_ns += time.read_ns.saturating_sub(time.received_ns) as f64;
         self.result.last_answer_ns =
             time.received_ns.saturating_sub(self.t0_ns).max(self.result.last_answer_ns);
@@ -228,8 +238,7 @@ impl Recorder {
             self.result.http.failure_time.record_ns(now_ns - request.intended_ns);
         }
         if sent {
-            self.update_in_flight_integral(now_ns);
-            self.in_flight -= 1;
+            self.left(now_ns);
             if censored {
                 let service_ns = now_ns - request.sent_ns;
                 self.result.http.service_time.record_censored_ns(service_ns, request.own_queue_ns);
@@ -247,8 +256,7 @@ impl Recorder {
     /// Records a failed attempt of a request that is retried.
     pub(crate) fn attempt_failed(&mut self, request: &InFlight, now_ns: u64) {
         if request.sent_ns != 0 {
-            self.update_in_flight_integral(now_ns);
-            self.in_flight -= 1;
+            self.left(now_ns);
             self.result.failed_in_flight_ns += (now_ns - request.sent_ns) as f64;
         }
     }
@@ -311,6 +319,7 @@ impl Recorder {
     pub(crate) fn sending_ended(&mut self, now_ns: u64, delay_ns: u64) {
         self.result.delay_at_end_ns = delay_ns;
         self.result.sending_ns = now_ns - self.t0_ns;
+        self.users.is_sending_over = true;
         self.result.completed_in_time = self.result.http.counts.completed;
     }
 
@@ -343,7 +352,8 @@ impl Recorder {
         interrupted: bool,
         away: Away,
     ) -> WorkerResult {
-        self.update_in_flight_integral(now_ns);
+        let all_ns = self.in_flight_ns.wrapping_add(self.in_flight.wrapping_mul(now_ns));
+        self.result.in_flight_integral_ns = all_ns as f64;
         self.flush_statuses();
         self.tick(now_ns);
         self.result.http.own_lateness.record_n_ns(0, self.assigned_on_time);
@@ -353,36 +363,36 @@ impl Recorder {
         self.result.planned = totals.planned;
         self.result.interrupted = interrupted;
         self.result.http.away = away;
+        self.result.http.users_time = self.users.total();
         self.result.opened_no_more = self.has_missed_all_goals();
         self.result.http.sound = self.windows.total();
         self.result.elapsed_ns = now_ns - self.t0_ns;
         self.result
     }
 
-    /// Extends the integral of requests in flight to `now_ns`.
+    /// A sent request is no longer in flight.
     #[inline]
-    fn update_in_flight_integral(&mut self, now_ns: u64) {
-        self.result.in_flight_integral_ns +=
-            self.in_flight as f64 * now_ns.saturating_sub(self.in_flight_changed_ns) as f64;
-        self.in_flight_changed_ns = self.in_flight_changed_ns.max(now_ns);
+    fn left(&mut self, now_ns: u64) {
+        self.in_flight -= 1;
+        self.in_flight_ns = self.in_flight_ns.wrapping_add(now_ns);
     }
 
     #[inline]
     fn count_answer(&mut self, response: &Response) {
         self.result.http.counts.received_body_bytes += response.body_bytes;
         // Nearly all answers have the same status, and a counter is cheaper than the map.
-        if response.status == self.usual_status {
-            self.usual_status_count += 1;
+        if response.status == self.usual_status.0 {
+            self.usual_status.1 += 1;
         } else {
             self.flush_statuses();
-            (self.usual_status, self.usual_status_count) = (response.status, 1);
+            self.usual_status = (response.status, 1);
         }
     }
 
     fn flush_statuses(&mut self) {
-        if self.usual_status_count > 0 {
-            *self.result.http.statuses.entry(self.usual_status).or_default() += self.usual_status_count;
-            self.usual_status_count = 0;
+        let (status, count) = &mut self.usual_status;
+        if *count > 0 {
+            *self.result.http.statuses.entry(*status).or_default() += mem::take(count);
         }
     }
 

@@ -10,6 +10,8 @@ use crate::recorder::InFlight;
 /// First and longest pause of a user after a failed connection attempt, in nanoseconds.
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MAX_PAUSE_NS: u64 = 100_000_000;
+/// Longest time of a user's cycles, in nanoseconds: 146 years. So sums of such times cannot overflow.
+const MAX_CYCLES_NS: u64 = u64::MAX / 4;
 
 /// State of a slot's connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,25 +41,36 @@ pub(crate) struct UserCycles {
     answered_ns: u64,
     /// Time in failed requests since then.
     failed_ns: u64,
+    /// Number of answered requests.
+    answers: u64,
 }
 
 impl UserCycles {
     /// Adds an answered request. `took_ns`: time from when it was due to the answer.
     #[inline]
     pub(crate) fn answered(&mut self, took_ns: u64) {
-        self.answered_ns = self.answered_ns.saturating_add(self.failed_ns).saturating_add(took_ns);
+        self.answered_ns += self.failed_ns + took_ns;
         self.failed_ns = 0;
+        self.answers += 1;
+    }
+
+    /// The end of the cycles that count for the rate of a user without pauses, which began at `start_ns` and had its last answer at
+    /// `last_answer_ns`. The time of a request that the end at `end_ns` cut off does not count, up to the mean time of the others: a longer
+    /// one is a slow answer, not a cut-off usual one.
+    pub(crate) fn counts_until_ns(&self, start_ns: u64, last_answer_ns: u64, end_ns: u64) -> u64 {
+        let mean_ns = last_answer_ns.saturating_sub(start_ns) / self.answers.max(1);
+        last_answer_ns.max(end_ns.saturating_sub(mean_ns))
     }
 
     /// Adds a failed request. `took_ns`: time from when it was due to the failure.
     pub(crate) fn failed(&mut self, took_ns: u64) {
-        self.failed_ns = self.failed_ns.saturating_add(took_ns);
+        self.failed_ns = self.failed_ns.saturating_add(took_ns).min(MAX_CYCLES_NS);
     }
 
     /// Adds the pause after a request that was answered or failed.
     pub(crate) fn paused(&mut self, answered: bool, pause_ns: u64) {
         let sum = if answered { &mut self.answered_ns } else { &mut self.failed_ns };
-        *sum = sum.saturating_add(pause_ns);
+        *sum = sum.saturating_add(pause_ns).min(MAX_CYCLES_NS);
     }
 
     /// The sum of the cycles, including those of failed requests; 0 if there was no answer.
@@ -199,6 +212,11 @@ impl Slot {
         self.closes = false;
         self.answers = 0;
         self.free_since_ns = now_ns;
+    }
+
+    /// When the first byte of the answer came that is not complete; `u64::MAX` if there is none.
+    pub(crate) fn answer_began_ns(&self) -> u64 {
+        if self.reader.in_message() { self.first_byte_ns } else { u64::MAX }
     }
 
     /// Pause of the slot's user after consecutive failed attempts, in nanoseconds: one millisecond at first, doubled after each

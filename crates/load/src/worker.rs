@@ -223,11 +223,12 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Runs the share from `t0_ns` to its end.
     pub fn run(mut self, t0_ns: u64) -> Finished<W> {
         self.t0_ns = t0_ns;
-        self.recorder.start(t0_ns);
         self.absences = Absences::new(t0_ns, self.plan.load.may_grow());
         self.clock_read_ns = self.wire.now_ns();
         self.start_users();
         let end_ns = self.sending_end_ns();
+        let users_until_ns = end_ns.filter(|_| !self.source.is_open()).unwrap_or(u64::MAX);
+        self.recorder.start(t0_ns, users_until_ns);
         let mut events = Vec::new();
         let (mut interrupted, mut lost_lease) = (false, false);
         loop {

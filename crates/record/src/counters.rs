@@ -66,10 +66,15 @@ impl ProgramUse {
 /// Uses the smaller of two upper limits. The stopped time is a sum over processors, which may stop at the same time. A
 /// group that was stopped in a period may have run in the rest of that period.
 fn stopped_share(values: &BTreeMap<String, u64>, elapsed_s: f64) -> Option<f64> {
-    let of = |name: &str| values.get(&format!("cgroup.{name}")).map(|value| *value as f64);
-    let of_time = of("throttled_us")? / 1e6 / elapsed_s;
-    let of_periods = of("throttled_periods").zip(of("periods"));
-    Some(of_periods.map_or(of_time, |(stopped, all)| of_time.min(stopped / all.max(1.0))).min(1.0))
+    let of_group = |prefix: &str| {
+        let of = |name: &str| values.get(&format!("{prefix}.{name}")).map(|value| *value as f64);
+        let of_time = of("throttled_us")? / 1e6 / elapsed_s;
+        let of_periods = of("throttled_periods").zip(of("periods"));
+        Some(of_periods.map_or(of_time, |(stopped, all)| of_time.min(stopped / all.max(1.0))).min(1.0))
+    };
+    // The nearest group with a quota, and those above it.
+    let prefixes = values.keys().filter_map(|name| name.strip_suffix(".throttled_us"));
+    prefixes.filter_map(of_group).max_by(f64::total_cmp)
 }
 
 impl ProcessorTime {
@@ -242,6 +247,9 @@ pub struct ProgramUse {
     /// Time for which that thread was ready to run without a processor, in seconds.
     #[serde(default)]
     pub busiest_thread_waiting_s: Option<f64>,
+    /// Share of the time just before the load for which that thread ran (0 to 1); none if it was not looked at then, as on another machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_before_share: Option<f64>,
     /// Time on processors of all threads, in seconds: also of those that ended, and of children that ended unseen.
     pub running_s: f64,
     /// The processors that it may use, such as `0-3,8`; none if unknown.
@@ -257,6 +265,9 @@ pub struct ProgramUse {
     /// In how many of these looks a thread waited for a device, in the state D.
     #[serde(default)]
     pub samples_blocked: u32,
+    /// In how many of these looks a signal had stopped it, in the state T.
+    #[serde(default)]
+    pub samples_stopped: u32,
     /// The largest number of descriptors that was seen open; none if this user may not see them.
     pub most_descriptors: Option<u64>,
     /// How many descriptors it may have open; none if unlimited.

@@ -58,7 +58,7 @@ pub use text::{Text, TextPart};
 pub use trial::{
     Away, ByteSource, CommandPlan, CommandRun, CommandTrial, Counts, CpuUse, Flow, HttpTrial, Interval,
     Iterations, Kind, LinkStall, LittlesLaw, MachineTrial, Measured, OutputNumber, OwnPercentile,
-    ScriptResult, SoundTime, StepResult, Trial, Warning,
+    ScriptResult, SoundTime, StepResult, Trial, UsersTime, Warning,
 };
 pub use validity::{Validity, VoidReason, VoidRule};
 pub use verdict::{Bottleneck, Cause, Certainty, Excluded, Verdict};

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use crate::{span::Span, validity::Validity, verdict::Verdict};
 
 pub use command::{ByteSource, CommandPlan, CommandRun, CommandTrial, Flow, OutputNumber};
-pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile, SoundTime};
+pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile, SoundTime, UsersTime};
 pub use machine::MachineTrial;
 pub use script::{Iterations, ScriptResult, StepResult};
 pub use stall::LinkStall;

@@ -74,6 +74,15 @@ crate::named_enum! {
         SshWindow "SSH's window",
         /// A thread or a core that had no time left.
         HotCore "a busy core",
+        /// Processors that other programs use while the target waits for them.
+        LacksProcessor "the lack of a free processor",
+        /// A signal that stops the target's process.
+        Stopped "the stopped process",
+        /// The target sends an answer in pieces, and waits for the acknowledgement of the first one (Nagle's algorithm), which the other side
+        /// delays.
+        DelayedAck "Nagle's algorithm with delayed acknowledgements",
+        /// A limit of rates, which refuses requests.
+        RateLimiter "a rate limit",
         /// The processor quota of a control group.
         CpuQuota "the processor quota",
         /// The queue of connections that wait to be accepted.
@@ -131,6 +140,14 @@ impl Cause {
             }
             Self::SshWindow => "several connections at once, or an SSH with larger windows on both sides",
             Self::HotCore => "more threads or processes of the target, or a faster core",
+            Self::LacksProcessor => {
+                "processors of its own for the target (taskset, cpuset), or fewer other programs on them"
+            }
+            Self::Stopped => {
+                "kill -CONT, and nothing that stops the process (SIGSTOP, a debugger, a freezer)"
+            }
+            Self::DelayedAck => "TCP_NODELAY in the target, or head and body of an answer in one write",
+            Self::RateLimiter => "a higher limit in the target or before it (limit_req, quotas of a gateway)",
             Self::CpuQuota => "a larger quota (cpu.max of its control group)",
             Self::AcceptQueue => {
                 "sysctl -w net.core.somaxconn=65535 at the target, and as large a backlog in the program's listen()"

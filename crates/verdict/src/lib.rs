@@ -1,12 +1,15 @@
 //! Finds what bounded a trial, by rules over the counts of kernels, links and the generator. Uses no clock, and no input or output.
 //!
 //! `docs/verdict.md` explains each rule with its bound. A rule sees the whole trial and says one of three things: this bounded
-//! it, this did not, or a counter is missing. The rules are in the order in which causes hide each other: an
-//! earlier cause can produce the signs of later ones, but not the other way round.
+//! it, this did not, or a counter is missing. What bounded it is ranked by the share of the users' time that it took ([`account`]). Where
+//! that is unknown, as for programs, the rules' order decides: an earlier cause can produce the signs of later ones, but not the other way
+//! round.
 
+mod account;
 mod independence;
 mod rules;
 
+use account::{Account, MIN_SHARE};
 pub use independence::is_disturbed_by_others;
 use record::{Bottleneck, Cause, Certainty, Excluded, Trial, TrialCounters, Verdict};
 
@@ -90,17 +93,7 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
         verdict.missing.push(why);
     }
     for (cause, rule) in rules::RULES.into_iter().filter(|(cause, _)| !is_short || COUNTED.contains(cause)) {
-        let finding = match rule(observed) {
-            // A cause that was named before explains slow answers, unless it affected few requests.
-            Finding::Bound { evidence, .. }
-                if cause == Cause::SlowHandler
-                    && verdict.bottlenecks.iter().any(|named| !rules::is_rare(observed, named.cause)) =>
-            {
-                Finding::Not(evidence)
-            }
-            finding => finding,
-        };
-        match finding {
+        match rule(observed) {
             Finding::Bound { place, evidence, certainty } => {
                 verdict.bottlenecks.push(Bottleneck { cause, place, evidence, certainty });
             }
@@ -109,6 +102,7 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
             Finding::Irrelevant => {}
         }
     }
+    rank(observed, &mut verdict);
     // A trial that is void for other reasons than its generator shows nothing about the target.
     let validity = &observed.trial.validity;
     let is_own = |named: &Bottleneck| matches!(named.cause, Cause::Generator | Cause::SourcePorts);
@@ -136,11 +130,49 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
     verdict
 }
 
+/// Puts what took most of the users' time first, and excludes what took little. The service itself takes what the other causes leave, so it is
+/// named only if that is more than any of them took.
+fn rank(observed: &Observed<'_>, verdict: &mut Verdict) {
+    let cost = |cause| account::cost(observed, cause);
+    let is_service = |named: &Bottleneck| named.cause == Cause::SlowHandler;
+    let others: Vec<f64> = verdict
+        .bottlenecks
+        .iter()
+        .filter(|named| !is_service(named))
+        .map(|named| cost(named.cause).unwrap_or(f64::INFINITY))
+        .collect();
+    let most = others.iter().copied().fold(0.0, f64::max);
+    let served = Account::of(observed).map_or(0.0, |account| account.served());
+    let left = if others.is_empty() { f64::INFINITY } else { served - others.iter().sum::<f64>() };
+    let of = |named: &Bottleneck| {
+        if is_service(named) { left } else { cost(named.cause).unwrap_or(f64::INFINITY) }
+    };
+    let mut named: Vec<(f64, Bottleneck)> =
+        verdict.bottlenecks.drain(..).map(|named| (of(&named), named)).collect();
+    named.sort_by(|a, b| b.0.total_cmp(&a.0));
+    for (share, named) in named {
+        let why = match share {
+            _ if is_service(&named) && share <= most => "what stands before it explains the time",
+            _ if share < MIN_SHARE => "it took little of the users' time",
+            _ => {
+                verdict.bottlenecks.push(named);
+                continue;
+            }
+        };
+        let evidence = format!("{}{}; {why}", at(&named.place), named.evidence);
+        verdict.excluded.push(Excluded { cause: named.cause, evidence });
+    }
+}
+
+fn at(place: &str) -> String {
+    if place.is_empty() { String::new() } else { format!("{place}: ") }
+}
+
 /// Moves all named causes to the excluded ones and adds this reason to their evidence.
 fn exclude(verdict: &mut Verdict, why: &str) {
-    let excluded = verdict.bottlenecks.drain(..).map(|Bottleneck { cause, place, evidence, .. }| {
-        let at = if place.is_empty() { place } else { format!("{place}: ") };
-        Excluded { cause, evidence: format!("{at}{evidence}; {why}") }
+    let excluded = verdict.bottlenecks.drain(..).map(|Bottleneck { cause, place, evidence, .. }| Excluded {
+        cause,
+        evidence: format!("{}{evidence}; {why}", at(&place)),
     });
     verdict.excluded.extend(excluded);
 }

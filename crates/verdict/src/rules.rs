@@ -6,13 +6,18 @@ mod target;
 
 mod work;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use record::{Cause, Certainty, Counters, HostCounters, ListenerUse, ProgramUse};
 
 use crate::{Finding, Observed, Role};
 
 pub(crate) use load::carried;
+pub(crate) use network::lossy_share;
+pub(crate) use target::{
+    delayed_ack_share, disk_share, fails_to_connect, stopped_share, throttled_share, waiting_share,
+};
+pub(crate) use work::busy_share;
 use work::{busiest_target, have_time, in_flight};
 
 /// A core works mainly for the network if the network's interrupts take at least this share of its time.
@@ -24,13 +29,16 @@ type Rule = fn(&Observed<'_>) -> Finding;
 
 /// An earlier cause can produce the signs of later ones: a program without descriptors lets its accept queue overflow, and
 /// a full link looks like a small congestion window.
-pub(crate) const RULES: [(Cause, Rule); 19] = [
+pub(crate) const RULES: [(Cause, Rule); 23] = [
     (Cause::Generator, load::generator),
     (Cause::SourcePorts, load::source_ports),
     (Cause::Descriptors, target::descriptors),
+    (Cause::RateLimiter, target::rate_limiter),
     (Cause::CpuQuota, target::cpu_quota),
     (Cause::Conntrack, network::conntrack),
+    (Cause::Stopped, target::stopped),
     (Cause::HotCore, target::hot_core),
+    (Cause::LacksProcessor, target::lacks_processor),
     (Cause::ConnectionLimit, target::connection_limit),
     (Cause::AcceptQueue, target::accept_queue),
     (Cause::SynQueue, target::syn_queue),
@@ -42,30 +50,11 @@ pub(crate) const RULES: [(Cause, Rule); 19] = [
     (Cause::PacketLoss, network::packet_loss),
     (Cause::SshWindow, network::ssh_window),
     (Cause::CongestionWindow, network::congestion_window),
+    (Cause::DelayedAck, target::delayed_ack),
     (Cause::Disk, target::disk),
-    // This rule applies if nothing else explains the trial.
+    // The service itself takes what the other causes leave.
     (Cause::SlowHandler, target::slow_handler),
 ];
-
-/// A cause that affected less than one request in this many does not explain the median answer.
-const REQUESTS_PER_RARE_EVENT: u64 = 4;
-
-/// Whether a cause that was named affected so few requests that it does not explain the median answer.
-pub(crate) fn is_rare(observed: &Observed<'_>, cause: Cause) -> bool {
-    let most = |counter: &str| {
-        observed.counters.hosts.iter().filter_map(|host| host.counters.get(counter)).max().unwrap_or(0)
-    };
-    let events = match cause {
-        Cause::AcceptQueue => most("TcpExt.ListenOverflows"),
-        Cause::SynQueue => most("TcpExt.TCPReqQFullDrop"),
-        // If data was in flight most of the time, each lost packet delayed the data behind it.
-        Cause::PacketLoss | Cause::PacketQueue | Cause::LinkQueue if !network::is_sending(observed) => {
-            most("Tcp.RetransSegs")
-        }
-        _ => return false,
-    };
-    observed.trial.http().is_some_and(|http| events < http.counts.completed / REQUESTS_PER_RARE_EVENT)
-}
 
 /// The hosts of the targets.
 fn targets<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = &'a HostCounters> + Clone {
@@ -116,7 +105,7 @@ fn share_at(observed: &Observed<'_>, host: &str, time_s: f64) -> f64 {
     time_s / observed.counters.elapsed_s_at(host)
 }
 
-fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.*} %", usize::from(share < 0.1), share * 100.0)
 }
 
@@ -141,15 +130,29 @@ fn machines<'a>(
 fn target_hosts<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a HostCounters, bool)> + Clone {
     let with_role = observed.counters.hosts.iter().zip(observed.roles);
     with_role
-        .filter(|(host, role)| role.is_target() && is_lost(host).is_none())
+        .filter(|(host, role)| role.is_target() && is_lost(host).is_none() && is_reached(observed, host))
         .map(|(host, role)| (host, *role == Role::Both || host.host.is_empty()))
 }
 
-/// Whether requests go to this address. It belongs to a host with other programs, so the port decides.
+/// Whether the load of a trial may have reached a host: a host that received fewer segments than a connection needs was not.
+fn is_reached(observed: &Observed<'_>, host: &HostCounters) -> bool {
+    const SEGMENTS_OF_A_CONNECTION: u64 = 3;
+    let received = host.counters.get("Tcp.InSegs");
+    observed.trial.http().is_none() || received.is_none_or(|segments| segments >= SEGMENTS_OF_A_CONNECTION)
+}
+
+/// Whether requests go to this address of a listening socket. The port decides if no socket listens at the addresses of the requests: a NAT
+/// changes them.
 fn is_asked(observed: &Observed<'_>, address: &str) -> bool {
     let targets = observed.trial.http().map_or(&[][..], |http| &http.plan.targets);
-    let port = address.parse().map(|address: SocketAddr| address.port());
-    targets.iter().any(|target| port == Ok(target.port()))
+    let asked = |address: &str, by_port: bool| {
+        let Ok(at) = address.parse::<SocketAddr>() else { return false };
+        let ip = at.ip().to_canonical();
+        let is_at = |ip_asked: IpAddr| by_port || ip.is_unspecified() || ip == ip_asked;
+        targets.iter().any(|target| at.port() == target.port() && is_at(target.ip().to_canonical()))
+    };
+    let mut listeners = observed.counters.hosts.iter().flat_map(|host| host.listeners.keys());
+    asked(address, false) || asked(address, true) && !listeners.any(|known| asked(known, false))
 }
 
 /// Why proofload could not look at some processes of the targets, or only at the start and the end: there were too many, or this user may

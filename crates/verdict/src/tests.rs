@@ -3,6 +3,7 @@ use testing::plans;
 
 use super::*;
 
+mod accounts;
 mod doubts;
 mod targets;
 mod windows;
@@ -21,6 +22,7 @@ impl Case {
         let mut http = record::HttpTrial { plan: plans::open(100.0, 10, 8), ..Default::default() };
         (http.counts.scheduled, http.counts.completed, http.measured_s) = (1_000, 1_000, 10.0);
         (0..1_000).for_each(|_| http.service_time.record_ns(2_000_000, 0));
+        http.connect_time.record_ns(100_000);
         let mut counters = TrialCounters { elapsed_s: 10.0, ..TrialCounters::default() };
         counters.hosts = vec![host("client"), host("web")];
         for (name, value) in
@@ -58,14 +60,27 @@ impl Case {
         &mut self.counters.hosts[1].programs[0]
     }
 
+    /// Sets the time that the users spent in connecting, in seconds.
+    fn connects_for(&mut self, seconds: f64) {
+        self.http().users_time.connecting_s = seconds;
+    }
+
     /// Sets the work of the target's only thread, in seconds.
     fn works(&mut self, seconds: f64) {
         (self.web().busiest_thread_s, self.web().running_s) = (Some(seconds), seconds);
     }
 
+    /// The verdict. Users wait for their answers, unless the case says what else they do.
     fn verdict(&self) -> Verdict {
+        let mut trial = self.trial.clone();
+        let http = trial.http_mut().unwrap();
+        let times = [&http.service_time.observed, &http.service_time.censored];
+        if http.users_time.waiting_s + http.users_time.receiving_s == 0.0 {
+            http.users_time.waiting_s =
+                times.map(|times| times.mean_ns() * times.count() as f64 / 1e9).iter().sum();
+        }
         judge(&Observed {
-            trial: &self.trial,
+            trial: &trial,
             goals_met: self.goals_met,
             counters: &self.counters,
             roles: &self.roles,
@@ -106,6 +121,7 @@ fn a_load_that_is_carried_bounds_itself() {
     // The target carried the load, so neither likely nor counted causes have limited it yet.
     case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 9_000_000);
     case.count(1, "TcpExt.ListenOverflows", 4);
+    case.connects_for(4.0);
     case.links[0].dropped_packets = 900;
     assert_eq!(case.named(), [(Cause::OfferedLoad, String::new())]);
     let excluded = case.verdict().excluded;
@@ -144,8 +160,14 @@ type Change = fn(&mut Case);
 #[test]
 fn each_cause_is_named_where_it_is() {
     let cases: [(Cause, &str, Change); 15] = [
-        (Cause::AcceptQueue, "web", |case| case.count(1, "TcpExt.ListenOverflows", 412)),
-        (Cause::SynQueue, "web", |case| case.count(1, "TcpExt.TCPReqQFullDrop", 9)),
+        (Cause::AcceptQueue, "web", |case| {
+            case.count(1, "TcpExt.ListenOverflows", 412);
+            case.connects_for(412.0);
+        }),
+        (Cause::SynQueue, "web", |case| {
+            case.count(1, "TcpExt.TCPReqQFullDrop", 9);
+            case.connects_for(9.0);
+        }),
         (Cause::HotCore, "web", |case| case.works(9.9)),
         (Cause::HotCore, "", |case| {
             for (name, ms) in [("cpu0.idle_ms", 100), ("cpu0.softirq_ms", 8_000)] {
@@ -252,7 +274,8 @@ fn what_a_lost_host_would_have_shown_is_missing() {
 #[test]
 fn what_hides_others_comes_first() {
     let mut case = Case::slow();
-    case.count(1, "TcpExt.ListenOverflows", 412);
+    case.count(1, "TcpExt.ListenOverflows", 3);
+    case.connects_for(3.0);
     case.links[0].carried_bits_per_s = 9.7e6;
     case.web().most_descriptors = Some(1_024);
     let causes: Vec<Cause> = case.named().into_iter().map(|(cause, _)| cause).collect();

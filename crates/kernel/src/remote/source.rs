@@ -221,7 +221,7 @@ fn throttling(texts: &Texts, before: &mut Groups) -> BTreeMap<String, u64> {
     let files = texts.iter().filter(|(name, _)| name.ends_with("/cpu.stat"));
     let since_before = |(name, text): (&String, &Result<String, String>)| {
         let mut now = BTreeMap::new();
-        cgroups::add_throttling(text.as_ref().ok()?, &mut now);
+        cgroups::add_throttling(text.as_ref().ok()?, "cgroup", &mut now);
         let before = before.entry(name.clone()).or_insert_with(|| now.clone());
         now.iter_mut()
             .for_each(|(name, value)| *value = value.saturating_sub(before.get(name).copied().unwrap_or(0)));

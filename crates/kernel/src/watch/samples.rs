@@ -2,8 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
-    io, mem,
-    time::Instant,
+    io, mem, thread,
+    time::{Duration, Instant},
 };
 
 use record::{
@@ -18,6 +18,13 @@ use crate::{
     series::Recorder,
     source::{Look, Processes, Source},
 };
+
+/// How long threads are watched before the load: ten of the kernel's ticks of 4 ms, between which a thread's time may stand still, and some
+/// more.
+const BEFORE_LOAD: Duration = Duration::from_millis(50);
+
+/// When a host was looked at before the load, and the times of all its threads, by process.
+type Before = (Instant, BTreeMap<(u32, u64), BTreeMap<u32, ThreadTimes>>);
 
 /// The samples of all hosts of one machine.
 pub(super) struct Samples<S> {
@@ -48,8 +55,27 @@ struct ProgramSamples {
     listens: BTreeSet<String>,
     /// The quota counters of its control group, first when the process was first seen and then at the end.
     quota: [BTreeMap<String, u64>; 2],
-    /// Number of looks at it, and number of looks in which a thread waited for a device.
-    looks: (u32, u32),
+    looks: Looks,
+    /// Share of the time just before the load for which each of its threads ran.
+    busy_before: BTreeMap<u32, f64>,
+}
+
+/// Numbers of looks at a process.
+#[derive(Debug, Clone, Copy, Default)]
+struct Looks {
+    all: u32,
+    /// A thread waited for a device.
+    blocked: u32,
+    /// A signal had stopped it.
+    stopped: u32,
+}
+
+impl Looks {
+    fn add(&mut self, now: &Program) {
+        self.all += 1;
+        self.blocked += u32::from(now.is_blocked);
+        self.stopped += u32::from(now.is_stopped);
+    }
 }
 
 impl<S: Source> Samples<S> {
@@ -57,7 +83,17 @@ impl<S: Source> Samples<S> {
         let mut hosts: Vec<_> =
             hosts.into_iter().map(|(name, source)| HostSamples::new(name, source)).collect();
         let processes = S::processes();
-        hosts.iter_mut().try_for_each(|host| host.begin(&processes))?;
+        if S::IS_QUICK {
+            let before: Vec<_> =
+                hosts.iter_mut().map(|host| host.times(&processes)).collect::<io::Result<_>>()?;
+            thread::sleep(BEFORE_LOAD);
+            for (host, before) in hosts.iter_mut().zip(before) {
+                host.begin(&processes)?;
+                host.ran_before(&before);
+            }
+        } else {
+            hosts.iter_mut().try_for_each(|host| host.begin(&processes))?;
+        }
         // The machine is read last here and first in `end`, because looking at hosts over a slow path takes time.
         let machine = machine_of(&mut hosts, Look::Whole)?;
         Ok(Self { began: Instant::now(), machine: Recorder::begin(machine), hosts })
@@ -113,6 +149,27 @@ impl<S: Source> HostSamples<S> {
         }
     }
 
+    /// The times of all threads, by process.
+    fn times(&mut self, processes: &Processes) -> io::Result<Before> {
+        self.source.enter()?;
+        let at = Instant::now();
+        let programs = self.source.programs(processes, Look::Brief)?;
+        Ok((at, programs.into_iter().map(|one| ((one.pid, one.began_ticks), one.threads)).collect()))
+    }
+
+    /// Notes which threads have run since an earlier look.
+    fn ran_before(&mut self, (at, before): &Before) {
+        let elapsed_ns = at.elapsed().as_nanos() as f64;
+        for (process, program) in &mut self.programs {
+            let Some(before) = before.get(process) else { continue };
+            let ran = |(thread, now): (&u32, &ThreadTimes)| {
+                let ran_ns = now.running_ns - before.get(thread)?.running_ns.min(now.running_ns);
+                Some((*thread, (ran_ns as f64 / elapsed_ns).min(1.0)))
+            };
+            program.busy_before = program.last.threads.iter().filter_map(ran).collect();
+        }
+    }
+
     /// The first look. Activity before it does not count.
     fn begin(&mut self, processes: &Processes) -> io::Result<()> {
         self.source.enter()?;
@@ -160,7 +217,7 @@ impl<S: Source> HostSamples<S> {
                 Entry::Occupied(known) => {
                     let ProgramSamples { last, last_look, looks, .. } = known.into_mut();
                     *last_look = self.looks;
-                    *looks = (looks.0 + 1, looks.1 + u32::from(now.is_blocked));
+                    looks.add(&now);
                     let descriptors = last.descriptors.max(now.descriptors);
                     let mut threads = mem::take(&mut last.threads);
                     threads.extend(&now.threads);
@@ -169,11 +226,21 @@ impl<S: Source> HostSamples<S> {
                 Entry::Vacant(new) => {
                     let listens = self.source.listens(now.pid);
                     let quota = [self.source.quota(now.pid), BTreeMap::new()];
-                    let (cpus, looks) =
-                        (self.source.cpus(now.pid, &[now.pid]), (1, u32::from(now.is_blocked)));
+                    let (cpus, mut looks) = (self.source.cpus(now.pid, &[now.pid]), Looks::default());
+                    looks.add(&now);
                     let last_look = self.looks;
                     let (before, last) = (None, now);
-                    new.insert(ProgramSamples { before, last, cpus, last_look, listens, quota, looks });
+                    let busy_before = BTreeMap::new();
+                    new.insert(ProgramSamples {
+                        before,
+                        last,
+                        cpus,
+                        last_look,
+                        listens,
+                        quota,
+                        looks,
+                        busy_before,
+                    });
                 }
             }
         }
@@ -207,11 +274,15 @@ impl ProgramSamples {
     fn used(&self, ended_ns: u64) -> ProgramUse {
         let (now, before) = (&self.last, self.before.as_ref());
         let of = |of: fn(&Program) -> u64| of(now).saturating_sub(before.map_or(0, of));
-        let used_ns = |(thread, now): (&u32, &ThreadTimes)| {
-            let was = before.and_then(|before| before.threads.get(thread)).copied().unwrap_or_default();
-            (now.running_ns.saturating_sub(was.running_ns), now.waiting_ns.saturating_sub(was.waiting_ns))
+        let used_ns = |(&thread, now): (&u32, &ThreadTimes)| {
+            let was = before.and_then(|before| before.threads.get(&thread)).copied().unwrap_or_default();
+            let (ran_ns, waited_ns) = (
+                now.running_ns.saturating_sub(was.running_ns),
+                now.waiting_ns.saturating_sub(was.waiting_ns),
+            );
+            (ran_ns, waited_ns, thread)
         };
-        let threads: Vec<(u64, u64)> = now.threads.iter().map(used_ns).collect();
+        let threads: Vec<(u64, u64, u32)> = now.threads.iter().map(used_ns).collect();
         let seen_ns: u64 = threads.iter().map(|times| times.0).sum();
         let (own_ns, children_ns) = (of(|now| now.running_ns), of(|now| now.children_ns));
         // The kernel cuts user and system time to whole ticks in both readings, so their difference may be off by two
@@ -226,11 +297,13 @@ impl ProgramSamples {
             listens: self.listens.iter().cloned().collect(),
             busiest_thread_s: busiest.map(|times| seconds(times.0)),
             busiest_thread_waiting_s: busiest.map(|times| seconds(times.1)),
+            busy_before_share: busiest.and_then(|times| self.busy_before.get(&times.2)).copied(),
             running_s: seconds(running_ns),
             cpus: self.cpus.clone(),
             quota: self.used_quota(),
-            samples: self.looks.0,
-            samples_blocked: self.looks.1,
+            samples: self.looks.all,
+            samples_blocked: self.looks.blocked,
+            samples_stopped: self.looks.stopped,
             most_descriptors: self.last.descriptors,
             max_descriptors: self.last.max_descriptors,
         }
@@ -262,7 +335,8 @@ mod tests {
     fn used(before: Program, last: Program, ended_ns: u64) -> ProgramUse {
         let (before, cpus, listens) = (Some(before), None, BTreeSet::new());
         let quota = [5, 8].map(|count| BTreeMap::from([("cgroup.periods".to_owned(), count)]));
-        ProgramSamples { before, last, cpus, last_look: 2, listens, quota, looks: (2, 0) }.used(ended_ns)
+        let (looks, busy_before) = (Looks { all: 2, ..Looks::default() }, BTreeMap::from([(7, 0.5)]));
+        ProgramSamples { before, last, cpus, last_look: 2, listens, quota, looks, busy_before }.used(ended_ns)
     }
 
     const SECOND_NS: u64 = 1_000_000_000;

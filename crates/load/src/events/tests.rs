@@ -1,7 +1,14 @@
 use super::*;
 
-const SENT: InFlight =
-    InFlight { intended_ns: 5, started_ns: 10, sent_ns: 10, own_ns: 0, own_queue_ns: 0, own_service_ns: 0 };
+const SENT: InFlight = InFlight {
+    intended_ns: 5,
+    started_ns: 10,
+    sent_ns: 10,
+    sent_whole_ns: 10,
+    own_ns: 0,
+    own_queue_ns: 0,
+    own_service_ns: 0,
+};
 const UNSENT: InFlight = InFlight { sent_ns: 0, ..SENT };
 
 fn events(plan: EventPlan) -> Events {

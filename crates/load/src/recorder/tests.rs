@@ -6,6 +6,7 @@ const REQUEST: InFlight = InFlight {
     intended_ns: 2_000,
     started_ns: 2_500,
     sent_ns: 3_000,
+    sent_whole_ns: 3_000,
     own_ns: 0,
     own_queue_ns: 0,
     own_service_ns: 0,
@@ -15,7 +16,7 @@ const REQUEST: InFlight = InFlight {
 fn recorder() -> (Recorder, mpsc::Receiver<Tick>) {
     let ((ticks, received), (_, spare)) = (mpsc::channel(), mpsc::channel());
     let mut recorder = Recorder::new(5, ticks, spare, &testing::open(1_000.0, 10, 10));
-    recorder.start(1_000);
+    recorder.start(1_000, u64::MAX);
     (recorder, received)
 }
 

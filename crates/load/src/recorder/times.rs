@@ -11,6 +11,8 @@ pub struct InFlight {
     pub started_ns: u64,
     /// When its first byte was sent; 0 before that.
     pub sent_ns: u64,
+    /// When its last byte was sent; 0 before that.
+    pub sent_whole_ns: u64,
     /// Upper bound of the generator's share of the response time: the request, or other requests sent with it, left late.
     pub own_ns: u64,
     /// The part of `own_ns` that may be in the service time, because late requests queued in the target.

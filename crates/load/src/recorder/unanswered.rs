@@ -6,8 +6,7 @@ use crate::absence::MIN_ABSENCE_NS;
 impl Recorder {
     /// Records a sent request that is unanswered when the trial ends. It counts as lost if it hangs or the load is open.
     pub(crate) fn left_in_flight(&mut self, request: &InFlight, (is_open, hangs): (bool, bool), now_ns: u64) {
-        self.update_in_flight_integral(now_ns);
-        self.in_flight -= 1;
+        self.left(now_ns);
         self.result.http.counts.in_flight += 1;
         self.result.http.counts.hung += u64::from(hangs);
         // The target caused the hang, whatever this program delayed.

@@ -228,21 +228,26 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
         let is_refused = was_connecting && class.is_connect() && !class.is_timeout();
         slot.refusals = if is_refused { slot.refusals.saturating_add(1) } else { 0 };
+        let first_byte_ns = slot.answer_began_ns();
         let requests = std::mem::take(&mut slot.requests);
         let mut again = VecDeque::new();
         let (mut failed, is_alone) = (0, was_connecting && requests.is_empty());
         for (i, request) in requests.into_iter().enumerate() {
             if is_behind && (self.is_idempotent || request.sent_ns == 0) {
                 self.recorder.repeated(&request, class, now_ns);
-                again.push_back(InFlight { sent_ns: 0, own_service_ns: 0, ..request });
+                again.push_back(InFlight { sent_ns: 0, sent_whole_ns: 0, own_service_ns: 0, ..request });
                 continue;
             }
+            self.recorder.users().served(&request, if i == 0 { first_byte_ns } else { u64::MAX }, now_ns);
             let is_cut_off = class == ErrorClass::Truncated && i > 0;
             let class = if is_cut_off { ErrorClass::ClosedEarly } else { class };
             if let Some(due_ns) = self.exchange.failed(id, &request, class, now_ns) {
                 self.retry_later(id, &request, due_ns, now_ns);
             } else {
                 self.recorder.failed(&request, class, now_ns);
+                if class.is_timeout() {
+                    self.recorder.users().unanswered(&request, now_ns);
+                }
                 let slot = &mut self.slots[id as usize];
                 slot.cycles.failed(now_ns.saturating_sub(request.intended_ns));
                 slot.last_failure_ns = now_ns;

@@ -117,7 +117,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Begins a user's request. `intended_ns`: the start of its response time; `ready_ns`: when the user was ready.
     fn begin(&mut self, id: SlotId, intended_ns: u64, ready_ns: u64, now_ns: u64) {
         if !self.claim_request(id) {
-            return;
+            return self.recorder.users().late_to_the_end(ready_ns);
         }
         self.assign(id, intended_ns, ready_ns, now_ns);
         // With think time, each of a user's pipelined requests has its own timer.
@@ -186,6 +186,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             self.recorder.user_delayed(late_ns);
         }
         self.recorder.assigned(late_ns);
+        self.recorder.users().was_due(intended_ns, late_ns, now_ns);
         self.recorder.begun(intended_ns);
         if X::HAS_STEPS {
             self.exchange.prepare(id, now_ns);
@@ -194,6 +195,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             intended_ns,
             started_ns: now_ns,
             sent_ns: 0,
+            sent_whole_ns: 0,
             own_ns,
             own_queue_ns,
             own_service_ns: 0,
@@ -267,6 +269,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                     let pause_ns = own_pause_ns.unwrap_or_else(|| self.think_ns());
                     self.slots[id as usize].cycles.paused(number < answered, pause_ns);
                     let from_ns = if number < answered { ready_ns } else { now_ns };
+                    self.recorder.users().paused(from_ns, from_ns + pause_ns);
                     self.timers.push(Reverse((from_ns + pause_ns, id, Timer::Begin)));
                 }
             }
@@ -275,11 +278,14 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                     for _ in 0..requests {
                         if self.claim_request(id) {
                             self.assign(id, now_ns, ready_ns, now_ns);
+                        } else {
+                            self.recorder.users().late_to_the_end(ready_ns);
                         }
                     }
                     self.send(id);
                 } else if self.slots[id as usize].refusals > 0 {
                     let pause_ns = self.slots[id as usize].refused_pause_ns();
+                    self.recorder.users().refused_for(now_ns, now_ns + pause_ns);
                     self.timers.push(Reverse((now_ns + pause_ns, id, Timer::Begin)));
                 } else if self.reconnecting {
                     self.deferred.push((id, Deferred::Next));
@@ -306,11 +312,12 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         if pause_ns > 0 {
             self.paused += 1;
             let from_ns = if answered { ready_ns } else { now_ns };
+            self.recorder.users().paused(from_ns, from_ns + pause_ns);
             self.timers.push(Reverse((from_ns + pause_ns, id, Timer::Step)));
             return;
         }
         if !self.may_go_on(now_ns) {
-            return;
+            return self.recorder.users().late_to_the_end(ready_ns);
         }
         if self.slots[id as usize].phase == Phase::Open {
             self.begin_step(id, now_ns, ready_ns, now_ns);

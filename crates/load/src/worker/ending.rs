@@ -1,5 +1,7 @@
 //! The end of sending and of the trial.
 
+use std::mem;
+
 use super::{Finished, Worker};
 use crate::{
     exchange::{Concluded, Exchange},
@@ -72,12 +74,15 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             // The time for which a user waited without an answer counts; the time of a request that the end cut off does
             // not.
             let mut waited_until_ns = slot.last_failure_ns.min(end_ns);
+            let mut first_byte_ns = slot.answer_began_ns();
             for request in slot.requests.drain(..) {
+                self.recorder.users().served(&request, mem::replace(&mut first_byte_ns, u64::MAX), now_ns);
                 let waited_ns = now_ns.saturating_sub(request.started_ns);
                 let hangs = waited_ns.saturating_sub(request.own_ns) >= hangs_from_ns;
                 if hangs {
                     slot.cycles.failed(end_ns.saturating_sub(request.intended_ns));
                     waited_until_ns = end_ns;
+                    self.recorder.users().unanswered(&request, now_ns);
                 }
                 if request.sent_ns != 0 {
                     self.recorder.left_in_flight(&request, (is_open, hangs), now_ns);
@@ -90,12 +95,14 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 self.recorder.user_span(slot.cycles.sum_ns() / u64::from(self.plan.pipeline.max(1)));
             } else if !pauses && slot.last_answer_ns > 0 {
                 let start_ns = self.t0_ns + start_ns;
-                self.recorder.user_span(slot.last_answer_ns.max(waited_until_ns).saturating_sub(start_ns));
+                let until_ns = slot.cycles.counts_until_ns(start_ns, slot.last_answer_ns, end_ns);
+                self.recorder.user_span(until_ns.max(waited_until_ns).saturating_sub(start_ns));
             }
         }
         self.recorder.tickets(self.wire.tickets());
         let delay_ns = self.absences.delay_ns();
         let mut totals = self.source.conclude(interrupted, now_ns.saturating_sub(self.t0_ns), |due_ns| {
+            self.recorder.users().was_due(self.t0_ns + due_ns, 0, now_ns);
             self.recorder.never_sent_busy(self.t0_ns + due_ns, delay_ns, now_ns);
         });
         totals.scheduled += self.continued;

@@ -218,6 +218,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
         self.has_long_bodies = response.body_bytes >= 2 * MIN_DISCARD_BYTES;
         let first_byte_ns = slot.first_byte_ns;
+        self.recorder.users().served(&request, first_byte_ns, ready_ns);
         let failure = match self.exchange.answered(id, &request, response, time) {
             Judgement::Good => None,
             Judgement::Failed(class) => Some(class),

@@ -20,6 +20,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Schedules the next attempt of a request, which has not ended.
     pub(super) fn retry_later(&mut self, id: SlotId, request: &InFlight, due_ns: u64, now_ns: u64) {
         self.recorder.attempt_failed(request, now_ns);
+        self.recorder.users().paused(now_ns, due_ns);
         self.slots[id as usize].awaits_retry = true;
         self.timers.push(Reverse((due_ns, id, Timer::Retry)));
     }
@@ -37,6 +38,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
         let late_ns = now_ns.saturating_sub(retry.due_ns.max(slot.free_since_ns));
         self.recorder.retried(&retry, late_ns);
+        self.recorder.users().was_due(retry.due_ns, late_ns, now_ns);
         let intended_ns = retry.intended_ns;
         let delay_ns = self.absences.delay_ns();
         // A delay by the generator may have caused the last attempt's failure, and so the whole time since then.
@@ -46,8 +48,15 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             late_ns.max(delay_ns)
         };
         let own_queue_ns = delay_ns.saturating_sub(late_ns);
-        let request =
-            InFlight { intended_ns, started_ns: now_ns, sent_ns: 0, own_ns, own_queue_ns, own_service_ns: 0 };
+        let request = InFlight {
+            intended_ns,
+            started_ns: now_ns,
+            sent_ns: 0,
+            sent_whole_ns: 0,
+            own_ns,
+            own_queue_ns,
+            own_service_ns: 0,
+        };
         slot.requests.push_back(request);
         slot.unsent += 1;
         self.send(id);

@@ -100,6 +100,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             if progress < length {
                 break;
             }
+            request.sent_whole_ns = now_ns;
             progress -= length;
             slot.unsent -= 1;
             index += 1;

@@ -7,6 +7,7 @@ mod events;
 mod failures;
 mod handshakes;
 mod loads;
+mod users_time;
 mod windows;
 
 use std::sync::{
@@ -158,7 +159,19 @@ fn run_on<T: Target>(
         by_second += tick.completed;
     }
     assert_eq!(by_second, result.http.counts.completed, "the ticks must add up to the total");
+    assert_users_time_adds_up(&plan, &result);
     (result, ledger)
+}
+
+/// The states of the users of a closed load add up to the time of all users, if each of them has requests to the end.
+fn assert_users_time_adds_up(plan: &HttpPlan, result: &WorkerResult) {
+    let LoadModel::Closed { users, loops: None, ramp_up_ns: 0, .. } = plan.load else { return };
+    let (Some(duration_ns), None) = (plan.duration_ns, plan.requests) else { return };
+    let is_whole = !result.interrupted && result.http.counts.connections_unopened == 0;
+    if is_whole && plan.pipeline == 1 && plan.events.is_none() {
+        let (wanted_s, s) = (users as f64 * duration_ns as f64 / 1e9, result.http.users_time.total_s());
+        assert!((s / wanted_s - 1.0).abs() < 1e-6, "{s} s of {wanted_s} s: {:?}", result.http.users_time);
+    }
 }
 
 fn run_exchange<W: Wire, X: Exchange>(

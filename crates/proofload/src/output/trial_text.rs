@@ -186,6 +186,10 @@ fn write_counts(out: &mut String, http: &HttpTrial, elapsed_s: f64) -> std::fmt:
         show_count(c.reconnects),
         show_count(unopened),
     )?;
+    let users = http.users_time.in_words();
+    if !users.is_empty() {
+        writeln!(out, "Users' time  {users}")?;
+    }
     write_tls(out, http)
 }
 

@@ -1,6 +1,7 @@
 //! The measurements of a trial with HTTP requests.
 
 mod away;
+mod users_time;
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -16,6 +17,7 @@ use crate::{
     span::Span,
 };
 pub use away::{Away, OwnPercentile, SoundTime};
+pub use users_time::UsersTime;
 
 /// The measurements of a trial with HTTP requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -72,6 +74,9 @@ pub struct HttpTrial {
     pub failure_time: Histogram,
     /// The time series, in intervals of 1 s; of 0.1 s for an open load shorter than 4 s.
     pub series: Vec<Interval>,
+    /// Where the users' time went; nothing in results of earlier versions.
+    #[serde(default)]
+    pub users_time: UsersTime,
     /// The generator's CPU and memory use.
     pub cpu: CpuUse,
     /// What a look at this machine saw before the trial; none if there was no look, and in trials of studies, whose plan has it.
@@ -195,6 +200,7 @@ impl HttpTrial {
         self.lateness.merge(&other.lateness);
         self.own_lateness.merge(&other.own_lateness);
         self.failure_time.merge(&other.failure_time);
+        self.users_time.merge(&other.users_time);
         self.cpu.merge(&other.cpu);
         self.away.merge(&other.away);
         self.sound = self.sound.take().or_else(|| other.sound.clone());

@@ -3,19 +3,21 @@
 use record::{
     ErrorClass, HttpTrial, LoadModel, VoidReason, VoidRule,
     study::UNDECIDED,
-    units::{show_count, show_rate, show_time_ns},
+    units::{show_count, show_rate},
 };
 
-use super::{busiest_target, core_full_of_interrupts, counted, percent, targets, work::Work};
-use crate::{Finding, Observed};
+use super::{
+    busiest_target, core_full_of_interrupts, counted, likely, percent, targets,
+    work::{Work, processors_of},
+};
+use crate::{Finding, Observed, account::Account};
 
 /// A carried load completes at least this share of the planned requests.
 const CARRIED_SHARE: f64 = 0.99;
 /// At most one in this many requests of a carried load fails.
 pub(super) const MIN_REQUESTS_PER_FAILURE: u64 = 1_000;
-/// Answers that take at most this time in addition to the network's need no explanation.
-pub(super) const SHORT_ANSWER_NS: u64 = 1_000_000;
-
+/// From this share of their processors on, the generator takes them from the target.
+const TAKEN_SHARE: f64 = 0.2;
 /// Answers pile up only if at least this share of an open load's requests is unanswered when the last one is due.
 const PILED_UP_SHARE: f64 = 0.01;
 /// Answers pile up only if they take at least this many times as long in the last third of an open load as in the first.
@@ -55,6 +57,20 @@ pub(super) fn generator(observed: &Observed<'_>) -> Finding {
     if is_load_only && let Some(evidence) = core_full_of_interrupts(observed, "", &observed.counters.machine)
     {
         return counted("", format!("on this machine, {evidence}"));
+    }
+    // Its processor time is missing to a target on the same processors, unless that carries the load.
+    if let Some(work) = busiest_target(observed).filter(|work| !work.is_hot())
+        && let Some(processors) = processors_of(observed, &work)
+        && processors.is_full()
+        && processors.generator >= TAKEN_SHARE
+        && work.waits()
+    {
+        let evidence = format!(
+            "it used {} of the processors of {}, which had no time left",
+            percent(processors.generator),
+            work.program
+        );
+        return likely("", evidence);
     }
     match observed.trial.http() {
         Some(http) => {
@@ -97,6 +113,7 @@ pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
         && !piles_up(http)
         && !observed.trial.validity.is_void();
     let is_hot = busiest.as_ref().is_some_and(|work| work.is_hot() || work.lacks_processors());
+    let account = Account::of(observed);
     let spare = busiest.map_or_else(String::new, |work| format!("; {}", at_host(&work)));
     match &http.plan.load {
         LoadModel::Open { .. } if is_carried => Some(format!(
@@ -105,9 +122,9 @@ pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
             show_count(counts.scheduled),
             show_rate(observed.trial.offered_load())
         )),
-        LoadModel::Closed { users, .. } if is_carried && answers_shortly(observed) && !is_hot => {
-            let median = http.service_time.percentile(0.5).in_words(|ns| show_time_ns(ns as u64));
-            Some(format!("{users} users, with a median answer after {median}{spare}"))
+        LoadModel::Closed { users, .. } if is_carried && !is_hot => {
+            let account = account.filter(Account::rests)?;
+            Some(format!("{users} users, {}{spare}", account.rests_in_words()))
         }
         _ => None,
     }
@@ -126,14 +143,6 @@ fn piles_up(http: &HttpTrial) -> bool {
     let slowest_first = medians[..third].iter().copied().fold(0.0, f64::max);
     let fastest_last = medians[medians.len() - third..].iter().copied().fold(f64::INFINITY, f64::min);
     fastest_last >= PILED_UP_GROWTH * slowest_first
-}
-
-/// Whether the median answer takes at most [`SHORT_ANSWER_NS`] in addition to the network's time.
-pub(super) fn answers_shortly(observed: &Observed<'_>) -> bool {
-    let Some(http) = observed.trial.http() else { return false };
-    let network_ns = if http.connect_time.is_empty() { 0 } else { http.connect_time.quantile_ns(0.5) };
-    // `least` leaves out time that may be the generator's.
-    http.service_time.percentile(0.5).least as u64 <= SHORT_ANSWER_NS + 3 * network_ns
 }
 
 /// The work of the processes in words, with their host.

@@ -8,10 +8,10 @@ use record::{
 };
 
 use super::{
-    Rule, counted, likely, machines, percent, share_of_trial,
+    Rule, counted, is_lost, likely, machines, percent, share_of_trial,
     target::{accept_queue, connection_limit, syn_queue},
 };
-use crate::{Finding, LinkUse, Observed};
+use crate::{Finding, LinkUse, Observed, Role, account::Account};
 
 /// Smallest share of its rate that a full link carries.
 const FULL_LINK_SHARE: f64 = 0.9;
@@ -223,13 +223,20 @@ fn sender<'a>(observed: &'a Observed<'_>) -> Result<(&'a str, SenderUse), Findin
     Err(Finding::Unknown(format!("the target's connections could not be examined ({why})")))
 }
 
-/// Whether data was in flight most of the time.
-pub(super) fn is_sending(observed: &Observed<'_>) -> bool {
-    sender(observed).is_ok()
+/// The share of the requests that lost packets may have delayed. While data is in flight most of the time, each lost packet delays what is
+/// behind it.
+pub(crate) fn lossy_share(observed: &Observed<'_>) -> f64 {
+    if sender(observed).is_ok() {
+        return 1.0;
+    }
+    let counts = observed.counters.hosts.iter().filter_map(|host| host.counters.get("Tcp.RetransSegs"));
+    let Some(again) = counts.max() else { return 1.0 };
+    let requests = observed.trial.http().map_or(1, |http| http.counts.completed + http.counts.failed);
+    (again as f64 / requests.max(1) as f64).min(1.0)
 }
 
 /// Judges a limit by the share of the senders' busy time for which it stopped them.
-fn limited(observed: &Observed<'_>, of: fn(&SenderUse) -> u64, what: &str) -> Finding {
+fn limited(observed: &Observed<'_>, of: fn(&SenderUse) -> u64, what: &str, is_other: bool) -> Finding {
     let (host, senders) = match sender(observed) {
         Ok(sender) => sender,
         Err(finding) => return finding,
@@ -237,20 +244,39 @@ fn limited(observed: &Observed<'_>, of: fn(&SenderUse) -> u64, what: &str) -> Fi
     let Some(busy_us) = senders.busy_us.filter(|busy_us| *busy_us > 0) else {
         return Finding::Unknown("the kernel does not report how long senders were stopped".to_owned());
     };
+    let place = if is_other { other_end(observed, host) } else { host };
     let share = of(&senders) as f64 / busy_us as f64;
     let evidence = format!("{what} stopped the senders for {} of their busy time", percent(share));
-    if share >= LIMITED_SHARE { counted(host, evidence) } else { Finding::Not(evidence) }
+    if share >= LIMITED_SHARE { counted(place, evidence) } else { Finding::Not(evidence) }
+}
+
+/// The host at the other end of a sender's connections: that of the load or that of the target. The sender itself if that is unknown.
+fn other_end<'a>(observed: &'a Observed<'_>, sender: &'a str) -> &'a str {
+    let roles =
+        || observed.counters.hosts.iter().zip(observed.roles).filter(|(host, _)| is_lost(host).is_none());
+    let is_of_load = roles().any(|(host, role)| host.host == sender && *role == Role::Load);
+    let is_other = |role: &Role| (*role == Role::Load) != is_of_load && *role != Role::Both;
+    let mut others = roles().filter(|(_, role)| is_other(role));
+    match (observed.trial.http().is_some(), others.next(), others.next()) {
+        (true, Some((other, _)), None) => &other.host,
+        _ => sender,
+    }
 }
 
 /// The receiver's window was closed.
 pub(super) fn receive_window(observed: &Observed<'_>) -> Finding {
-    limited(observed, |senders| senders.receive_window_limited_us, "the receive window of the other end")
+    limited(
+        observed,
+        |senders| senders.receive_window_limited_us,
+        "the receive window of the other end",
+        true,
+    )
 }
 
 /// The sender's buffer was full, although the windows were not. The kernel's own count of that time is often 0: it only sees a
 /// program that waits while nothing is left to send.
 pub(super) fn send_buffer(observed: &Observed<'_>) -> Finding {
-    let by_time = limited(observed, |senders| senders.send_buffer_limited_us, "the send buffer");
+    let by_time = limited(observed, |senders| senders.send_buffer_limited_us, "the send buffer", false);
     let (Finding::Not(_), Ok((host, senders))) = (&by_time, sender(observed)) else { return by_time };
     let used_share = senders.send_buffer_used_bytes as f64 / senders.send_buffer_bytes.max(1) as f64;
     let mean = |sum: u64| show_bytes(sum / senders.samples_sending.max(1));
@@ -303,7 +329,8 @@ pub(super) fn packet_loss(observed: &Observed<'_>) -> Finding {
     let queues: [Rule; 3] = [connection_limit, link_queue, packet_queue];
     let is_lossy = share(&lost) >= LOSS_SHARE
         || share(&again) >= LOSS_SHARE && !queues.iter().any(|rule| is_bound(observed, *rule));
-    let matters = sender(observed).is_ok() || !observed.goals_met;
+    let is_slow = Account::of(observed).is_some_and(|account| !account.rests());
+    let matters = sender(observed).is_ok() || !observed.goals_met || is_slow;
     if is_lossy && matters && !is_explained(observed) && !is_bound(observed, ssh_window) {
         likely("", with_window(observed, evidence))
     } else {

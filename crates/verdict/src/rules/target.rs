@@ -2,19 +2,22 @@
 
 use record::{
     HostCounters, HttpTrial, ListenerUse, ProgramUse,
-    units::{show_count, show_time_ns},
+    units::{show_count, show_rate, show_time_ns},
 };
 
 use super::{
     busiest_target, core_full_of_interrupts, counted, have_time, hidden_programs, in_flight, is_asked,
     likely, listeners,
-    load::{MIN_REQUESTS_PER_FAILURE, answers_shortly, at_host, carried},
+    load::{MIN_REQUESTS_PER_FAILURE, at_host, carried},
     machines,
     network::is_a_link_full,
     percent, share_at, stolen_share, target_programs, targets,
-    work::Work,
+    work::{Work, processors_of},
 };
-use crate::{Finding, Observed};
+use crate::{
+    Finding, Observed, Role,
+    account::{Account, LITTLE_SHARE},
+};
 
 /// A quota matters only if it stops its group for at least this share of the trial.
 const THROTTLED_SHARE: f64 = 0.05;
@@ -24,8 +27,14 @@ const BETWEEN_LOOKS: u64 = 3;
 const DISK_SHARE: f64 = 0.3;
 /// The same, for a target that was seen to wait for a device in at least half of the samples.
 const STOOD_DISK_SHARE: f64 = 0.1;
-/// If sending dropped SYNs again took a smaller share of the time of all requests, the full queue did not limit the load.
-const CHEAP_SHARE: f64 = 0.01;
+/// The kernel delays an acknowledgement for this time, in seconds (`TCP_DELACK_MIN`).
+const DELAYED_ACK_S: f64 = 0.04;
+/// A rate limit matters only if it refuses at least this share of the requests.
+const REFUSED_SHARE: f64 = 0.01;
+/// A process counts as stopped if this share of the samples found it so.
+const STOPPED_SHARE: f64 = 0.1;
+/// From this share of the processors' time on, other programs keep the target waiting.
+const OTHERS_SHARE: f64 = 0.2;
 /// After this time, the kernel sends a SYN again (`TCP_TIMEOUT_INIT`).
 const FIRST_RETRANSMISSION_NS: u64 = 1_000_000_000;
 /// This many connections that took that long show that the target dropped their first packets. Fewer may be packets lost on the way.
@@ -75,14 +84,23 @@ fn no_program(observed: &Observed<'_>) -> Finding {
     Finding::Unknown(format!("no process of the target could be examined{why}"))
 }
 
-/// A control group used up its quota.
-pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
+/// The largest share of the time for which a quota stopped a control group of the target, with its host.
+fn throttled<'a>(observed: &'a Observed<'_>) -> Option<(f64, &'a HostCounters)> {
     let elapsed_s = |host: &HostCounters| observed.counters.elapsed_s_at(&host.host);
     let hosts = targets(observed).map(|host| (host.stopped_share(elapsed_s(host)), host));
     let of_programs =
         target_programs(observed).map(|(host, program)| (program.stopped_share(elapsed_s(host)), host));
     let stopped = hosts.chain(of_programs).filter_map(|(share, host)| Some((share?, host)));
-    let Some((share, host)) = stopped.max_by(|a, b| a.0.total_cmp(&b.0)) else { return Finding::Irrelevant };
+    stopped.max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+pub(crate) fn throttled_share(observed: &Observed<'_>) -> f64 {
+    throttled(observed).map_or(0.0, |(share, _)| share)
+}
+
+/// A control group used up its quota.
+pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
+    let Some((share, host)) = throttled(observed) else { return Finding::Irrelevant };
     let evidence =
         format!("the target's control group was throttled for up to {} of the time", percent(share));
     if share >= THROTTLED_SHARE && !is_a_link_full(observed) {
@@ -104,15 +122,115 @@ pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
     };
     match work.is_hot() {
         true if work.is_server || observed.trial.http().is_none() => counted(work.host, work.in_words()),
-        // The hot program does not listen, or the target waits for processors. Neither proves the cause.
-        is_hot if is_hot || work.lacks_processors() && !is_a_link_full(observed) => {
-            likely(work.host, work.in_words())
-        }
-        _ => match hidden_programs(observed, false) {
+        // The hot program does not listen, which does not prove the cause.
+        true => likely(work.host, work.in_words()),
+        false => match hidden_programs(observed, false) {
             Some(why) => some_hidden(why),
             None => Finding::Not(at_host(&work)),
         },
     }
+}
+
+/// Other programs used the processors that the target may use.
+pub(super) fn lacks_processor(observed: &Observed<'_>) -> Finding {
+    let Some(work) = busiest_target(observed).filter(|work| !work.is_hot() && work.waits()) else {
+        return Finding::Irrelevant;
+    };
+    let Some(processors) = processors_of(observed, &work).filter(|processors| processors.is_full()) else {
+        let lacks = work.lacks_processors() && !is_a_link_full(observed);
+        return if lacks { likely(work.host, work.in_words()) } else { Finding::Irrelevant };
+    };
+    let evidence = format!(
+        "{}; its processors had no time left, and other programs used {} of it",
+        work.in_words(),
+        percent(processors.others)
+    );
+    let is_theirs = processors.others >= OTHERS_SHARE || work.lacks_processors();
+    if is_theirs && !is_a_link_full(observed) { likely(work.host, evidence) } else { Finding::Not(evidence) }
+}
+
+/// The largest share of samples that found a process of the target stopped, with its host.
+fn stopped_program<'a>(observed: &'a Observed<'_>) -> Option<(f64, &'a HostCounters, &'a ProgramUse)> {
+    let sampled = target_programs(observed).filter(|(_, program)| program.samples >= MIN_SAMPLES);
+    let share = |program: &ProgramUse| f64::from(program.samples_stopped) / f64::from(program.samples);
+    let stopped = sampled.map(|(host, program)| (share(program), host, program));
+    stopped.max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+pub(crate) fn stopped_share(observed: &Observed<'_>) -> f64 {
+    stopped_program(observed).map_or(0.0, |(share, ..)| share)
+}
+
+/// A signal stopped a process of the target.
+pub(super) fn stopped(observed: &Observed<'_>) -> Finding {
+    match stopped_program(observed) {
+        Some((share, host, program)) if share >= STOPPED_SHARE => {
+            let (stopped, all) = (program.samples_stopped, program.samples);
+            let evidence =
+                format!("{} was stopped by a signal in {stopped} of {all} samples (state T)", program.name);
+            counted(&host.host, evidence)
+        }
+        _ => Finding::Irrelevant,
+    }
+}
+
+/// The share of the time of requests and answers for which acknowledgements of the load's hosts were delayed.
+pub(crate) fn delayed_ack_share(observed: &Observed<'_>) -> f64 {
+    let hosts = observed.counters.hosts.iter().zip(observed.roles);
+    let loads = hosts.filter(|(_, role)| **role != Role::Target);
+    let delayed: u64 = loads.filter_map(|(host, _)| host.counters.get("TcpExt.DelayedACKs")).sum();
+    observed.trial.http().map_or(0.0, |http| {
+        let users = &http.users_time;
+        let s = users.sending_s + users.waiting_s + users.receiving_s;
+        (delayed as f64 * DELAYED_ACK_S / s.max(f64::MIN_POSITIVE)).min(1.0)
+    })
+}
+
+/// The target waits for an acknowledgement within its answers. Then the rest of an answer comes when the delay of the acknowledgement ends.
+pub(super) fn delayed_ack(observed: &Observed<'_>) -> Finding {
+    let Some(http) = observed.trial.http() else { return Finding::Irrelevant };
+    let mean_receiving_s = http.users_time.receiving_s / http.counts.completed.max(1) as f64;
+    let share = delayed_ack_share(observed);
+    if share < 0.5 || mean_receiving_s < DELAYED_ACK_S / 2.0 {
+        return Finding::Irrelevant;
+    }
+    let evidence = format!(
+        "between the first and the last byte of an answer {} passed (on average), and this side delayed about one acknowledgement for each",
+        show_time_ns((mean_receiving_s * 1e9) as u64)
+    );
+    let place = targets(observed).next().map_or("", |host| &host.host);
+    likely(place, evidence)
+}
+
+/// A limit of rates refused requests.
+pub(super) fn rate_limiter(observed: &Observed<'_>) -> Finding {
+    let Some(http) = observed.trial.http() else { return Finding::Irrelevant };
+    let of = |status| http.statuses.get(&status).copied().unwrap_or(0);
+    let answers: u64 = http.statuses.values().sum();
+    // Limiters answer with 429, and by default nginx's with 503, as an overloaded program does after a while.
+    let is_quick = Account::of(observed).is_some_and(|account| account.refuses_quickly());
+    let (status, refused) = match (of(429), of(503)) {
+        (0, unavailable) if is_quick && have_time(observed) => (503, unavailable),
+        (refused, _) => (429, refused),
+    };
+    if (refused as f64) < REFUSED_SHARE * answers as f64 || refused == 0 {
+        return Finding::Irrelevant;
+    }
+    let passed_per_s = (answers - refused) as f64 / observed.trial.elapsed_s.max(f64::MIN_POSITIVE);
+    let evidence = format!(
+        "{} of {} answers were {status}, and {} passed",
+        show_count(refused),
+        show_count(answers),
+        show_rate(passed_per_s)
+    );
+    let place = targets(observed).find(|host| host.listeners.keys().any(|at| is_asked(observed, at)));
+    likely(place.map_or("", |host| &host.host), evidence)
+}
+
+/// Whether most failures are connections that could not be opened.
+pub(crate) fn fails_to_connect(http: &HttpTrial) -> bool {
+    let (failed, scheduled) = (http.counts.failed, http.counts.scheduled);
+    failed > scheduled / MIN_REQUESTS_PER_FAILURE && http.errors.connect_failures() * 2 >= failed
 }
 
 /// The group of target processes that had the least time left. The error is the finding to return if a process was hidden or none was seen.
@@ -136,9 +254,8 @@ pub(super) fn connection_limit(observed: &Observed<'_>) -> Finding {
     }
     let least = WAITING_SHARE * in_flight(observed);
     let waits = |queue: &ListenerUse| {
-        // The first sample precedes the load, and the last one follows it.
-        let under_load = queue.samples.saturating_sub(2);
-        let is_often = under_load >= MIN_SAMPLES && queue.samples_waiting * 2 > under_load;
+        let (under_load, waiting) = under_load(queue);
+        let is_often = under_load >= MIN_SAMPLES && waiting * 2 > under_load;
         is_often && f64::from(queue.most_waiting) >= least
     };
     let waiting = listeners(observed).filter(|(_, _, queue)| waits(queue));
@@ -152,7 +269,26 @@ pub(super) fn connection_limit(observed: &Observed<'_>) -> Finding {
         queue.samples,
         work.in_words()
     );
-    if have_time(observed) { likely(&host.host, evidence) } else { Finding::Not(evidence) }
+    // Where most users wait to be accepted, it does not matter how busy the target is with the others.
+    let is_most =
+        waiting_share(observed) >= 0.5 && work.has_some_time() && throttled_share(observed) < LITTLE_SHARE;
+    if is_most || have_time(observed) { likely(&host.host, evidence) } else { Finding::Not(evidence) }
+}
+
+/// Samples of a queue under load, and those of them with connections that waited. The first sample precedes the load, and the last one
+/// follows it.
+fn under_load(queue: &ListenerUse) -> (u32, u32) {
+    (queue.samples.saturating_sub(2), queue.samples_waiting)
+}
+
+/// The share of the requests under way that waited to be accepted.
+pub(crate) fn waiting_share(observed: &Observed<'_>) -> f64 {
+    let mean = |queue: &ListenerUse| {
+        let (all, waiting) = under_load(queue);
+        f64::from(queue.most_waiting) * (f64::from(waiting) / f64::from(all.max(1))).min(1.0)
+    };
+    let most = listeners(observed).map(|(_, _, queue)| mean(queue)).fold(0.0, f64::max);
+    (most / in_flight(observed).max(f64::MIN_POSITIVE)).min(1.0)
 }
 
 /// The queue of connections to be accepted overflowed.
@@ -163,9 +299,6 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     let times = match overflows(host) {
         None => return Finding::Unknown(format!("the kernel does not count {COUNTER}")),
         Some(0) => return Finding::Not("no accept queue overflowed".to_owned()),
-        Some(times) if is_cheap(observed, times) => {
-            return Finding::Not(format!("it overflowed {}, which cost little time", how_often(times)));
-        }
         Some(times) => times,
     };
     let (asked, others): (Vec<_>, Vec<_>) =
@@ -208,17 +341,6 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// Whether dropped SYNs cost a small share of the time of all requests (each SYN is sent again after a second), and hardly any request
-/// failed.
-fn is_cheap(observed: &Observed<'_>, dropped: u64) -> bool {
-    observed.trial.http().is_some_and(|http| {
-        let times = &http.response_time.observed;
-        let waited_ns = dropped as f64 * FIRST_RETRANSMISSION_NS as f64;
-        let is_sound = http.counts.failed <= http.counts.scheduled / MIN_REQUESTS_PER_FAILURE;
-        is_sound && waited_ns < CHEAP_SHARE * times.mean_ns() * times.count() as f64
-    })
-}
-
 fn how_often(times: u64) -> String {
     if times == 1 { "once".to_owned() } else { format!("{} times", show_count(times)) }
 }
@@ -247,9 +369,16 @@ pub(super) fn syn_queue(observed: &Observed<'_>) -> Finding {
     // A SYN cookie replaces a place in the queue for connections that need no more than a cookie can hold.
     match dropped {
         0 => likely(&host.host, evidence),
-        _ if is_cheap(observed, dropped) => Finding::Not(format!("{evidence}, which cost little time")),
         _ => counted(&host.host, evidence),
     }
+}
+
+/// The share of the time for which some process of the targets' machines waited for a disk.
+pub(crate) fn disk_share(observed: &Observed<'_>) -> f64 {
+    let waited = machines(observed, targets(observed)).filter_map(|(place, machine)| {
+        Some(share_at(observed, place, machine.get("pressure.io.some_us")? as f64 / 1e6))
+    });
+    waited.fold(0.0, f64::max).min(1.0)
 }
 
 /// Processes waited for the disk.
@@ -293,8 +422,10 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
 /// The target answered slowly although it had processor time left.
 pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
     let Some(http) = observed.trial.http() else { return Finding::Irrelevant };
+    let Some(account) = Account::of(observed) else { return Finding::Irrelevant };
     let is_open_and_carried = observed.trial.is_open() && carried(observed).is_some();
-    if http.service_time.observed.is_empty() || is_open_and_carried || answers_shortly(observed) {
+    let is_empty = http.service_time.observed.is_empty() && http.service_time.censored.is_empty();
+    if is_empty || is_open_and_carried || account.rests() || account.served() < LITTLE_SHARE {
         return Finding::Irrelevant;
     }
     let work = match seen_work(observed) {
@@ -304,11 +435,11 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
     // The program that waits for others works least, so the place is the host that receives the requests instead of the busiest one.
     let is_asked = |host: &&HostCounters| host.listeners.keys().any(|address| is_asked(observed, address));
     let place = targets(observed).find(is_asked).map_or(work.host, |host| &host.host);
-    let median = http.service_time.percentile(0.5).in_words(|ns| show_time_ns(ns as u64));
+    let answers = account.answers_in_words();
     let evidence = if work.host == place {
-        format!("it answered in {median} (median), while {}", work.in_words())
+        format!("it answered in {answers}, while {}", work.in_words())
     } else {
-        format!("it, or a service that it waits for, took {median} (median), while {}", at_host(&work))
+        format!("it, or a service that it waits for, took {answers}, while {}", at_host(&work))
     };
     // Steal time of a virtual machine is not part of any thread's time.
     let stolen =

@@ -1,16 +1,18 @@
 //! The processor time that the targets' processes used, and the time that they could have used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use record::units::parse_cpus;
+use record::{Cause, units::parse_cpus};
 
-use super::{percent, share_at, target_programs};
+use super::{FULL_CORE_SHARE, percent, share_at, target_programs, throttled_share};
 use crate::Observed;
 
 /// If a thread works for at least this share of the trial, it has no time left. The same holds for all threads on their processors.
 const HOT_SHARE: f64 = 0.9;
 /// A program that works or waits for a processor for less than this share of the trial has time to spare.
 const IDLE_SHARE: f64 = 0.5;
+/// A thread that ran before the load for this part of its share in the load does not work for the load.
+const BUSY_BEFORE: f64 = 0.8;
 /// A smaller share needs no mention.
 const NOTEWORTHY_SHARE: f64 = 0.1;
 
@@ -34,6 +36,26 @@ pub(super) struct Work<'a> {
     waited: f64,
     /// Number of processors that they share, if known.
     processors: Option<usize>,
+    /// Whether a thread ran as much before the load as in it. Its time is left out, because it does not work for the load.
+    ran_before: bool,
+    /// Whether it is unknown how long threads waited for a processor, although their processors had no time.
+    may_wait: bool,
+}
+
+/// How the time of a target's processors was divided, as shares.
+pub(super) struct Processors {
+    idle: f64,
+    /// The generator's.
+    pub(super) generator: f64,
+    /// Programs' that are neither the target's nor the generator.
+    pub(super) others: f64,
+}
+
+impl Processors {
+    /// Whether no time was left.
+    pub(super) fn is_full(&self) -> bool {
+        self.idle <= 1.0 - FULL_CORE_SHARE
+    }
 }
 
 impl Work<'_> {
@@ -42,9 +64,19 @@ impl Work<'_> {
         self.fullness() >= HOT_SHARE
     }
 
-    /// Whether other programs used the processors for so long that the target had to wait.
+    /// Whether other programs used the processors for so long that the target had no time left.
     pub(super) fn lacks_processors(&self) -> bool {
-        self.waited >= IDLE_SHARE
+        self.waited >= IDLE_SHARE || self.waits() && self.fullness() + self.waited >= HOT_SHARE
+    }
+
+    /// Whether neither a process nor all processes on their processors worked or waited for a processor all the time.
+    pub(super) fn has_some_time(&self) -> bool {
+        !self.is_hot() && !self.lacks_processors() && self.process + self.waited < HOT_SHARE
+    }
+
+    /// Whether it waited for a processor for a time that matters, or nobody knows.
+    pub(super) fn waits(&self) -> bool {
+        self.waited >= NOTEWORTHY_SHARE || self.may_wait
     }
 
     fn fullness(&self) -> f64 {
@@ -68,6 +100,9 @@ impl Work<'_> {
         if self.waited >= NOTEWORTHY_SHARE {
             words += &format!(" and waited {} of the time for a processor", percent(self.waited));
         }
+        if self.ran_before {
+            words += " (without a thread that ran as much before the load)";
+        }
         words
     }
 }
@@ -77,7 +112,13 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
     let mut works = BTreeMap::new();
     for (host, program) in target_programs(observed) {
         let share = |time_s| share_at(observed, &host.host, time_s);
-        let (thread, running) = (program.busiest_thread_s.map(share), share(program.running_s));
+        let (mut thread, mut running) = (program.busiest_thread_s.map(share), share(program.running_s));
+        let ran_before = thread
+            .zip(program.busy_before_share)
+            .is_some_and(|(thread, before)| thread >= NOTEWORTHY_SHARE && before >= BUSY_BEFORE * thread);
+        if ran_before {
+            running -= thread.replace(0.0).unwrap_or(0.0);
+        }
         let machine = host.machine.as_ref().unwrap_or(&observed.counters.machine);
         let online = machine.online_cpus();
         // A virtual machine may allow processors that it does not have.
@@ -88,6 +129,8 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
             .and_then(|list| Some(parse_cpus(list).ok()?.into_iter().filter(has).count()))
             .or((!online.is_empty()).then_some(online.len()));
         let key = (host.host.as_str(), program.cpus.as_deref());
+        // Threads that ended may have waited.
+        let is_unknown = program.busiest_thread_waiting_s.is_none() && running >= NOTEWORTHY_SHARE;
         let none = Work {
             host: &host.host,
             program: "",
@@ -98,12 +141,16 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
             together: 0.0,
             waited: 0.0,
             processors,
+            ran_before: false,
+            may_wait: false,
         };
         let work = works.entry(key).or_insert(none);
         let elapsed_s = observed.counters.elapsed_s_at(&host.host);
         let stopped = host.stopped_share(elapsed_s).or(program.stopped_share(elapsed_s)).unwrap_or(0.0);
-        let waited = share(program.busiest_thread_waiting_s.unwrap_or(0.0));
+        let waited = if ran_before { 0.0 } else { share(program.busiest_thread_waiting_s.unwrap_or(0.0)) };
         work.waited = work.waited.max(waited - stopped);
+        work.may_wait |= is_unknown;
+        work.ran_before |= ran_before;
         work.process = work.process.max(running);
         work.together += running;
         let most = thread.unwrap_or(running);
@@ -112,7 +159,46 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
             work.is_server = !program.listens.is_empty();
         }
     }
+    for work in works.values_mut() {
+        work.may_wait &= processors_of(observed, work).is_some_and(|processors| processors.is_full());
+    }
     works
+}
+
+/// How the processors that a target may use were used; none if they are unknown.
+pub(super) fn processors_of(observed: &Observed<'_>, work: &Work<'_>) -> Option<Processors> {
+    let (host, program) = target_programs(observed)
+        .find(|(host, program)| host.host == work.host && program.name == work.program)?;
+    let machine = host.machine.as_ref().unwrap_or(&observed.counters.machine);
+    let online = machine.online_cpus();
+    let allowed: BTreeSet<u32> = match &program.cpus {
+        Some(list) => parse_cpus(list).ok()?.into_iter().filter(|core| online.contains(core)).collect(),
+        None => online,
+    };
+    let all_s = allowed.len() as f64 * observed.counters.elapsed_s_at(&host.host);
+    if allowed.is_empty() {
+        return None;
+    }
+    let share = |s: f64| (s / all_s).clamp(0.0, 1.0);
+    let idle = share(["idle", "steal"].map(|way| machine.processors_s(&allowed, way)).iter().sum());
+    let own = observed.trial.http().filter(|_| host.machine.is_none());
+    let generator = share(own.map_or(0.0, |http| http.cpu.user_s + http.cpu.system_s));
+    let target = share(work.together * observed.counters.elapsed_s_at(&host.host));
+    Some(Processors { idle, generator, others: (1.0 - idle - generator - target).max(0.0) })
+}
+
+/// The share of the trial for which the busiest target worked, or waited for a processor.
+pub(crate) fn busy_share(observed: &Observed<'_>, cause: Cause) -> f64 {
+    let Some(work) = busiest_target(observed) else { return 1.0 };
+    match cause {
+        Cause::LacksProcessor if work.may_wait => {
+            processors_of(observed, &work).map_or(work.waited, |processors| processors.others)
+        }
+        Cause::LacksProcessor => work.waited,
+        // A core that is busy with the network's interrupts is not the program's work.
+        _ if !work.is_hot() => 1.0,
+        _ => work.fullness(),
+    }
 }
 
 /// The group of target processes that had the least time left; none if proofload saw no process.
@@ -123,17 +209,18 @@ pub(super) fn busiest_target<'a>(observed: &'a Observed<'_>) -> Option<Work<'a>>
         .max_by(|a, b| (load(a), a.most).partial_cmp(&(load(b), b.most)).expect("numbers"))
 }
 
-/// Requests under way on average, by Little's law; 1 if there are none.
+/// Requests under way on average; 1 if there are none.
 pub(super) fn in_flight(observed: &Observed<'_>) -> f64 {
     observed.trial.http().map_or(1.0, |http| {
-        let times = &http.service_time.observed;
-        times.mean_ns() * times.count() as f64 / 1e9 / observed.counters.elapsed_s.max(f64::MIN_POSITIVE)
+        let users = &http.users_time;
+        let s = users.sending_s + users.waiting_s + users.receiving_s;
+        s / observed.counters.elapsed_s.max(f64::MIN_POSITIVE)
     })
 }
 
 /// Whether the targets' processes worked or waited for a processor for less than half of the time. This must hold for each process, because
 /// a lock can make its threads take turns. It must also hold for all processes of a host together, over as many processors as they have,
-/// but no more than there were requests under way.
+/// but no more than there were requests under way. A quota may have stopped them for less than that.
 pub(super) fn have_time(observed: &Observed<'_>) -> bool {
     let in_flight = in_flight(observed);
     // By host: the work of all processes, and the number of processors that they may use, at most one for each request under way.
@@ -144,6 +231,7 @@ pub(super) fn have_time(observed: &Observed<'_>) -> bool {
         *share += work.together + work.waited;
         *processors = processors.max(in_flight.min(work.processors.unwrap_or(1) as f64));
     }
-    works.values().all(|work| work.process + work.waited < IDLE_SHARE)
+    throttled_share(observed) < IDLE_SHARE
+        && works.values().all(|work| work.process + work.waited < IDLE_SHARE && !work.may_wait)
         && hosts.values().all(|(share, processors)| *share < IDLE_SHARE * processors)
 }

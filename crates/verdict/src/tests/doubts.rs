@@ -63,7 +63,8 @@ fn slow_handler() -> Case {
     let mut case = Case::slow();
     case.works(0.1);
     case.http().counts.completed = 1_000;
-    (0..1_000).for_each(|_| case.http().response_time.record_ns(300_000_000, 0));
+    case.http().service_time = Default::default();
+    (0..1_000).for_each(|_| case.http().service_time.record_ns(300_000_000, 0));
     case
 }
 
@@ -75,38 +76,42 @@ fn what_meets_few_requests_does_not_hide_a_slow_handler() {
         change(&mut case);
         case.named()
     };
-    assert_eq!(named(|case| case.count(1, "TcpExt.ListenOverflows", 1)), std::slice::from_ref(&handler));
-    assert_eq!(
-        named(|case| case.count(1, "TcpExt.ListenOverflows", 90)),
-        [(Cause::AcceptQueue, "web".to_owned()), handler.clone()]
-    );
-    assert_eq!(
-        named(|case| case.count(1, "TcpExt.ListenOverflows", 900)),
-        [(Cause::AcceptQueue, "web".to_owned())]
-    );
+    let overflows = |times: u16| {
+        let mut case = slow_handler();
+        case.count(1, "TcpExt.ListenOverflows", times.into());
+        // Each SYN is sent again after a second.
+        case.connects_for(times.into());
+        case.named()
+    };
+    assert_eq!(overflows(1), std::slice::from_ref(&handler));
+    assert_eq!(overflows(90), [handler.clone(), (Cause::AcceptQueue, "web".to_owned())]);
+    assert_eq!(overflows(900), [(Cause::AcceptQueue, "web".to_owned())]);
     let lossy: Change = |case| {
         case.count(1, "Tcp.RetransSegs", 12);
         case.count(1, "TcpExt.TCPOrigDataSent", 20_000);
     };
-    assert_eq!(named(lossy), [(Cause::PacketLoss, String::new()), handler.clone()]);
+    assert_eq!(named(lossy), [handler.clone(), (Cause::PacketLoss, String::new())]);
     // The overflow is not cheap if one request in a hundred fails.
     let failing: Change = |case| {
         case.count(1, "TcpExt.ListenOverflows", 1);
         case.http().counts.failed = 10;
+        case.http().errors.add(ErrorClass::ConnectTimeout, 10);
     };
     assert_eq!(named(failing)[0].0, Cause::AcceptQueue);
 }
 
 #[test]
 fn cookies_are_only_likely_to_cost_anything() {
-    let certainty = |dropped, cookies| {
+    let certainty = |dropped, cookies, connecting_s| {
         let mut case = Case::slow();
+        case.connects_for(connecting_s);
         case.count(1, "TcpExt.TCPReqQFullDrop", dropped);
         case.count(1, "TcpExt.TCPReqQFullDoCookies", cookies);
         case.verdict().bottlenecks.first().map(|named| (named.cause, named.certainty))
     };
-    assert_eq!(certainty(0, 500), Some((Cause::SynQueue, Certainty::Likely)));
-    assert_eq!(certainty(9, 500), Some((Cause::SynQueue, Certainty::Counted)));
+    assert_eq!(certainty(0, 500, 9.0), Some((Cause::SynQueue, Certainty::Likely)));
+    assert_eq!(certainty(9, 500, 9.0), Some((Cause::SynQueue, Certainty::Counted)));
+    assert_eq!(certainty(9, 500, 0.0), None, "those of another program");
 }
 
 #[test]

@@ -18,6 +18,7 @@ fn two_queues(own: u32, other: u32) -> Case {
     let mut case = Case::slow();
     case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
     case.count(1, "TcpExt.ListenOverflows", 35);
+    case.connects_for(35.0);
     let queue =
         |backlog, most_waiting| ListenerUse { backlog, most_waiting, samples: 11, samples_waiting: 1 };
     let listeners = &mut case.counters.hosts[1].listeners;
@@ -65,26 +66,27 @@ fn processors_that_are_full_are_seen_however_many_share_them() {
         change(&mut case);
         case
     };
-    let cases: [(Certainty, &str, Change); 4] = [
-        (Certainty::Counted, "the busiest thread of nginx was 5.0 % busy (all processes", |case| {
+    let cases: [(Cause, &str, Change); 4] = [
+        (Cause::HotCore, "the busiest thread of nginx was 5.0 % busy (all processes", |case| {
             case.web().running_s = 9.6;
         }),
-        (Certainty::Counted, "nginx and the programs on its processors worked 96 % of the time", |case| {
+        (Cause::HotCore, "nginx and the programs on its processors worked 96 % of the time", |case| {
             (case.web().busiest_thread_s, case.web().running_s) = (None, 9.6);
         }),
-        (Certainty::Counted, "(all processes of the target 96 %)", |case| {
+        (Cause::HotCore, "(all processes of the target 96 %)", |case| {
             let worker = ProgramUse { running_s: 1.2, ..case.web().clone() };
             case.counters.hosts[1].programs =
                 (0..8).map(|pid| ProgramUse { pid, ..worker.clone() }).collect();
         }),
-        (Certainty::Likely, "and waited 74 % of the time for a processor", |case| {
+        (Cause::LacksProcessor, "and waited 74 % of the time for a processor", |case| {
             case.web().busiest_thread_waiting_s = Some(7.4);
         }),
     ];
-    for (certainty, words, change) in cases {
+    for (cause, words, change) in cases {
         let verdict = full(change).verdict();
         let [named] = &verdict.bottlenecks[..] else { panic!("{words}: {:#?}", verdict.bottlenecks) };
-        assert_eq!((named.cause, &*named.place, named.certainty), (Cause::HotCore, "web", certainty));
+        let certainty = if cause == Cause::HotCore { Certainty::Counted } else { Certainty::Likely };
+        assert_eq!((named.cause, &*named.place, named.certainty), (cause, "web", certainty));
         assert!(named.evidence.contains(words), "{}", named.evidence);
     }
     assert_eq!(full(|_| {}).named()[0].0, Cause::ConnectionLimit);
@@ -294,7 +296,12 @@ fn connections_that_have_just_come_wait_for_no_limit() {
         (queue.samples_waiting, queue.most_waiting) = (11, most_waiting);
         case.named()[0].0
     };
-    assert_eq!((named(1), named(2)), (Cause::SlowHandler, Cause::ConnectionLimit));
+    assert_eq!(
+        (named(1), named(2)),
+        (Cause::SlowHandler, Cause::SlowHandler),
+        "two of 16 wait to be accepted"
+    );
+    assert_eq!(named(9), Cause::ConnectionLimit);
 }
 
 #[test]

@@ -154,6 +154,22 @@ fn failures_between_answers_count_for_the_time() {
 }
 
 #[test]
+fn users_who_are_stuck_at_the_end_count_for_the_rate() {
+    /// Answers 100 requests in 10 ms each, then each in 5 s.
+    struct Slower;
+    impl Target for Slower {
+        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
+            let after_ns = if n < 100 { 10 * MS } else { 5 * S };
+            vec![(now_ns + after_ns, Action::Send(OK.to_vec()))]
+        }
+    }
+    let plan = HttpPlan { duration_ns: Some(6 * S), ..testing::closed(1) };
+    let (result, _) = run(plan.clone(), Slower);
+    let rate_per_s = trial(plan, result).throughput_per_s;
+    assert!((16.0..18.0).contains(&rate_per_s), "{rate_per_s}, by the target's log 100 or 101 in 6 s");
+}
+
+#[test]
 fn without_a_duration_the_rate_counts_up_to_the_last_answer() {
     // The last of ten users starts at 0.9 s and needs five times 100 ms.
     let mut plan = with_loops(10, 5);

@@ -1,6 +1,7 @@
 //! The causes that bounded the trials of each setting, and those excluded.
 
 use maud::{Markup, html};
+use record::UsersTime;
 
 use super::{
     Page, Section,
@@ -31,9 +32,34 @@ pub(super) fn section(page: &Page) -> Option<Section> {
         (table("What bounded each setting", &columns, &rows))
         (left_out(shown.len(), all.len(), "setting"))
         @for proof in proofs::sentences(page.results) { p { bdi { (page.text(&proof)) } } }
-        @for bounded in shown.iter().take(page.limits.figures) { (rest(page, bounded)) }
+        @for bounded in shown.iter().take(page.limits.figures) {
+            (users_time(page, bounded))
+            (rest(page, bounded))
+        }
     };
     (!all.is_empty()).then_some(Section { anchor: "bounded", heading: "What bounded it", body })
+}
+
+/// The time of the users of a setting's valid trials, as a bar with a part for each state. Empty for programs.
+fn users_time(page: &Page, bounded: &Bounded<'_>) -> Markup {
+    let of_setting = page.results.trials.iter().filter(|entry| entry.setting == bounded.setting);
+    let valid = of_setting.filter(|entry| !entry.trial.validity.is_void());
+    let mut users = UsersTime::default();
+    valid.filter_map(|entry| entry.trial.http()).for_each(|http| users.merge(&http.users_time));
+    let shares = users.shares();
+    let words = format!("Users' time, {}: {}", page.results.setting_name(bounded.setting), users.in_words());
+    html! {
+        @if !shares.is_empty() {
+            figure {
+                div.states {
+                    @for (state, share) in &shares {
+                        span class={ "state-" (state.replace(' ', "-")) } style={ "width:" (format!("{:.2}", share * 100.0)) "%" } title=(state) {}
+                    }
+                }
+                figcaption { bdi { (page.text(&words)) } }
+            }
+        }
+    }
 }
 
 /// The other causes that the verdict names, and what it excludes or misses.
