@@ -440,6 +440,8 @@ impl Fleet {
         let mut members = Members {
             indexes: members.into_iter().map(|(index, _)| index).collect(),
             has_started: false,
+            length_ns: plan.duration_ns.map(|ns| ns + plan.drain_ns),
+            load_until_ns: None,
             extended_ns: 0,
             compared_ns: 0,
             clocks: Vec::new(),
@@ -464,6 +466,10 @@ struct Members<'a> {
     /// The agent of each member.
     indexes: Vec<usize>,
     has_started: bool,
+    /// Time from the start to the end of the load, with the drain time, in nanoseconds; `None` if only the requests decide.
+    length_ns: Option<u64>,
+    /// When the load ends, once it has started.
+    load_until_ns: Option<u64>,
     /// When leases were last extended, and clocks last compared.
     extended_ns: u64,
     compared_ns: u64,
@@ -525,9 +531,13 @@ impl Members<'_> {
     }
 
     /// A machine from which nothing was heard for too long. Called when nothing waits to be read: after this program itself was stopped,
-    /// everything that was sent meanwhile is read first.
+    /// everything that was sent meanwhile is read first. After the load, many results may take long to arrive, so the trial's own time
+    /// limit decides.
     fn silent(&mut self) -> Option<(usize, Output)> {
         let now_ns = monotonic_ns();
+        if self.load_until_ns.is_some_and(|until_ns| now_ns > until_ns) {
+            return None;
+        }
         let agents = &mut self.fleet.agents;
         let is_silent = |agent: &RemoteAgent| {
             agent.link.as_ref().is_some_and(|link| now_ns.saturating_sub(link.heard_ns) > MACHINE_SILENCE_NS)
@@ -542,6 +552,7 @@ impl Members<'_> {
 impl Transport for Members<'_> {
     fn start(&mut self, t0_ns: u64) {
         self.has_started = true;
+        self.load_until_ns = self.length_ns.map(|length_ns| t0_ns + length_ns);
         let trial = self.fleet.trial;
         for agent in self.agents() {
             let there_ns = agent.clock.there_ns(t0_ns).unwrap_or(0);

@@ -15,9 +15,9 @@ const MAX_SENTENCES: usize = 12;
 pub(crate) fn headline(results: &Results, answers: &[Answer]) -> Vec<(Option<Status>, String)> {
     if answers.is_empty() {
         let why = failure(results).map(|why| format!("Not decided: {why}."));
-        let mut trials = results.trials.iter().peekable();
-        let is_void = trials.peek().is_some() && trials.all(|entry| entry.trial.validity.is_void());
+        let is_void = results.trials.iter().all(|entry| entry.trial.validity.is_void());
         let measured = || match is_void {
+            true if results.trials.is_empty() => "Nothing was measured: no trial was run.".to_owned(),
             true => "Not decided: every trial was void.".to_owned(),
             false => match nothing_completed(results) {
                 Some(why) => format!("Carried nothing: {why}."),

@@ -150,6 +150,19 @@ fn create_or_resume(
             folder.path().display()
         )));
     }
+    if stored_plan.machines != new_plan.machines {
+        let named = |plan: &StudyPlan| match plan.machines.as_slice() {
+            [] => "this machine".to_owned(),
+            machines => machines.join(", "),
+        };
+        return Err(RunError::Refused(format!(
+            "{} was begun on {}, and this command would go on with {}: make the same machines available, or run the study in another \
+             folder (--out)",
+            folder.path().display(),
+            named(&stored_plan),
+            named(&new_plan)
+        )));
+    }
     // `--resume` changes the command line. `--set budget` may change it, too, and also the maximum length of trials. Everything else must
     // be equal.
     keep_settings(study, &mut new_plan, &stored_plan);

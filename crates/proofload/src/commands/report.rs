@@ -13,7 +13,7 @@ use crate::{
 };
 
 const EXIT_STATUS: &str = "Exit status: 0 shown, whether or not the goals are met, 2 wrong use, or a file cannot be \
-                           read or written. The exit status of the run itself says whether the goals are met.";
+                           read or written, 3 no trial was run. The exit status of the run itself says whether the goals are met.";
 
 /// Show a result on the terminal, as an HTML page, or for other tools.
 ///
@@ -80,5 +80,5 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit> {
     if !is_exported {
         standard::print_coloured(&report::render(&results, Format::Terminal, &options))?;
     }
-    Ok(Exit::GoalsMet)
+    Ok(if results.trials.is_empty() { Exit::Void } else { Exit::GoalsMet })
 }
