@@ -8,6 +8,8 @@ pub mod bars;
 pub mod copying;
 pub mod disturbance;
 pub mod faulty_disk;
+pub mod fleet_hosts;
+pub mod held_target;
 pub mod hog;
 pub mod lab;
 pub mod link;

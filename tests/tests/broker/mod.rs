@@ -42,27 +42,24 @@ mod pool;
 mod refusals;
 mod secrets;
 mod spy;
-// The target of the tests over ssh: what it receives does not depend on the way to the machines.
-#[allow(clippy::duplicate_mod, dead_code)]
-#[path = "../fleet/target.rs"]
-mod target;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
+    fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
     Output,
+    fleet_hosts::{listed, network_of, processes_in, signal, tree},
+    held_target::{ALL, PORT, Target},
     lab::Labs,
-    process::{Finished, Launch, Process, child_with, children_of},
+    process::{Finished, Launch, Process, child_with},
     proofload::{binary, parse_trial, patient},
 };
 use record::{Counts, Histogram, HttpTrial};
-use rustix::process::{Pid, Signal, kill_process};
-use target::{ALL, PORT, Target};
+use rustix::process::Signal;
 use testing::{PATIENCE, find};
 
 /// The hosts, in the order of their addresses.
@@ -162,10 +159,6 @@ fn url(path: &str) -> String {
 /// The broker's address, with a pool.
 fn nats(pool: &str) -> String {
     format!("nats://{}:{BROKER_PORT}/{pool}", address("broker"))
-}
-
-fn signal(pid: i32, signal: Signal) -> Result<()> {
-    Ok(kill_process(Pid::from_raw(pid).context("no process")?, signal)?)
 }
 
 impl Site {
@@ -404,12 +397,7 @@ impl Agent {
 
     /// Its main process, and all that it has started.
     fn tree(&self) -> Result<Vec<i32>> {
-        let mut all = vec![self.pid()?.cast_unsigned()];
-        let mut next = 0;
-        while next < all.len() {
-            all.extend(children_of(all[next]));
-            next += 1;
-        }
+        let all = tree(self.pid()?.cast_unsigned());
         Ok(all.into_iter().map(u32::cast_signed).collect())
     }
 
@@ -454,39 +442,6 @@ fn kill_server(mut server: Process) -> Result<()> {
     let own = own.with_context(|| format!("the broker has ended; {}", server.said()))?;
     signal(own.cast_signed(), Signal::KILL)?;
     server.wait(PATIENCE)?.context("the broker goes on").map(drop)
-}
-
-/// Names and states in a list, whose lines begin with the name.
-fn listed(list: &Finished) -> Vec<(String, String)> {
-    let line = |line: &str| {
-        let mut words = line.split_whitespace();
-        let name = words.next()?.to_owned();
-        let state = words.find(|word| ["idle", "busy", "draining"].contains(word))?.to_owned();
-        Some((name, state))
-    };
-    let mut listed: Vec<_> = list.stdout.lines().filter_map(line).collect();
-    listed.sort();
-    listed
-}
-
-/// The processes in a network namespace, by their ids, with their words.
-fn processes_in(network: &str) -> BTreeMap<i32, String> {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let own = all.filter_map(|entry| {
-        let found = fs::read_link(entry.path().join("ns/net")).ok()?;
-        let words = fs::read(entry.path().join("cmdline")).ok()?;
-        let words = String::from_utf8_lossy(&words).replace('\0', " ");
-        let is_own = found.to_str() == Some(network) && !words.is_empty();
-        is_own.then_some((entry.file_name().to_str()?.parse().ok()?, words))
-    });
-    own.collect()
-}
-
-/// A network namespace, by its name.
-fn network_of(network: &str) -> Result<File> {
-    let processes = processes_in(network);
-    let (pid, _) = processes.first_key_value().with_context(|| format!("nothing runs in {network}"))?;
-    Ok(File::open(format!("/proc/{pid}/ns/net"))?)
 }
 
 /// The names of a trial's machines.

@@ -9,7 +9,6 @@ mod losses;
 mod refusals;
 mod shares;
 mod studies;
-mod target;
 mod uses;
 
 use std::{
@@ -22,13 +21,14 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
     Output, Trial,
+    fleet_hosts::{processes_in, signal},
+    held_target::{ALL, PORT, Target},
     lab::{Labs, SshdFolder},
     process::{Finished, Launch, Process, child_with},
     proofload::{binary, parse_trial, patient},
 };
 use record::{Counts, Histogram, HttpTrial, VoidRule};
-use rustix::process::{Pid, Signal, kill_process};
-use target::{ALL, PORT, Target};
+use rustix::process::Signal;
 use testing::{PATIENCE, find};
 
 /// The hosts, in the order of their addresses.
@@ -175,10 +175,6 @@ fn on(machines: &[&str]) -> String {
     format!("--on {}", named.join(","))
 }
 
-fn signal(pid: i32, signal: Signal) -> Result<()> {
-    Ok(kill_process(Pid::from_raw(pid).context("no process")?, signal)?)
-}
-
 impl Fleet {
     /// The hosts of a lab that is up, and said this.
     fn of(labs: Labs, announced: &str) -> Result<Self> {
@@ -311,19 +307,6 @@ impl Command {
         let trial = if stdout.starts_with('{') { Some(parse_trial(&stdout)?) } else { None };
         Ok(Output { line: self.line, code, trial, stdout, stderr, wall })
     }
-}
-
-/// The processes in a network namespace, by their ids, with their words.
-fn processes_in(network: &str) -> BTreeMap<i32, String> {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let own = all.filter_map(|entry| {
-        let found = fs::read_link(entry.path().join("ns/net")).ok()?;
-        let words = fs::read(entry.path().join("cmdline")).ok()?;
-        let words = String::from_utf8_lossy(&words).replace('\0', " ");
-        let is_own = found.to_str() == Some(network) && !words.is_empty();
-        is_own.then_some((entry.file_name().to_str()?.parse().ok()?, words))
-    });
-    own.collect()
 }
 
 /// The checksum of the program, from a program of its own.

@@ -2,7 +2,9 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use super::{target::Received, *};
+use proofload_tests::held_target::Received;
+
+use super::*;
 
 /// What a machine is to make: its name, its share of the load (0 to 1), its requests.
 type Share<'a> = (&'a str, f64, u64);

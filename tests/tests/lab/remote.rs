@@ -8,10 +8,11 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
+    fleet_hosts::{processes_in, signal},
     lab::{Labs, SshdFolder},
     proofload::binary,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use testing::{PATIENCE, find, until};
 
@@ -48,15 +49,7 @@ struct Hosts {
 impl Hosts {
     /// The processes of a host, by their ids, with their words.
     fn processes(&self, host: usize) -> BTreeMap<i32, String> {
-        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let own = all.filter_map(|entry| {
-            let network = fs::read_link(entry.path().join("ns/net")).ok()?;
-            let words = fs::read(entry.path().join("cmdline")).ok()?;
-            let is_own = network.to_str() == Some(&self.networks[host]) && !words.is_empty();
-            let words = String::from_utf8_lossy(&words).replace('\0', " ");
-            is_own.then_some((entry.file_name().to_str()?.parse().ok()?, words))
-        });
-        own.collect()
+        processes_in(&self.networks[host])
     }
 
     /// The shell that answers on the other side, once there is one.
@@ -71,10 +64,6 @@ impl Hosts {
         let mut own = processes.iter().filter(|(_, words)| words.contains(" http "));
         own.try_for_each(|(&pid, _)| signal(pid, which))
     }
-}
-
-fn signal(pid: i32, signal: Signal) -> Result<()> {
-    Ok(kill_process(Pid::from_raw(pid).context("no process")?, signal)?)
 }
 
 /// Brings the lab up and calls `test`.

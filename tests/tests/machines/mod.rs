@@ -29,12 +29,13 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
+    fleet_hosts::{processes_in, signal},
     lab::Labs,
     process::{Finished, Launch, Process, child_with},
     proofload::{accepts_void, binary},
 };
 use record::{HttpTrial, ResultFolder, TrialEntry};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use testing::{PATIENCE, find};
 
 /// The machines, in the order of their addresses; `control` is none of them.
@@ -137,16 +138,7 @@ impl Site {
 
     /// The processes of a host, by their ids, with their words.
     fn processes(&self, host: &str) -> BTreeMap<i32, String> {
-        let network = self.networks.get(host);
-        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let own = all.filter_map(|entry| {
-            let found = fs::read_link(entry.path().join("ns/net")).ok()?;
-            let words = fs::read(entry.path().join("cmdline")).ok()?;
-            let words = String::from_utf8_lossy(&words).replace('\0', " ");
-            let is_own = found.to_str() == network.map(String::as_str) && !words.is_empty();
-            is_own.then_some((entry.file_name().to_str()?.parse().ok()?, words))
-        });
-        own.collect()
+        self.networks.get(host).map_or_else(BTreeMap::new, |network| processes_in(network))
     }
 
     /// What runs on a machine because of a study.
@@ -255,10 +247,6 @@ impl Site {
 fn checked(finished: Finished) -> Result<Finished> {
     ensure!(!finished.stderr.contains("panicked at"), "{finished:?}");
     Ok(finished)
-}
-
-fn signal(pid: i32, signal: Signal) -> Result<()> {
-    Ok(kill_process(Pid::from_raw(pid).context("no process")?, signal)?)
 }
 
 /// Sends a signal to the controller, which `lab shell` would not pass on.

@@ -10,10 +10,6 @@
 mod judge;
 mod resumed;
 mod site;
-// The target of the tests of fleets, which nothing else of the bars needs.
-#[allow(dead_code)]
-#[path = "../../../tests/fleet/target.rs"]
-mod target;
 
 use std::{
     collections::VecDeque,
@@ -28,11 +24,12 @@ use testing::PATIENCE;
 
 use crate::{
     bars::{Bar, By, Outcome, Scale, is_wanted, is_wanted_among},
+    fleet_hosts::signal,
+    held_target::{ALL, Received},
     random::Random,
 };
 use judge::Judged;
-use site::{BROKERS, Load, MACHINES, Site, address_of, machine_ip, signal, url};
-use target::{ALL, Received};
+use site::{BROKERS, Load, MACHINES, Site, address_of, machine_ip, url};
 
 pub(super) const BAR: Bar = Bar {
     name: "fleet-faults",
@@ -409,7 +406,7 @@ impl Schedule {
                 strike.at = Instant::now();
                 load.pass(length)?;
                 // Some may have ended with others.
-                stopped.iter().for_each(|pid| drop(signal(*pid, Signal::CONT)));
+                stopped.iter().for_each(|pid| drop(signal(pid.cast_signed(), Signal::CONT)));
                 strike.isolated = if is_long { vec![self.machine] } else { Vec::new() };
                 strike.allowed = if self.is_second_kind { CONNECTIONS } else { 0 };
                 let how = if self.is_second_kind { "with its workers" } else { "without its workers" };

@@ -5,11 +5,9 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use record::{Counts, Histogram, HttpTrial, Validity, VoidRule};
 
-use super::{
-    site::{MACHINES, machine_ip},
-    target::Received,
-};
+use super::site::{MACHINES, machine_ip};
 use crate::{
+    held_target::Received,
     process::Finished,
     proofload::{is_crowded, parse_trial},
 };

@@ -14,9 +14,8 @@ use testing::PATIENCE;
 use super::{
     Ended, FREE_BOUND, LOAD_BOUND, STUDY_TIME, Schedule, after_lease, judge, last_after, quiet,
     site::{Load, MACHINES, Site, url},
-    target::ALL,
 };
-use crate::process::Finished;
+use crate::{held_target::ALL, process::Finished};
 
 /// A study with a trial of its own for each tag.
 const STUDY: &str = "title = \"faults\"\n[workload.http]\nurl = \"URL\"\nrate = 150\nconnections = 12\nduration = \"2s\"\ndrain = \"5s\"\n\

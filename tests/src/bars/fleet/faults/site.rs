@@ -2,20 +2,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
+    fs,
     net::{IpAddr, Ipv4Addr},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use testing::{PATIENCE, find};
 
-use super::target::{PORT, Target};
 use crate::{
+    fleet_hosts::{listed, network_of, processes_in, signal, tree},
+    held_target::{PORT, Target},
     lab::Labs,
     nginx::pem,
-    process::{Finished, Launch, Process, child_with, children_of},
+    process::{Finished, Launch, Process, child_with},
     proofload::binary,
 };
 
@@ -182,7 +183,7 @@ impl Site {
         let server = self.brokers[index].as_ref().context("no server")?;
         let own = child_with("nats-server", server.pid());
         let own = own.with_context(|| format!("{} has ended; {}", BROKERS[index], server.said()))?;
-        signal(own, which)
+        signal(own.cast_signed(), which)
     }
 
     /// The servers that run.
@@ -209,27 +210,17 @@ impl Site {
         own.with_context(|| format!("the agent on {machine} has ended; {}", shell.said()))
     }
 
-    /// The main process of an agent, and all that it has started.
-    fn agent_tree(&self, machine: &str) -> Result<Vec<u32>> {
-        let (mut all, mut next) = (vec![self.agent(machine)?], 0);
-        while next < all.len() {
-            all.extend(children_of(all[next]));
-            next += 1;
-        }
-        Ok(all)
-    }
-
     /// Stops an agent: its main process alone, or with all that it has started. Returns what is stopped.
     pub(super) fn stop_agent(&self, machine: &str, is_whole: bool) -> Result<Vec<u32>> {
-        let all = if is_whole { self.agent_tree(machine)? } else { vec![self.agent(machine)?] };
+        let all = if is_whole { tree(self.agent(machine)?) } else { vec![self.agent(machine)?] };
         // A worker may end meanwhile.
-        all.iter().for_each(|pid| drop(signal(*pid, Signal::STOP)));
+        all.iter().for_each(|pid| drop(signal(pid.cast_signed(), Signal::STOP)));
         Ok(all)
     }
 
     /// Kills the main process of an agent.
     pub(super) fn kill_agent(&mut self, machine: &str) -> Result<()> {
-        signal(self.agent(machine)?, Signal::KILL)?;
+        signal(self.agent(machine)?.cast_signed(), Signal::KILL)?;
         let mut shell = self.agents.remove(machine).context("no agent")?;
         shell.wait(PATIENCE)?.context("the agent goes on").map(drop)
     }
@@ -239,7 +230,7 @@ impl Site {
         for pid in LOADED.iter().flat_map(|host| processes_in(&self.networks[*host]).into_keys()) {
             if !self.before.contains(&pid) {
                 // It may have ended with another one.
-                let _ = signal(pid.cast_unsigned(), Signal::KILL);
+                let _ = signal(pid, Signal::KILL);
             }
         }
         self.agents.clear();
@@ -249,7 +240,7 @@ impl Site {
     fn end_agents(&mut self) -> Result<Vec<String>> {
         for machine in self.agents.keys() {
             if let Ok(pid) = self.agent(machine) {
-                signal(pid, Signal::TERM)?;
+                signal(pid.cast_signed(), Signal::TERM)?;
             }
         }
         let mut wrong = Vec::new();
@@ -392,7 +383,7 @@ impl Load {
     pub(super) fn kill(&mut self) -> Result<bool> {
         let controller = child_with(self.word, self.process.pid());
         if let Some(controller) = controller {
-            signal(controller, Signal::KILL)?;
+            signal(controller.cast_signed(), Signal::KILL)?;
         }
         self.pass(Duration::ZERO)?;
         Ok(controller.is_some())
@@ -447,40 +438,4 @@ pub(super) fn address_of(servers: &[usize]) -> String {
     let servers: Vec<String> =
         servers.iter().map(|index| format!("{}:{BROKER_PORT}", broker_ip(*index))).collect();
     format!("nats://{}/load", servers.join(","))
-}
-
-pub(super) fn signal(pid: u32, signal: Signal) -> Result<()> {
-    Ok(kill_process(Pid::from_raw(pid.cast_signed()).context("no process")?, signal)?)
-}
-
-/// Names and states in a list of agents, whose lines begin with the name.
-fn listed(list: &Finished) -> Vec<(String, String)> {
-    let line = |line: &str| {
-        let mut words = line.split_whitespace();
-        let name = words.next()?.to_owned();
-        let state = words.find(|word| ["idle", "busy", "draining"].contains(word))?.to_owned();
-        Some((name, state))
-    };
-    let mut listed: Vec<_> = list.stdout.lines().filter_map(line).collect();
-    listed.sort();
-    listed
-}
-
-/// The processes in a network namespace, by their ids, with their words.
-fn processes_in(network: &str) -> BTreeMap<i32, String> {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let own = all.filter_map(|entry| {
-        let found = fs::read_link(entry.path().join("ns/net")).ok()?;
-        let words = fs::read(entry.path().join("cmdline")).ok()?;
-        let words = String::from_utf8_lossy(&words).replace('\0', " ");
-        let is_own = found.to_str() == Some(network) && !words.is_empty();
-        is_own.then_some((entry.file_name().to_str()?.parse().ok()?, words))
-    });
-    own.collect()
-}
-
-/// A network namespace, by its name.
-fn network_of(network: &str) -> Result<File> {
-    let (pid, _) = processes_in(network).pop_first().with_context(|| format!("nothing runs in {network}"))?;
-    Ok(File::open(format!("/proc/{pid}/ns/net"))?)
 }

@@ -23,9 +23,9 @@ use rustix::{
 };
 
 /// The port of the target.
-pub(super) const PORT: u16 = 8081;
+pub const PORT: u16 = 8081;
 /// Answers every request.
-pub(super) const ALL: u64 = u64::MAX;
+pub const ALL: u64 = u64::MAX;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n";
 /// The same, before the connection is closed.
@@ -36,22 +36,23 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// A request as it was received.
 #[derive(Debug, Clone)]
-pub(super) struct Received {
-    pub(super) from: IpAddr,
+pub struct Received {
+    /// Who sent it.
+    pub from: IpAddr,
     /// When it was read.
-    pub(super) at: Instant,
+    pub at: Instant,
     /// Its request line and header fields.
     head: String,
 }
 
 impl Received {
     /// What stands between method and version.
-    pub(super) fn path(&self) -> &str {
+    pub fn path(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 
     /// The value of a header field.
-    pub(super) fn field(&self, name: &str) -> Option<&str> {
+    pub fn field(&self, name: &str) -> Option<&str> {
         let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         let mut own = fields.filter(|(known, _)| known.eq_ignore_ascii_case(name));
         own.next().map(|(_, value)| value.trim())
@@ -90,14 +91,14 @@ impl Shared {
 
 /// A running target. Dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Target {
+pub struct Target {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Target {
     /// Listens at all addresses of a host, which has this network namespace.
-    pub(super) fn start(network: File) -> Result<Self> {
+    pub fn start(network: File) -> Result<Self> {
         // A thread cannot leave the namespace again.
         let bound = thread::spawn(move || -> Result<TcpListener> {
             move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -117,34 +118,34 @@ impl Target {
     }
 
     /// Forgets what it received, and answers the first so many requests of each address from now on.
-    pub(super) fn begin(&self, answered_each: u64) {
+    pub fn begin(&self, answered_each: u64) {
         let mut log = self.shared.log();
         self.shared.answered_each.store(answered_each, Ordering::Relaxed);
         *log = Log { open: std::mem::take(&mut log.open), ..Log::default() };
     }
 
     /// Answers every request, also those that wait.
-    pub(super) fn answer_all(&self) {
+    pub fn answer_all(&self) {
         self.shared.answered_each.store(ALL, Ordering::Relaxed);
     }
 
     /// What it received since it was told to begin, in order.
-    pub(super) fn received(&self) -> Vec<Received> {
+    pub fn received(&self) -> Vec<Received> {
         self.shared.log().received.clone()
     }
 
     /// Number of requests from an address since then.
-    pub(super) fn count(&self, from: IpAddr) -> u64 {
+    pub fn count(&self, from: IpAddr) -> u64 {
         self.shared.log().requests.get(&from).copied().unwrap_or(0)
     }
 
     /// Number of connections from an address since then.
-    pub(super) fn accepted(&self, from: IpAddr) -> u64 {
+    pub fn accepted(&self, from: IpAddr) -> u64 {
         self.shared.log().accepted.get(&from).copied().unwrap_or(0)
     }
 
     /// Number of connections from an address that have not ended, or that may have sent something that was not read yet.
-    pub(super) fn open(&self, from: IpAddr) -> u64 {
+    pub fn open(&self, from: IpAddr) -> u64 {
         self.shared.log().open.get(&from).copied().unwrap_or(0)
     }
 }
