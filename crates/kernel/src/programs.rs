@@ -34,8 +34,8 @@ pub struct Program {
     pub children_ns: u64,
     /// The threads by their ids.
     pub threads: BTreeMap<u32, ThreadTimes>,
-    /// Whether a thread waits for a device (state D).
-    pub is_blocked: bool,
+    /// The threads that wait for a device (state D).
+    pub blocked: BTreeSet<u32>,
     /// Whether a signal stopped it (state T).
     pub is_stopped: bool,
     /// Number of open descriptors; none if this user may not read it.
@@ -103,8 +103,8 @@ pub(crate) fn look(pid: u32, last: Option<Look>) -> Option<Look> {
     let threads = times.iter().filter_map(|(thread, text)| Some((*thread, parse_times(text)?))).collect();
     let mut program = parse(pid, &stat, &limits, threads, descriptors(pid))?;
     // The state of a process is only that of its first thread, so the other threads are checked too.
-    let mut others = times.iter().map(|(thread, _)| thread).filter(|thread| **thread != pid);
-    program.is_blocked = program.is_blocked || others.any(|thread| is_blocked(&of_thread(thread)));
+    let others = times.iter().map(|(thread, _)| *thread).filter(|thread| *thread != pid);
+    program.blocked.extend(others.filter(|thread| is_blocked(&of_thread(thread))));
     Some(Look { times, program })
 }
 
@@ -128,7 +128,7 @@ fn has_state(stat: &str, states: &[char]) -> bool {
     fields(stat).is_some_and(|(_, fields)| fields.trim_start().starts_with(states))
 }
 
-/// Parses a process from the texts of its files in `/proc`. `is_blocked` covers only its first thread.
+/// Parses a process from the texts of its files in `/proc`. `blocked` covers only its first thread.
 pub(crate) fn parse(
     pid: u32,
     stat: &str,
@@ -148,7 +148,7 @@ pub(crate) fn parse(
         running_ns: ticks_ns(14)? + ticks_ns(15)?,
         children_ns: ticks_ns(16)? + ticks_ns(17)?,
         threads,
-        is_blocked: is_blocked(stat),
+        blocked: is_blocked(stat).then_some(pid).into_iter().collect(),
         is_stopped: is_stopped(stat),
         descriptors,
         // The line has the form `Max open files            1024                 4096                 files`.
@@ -255,11 +255,11 @@ mod tests {
         let stat = "7 (a) (b c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
         let program = parse(7, stat, "", BTreeMap::new(), None).unwrap();
         assert_eq!((program.name.as_str(), program.process_group, program.began_ticks), ("a) (b c", 2, 4711));
-        assert!(!program.is_blocked);
+        assert!(program.blocked.is_empty());
         let blocked = parse(7, &stat.replace(") S ", ") D "), "", BTreeMap::new(), None).unwrap();
-        assert!(blocked.is_blocked && !blocked.is_stopped);
+        assert!(blocked.blocked == BTreeSet::from([7]) && !blocked.is_stopped);
         let stopped = parse(7, &stat.replace(") S ", ") T "), "", BTreeMap::new(), None).unwrap();
-        assert!(stopped.is_stopped && !stopped.is_blocked);
+        assert!(stopped.is_stopped && stopped.blocked.is_empty());
         assert_eq!(parse(7, "7 (a", "", BTreeMap::new(), None), None);
     }
 }

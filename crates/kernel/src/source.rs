@@ -35,7 +35,7 @@ pub(crate) type Processes = BTreeMap<(u64, u64), Vec<u32>>;
 pub(crate) enum Look {
     /// All data, at the start and the end of a trial.
     Whole,
-    /// The data that is needed once a second.
+    /// The data that is needed several times a second.
     Brief,
 }
 
@@ -43,7 +43,7 @@ impl Look {
     /// Maximum number of connections in a look. The kernel lists connections that stay open in the same order each
     /// time.
     pub(crate) fn max_connections(self) -> usize {
-        if self == Self::Whole { 1_000 } else { 100 }
+        if self == Self::Whole { 1_000 } else { 500 }
     }
 
     /// Maximum number of processes in a look. If there are more, only those that listen are read, and at most this
@@ -177,7 +177,7 @@ impl Here {
         let mut listening: Vec<u32> = pids.into_iter().filter(|&pid| !self.owned(pid).is_empty()).collect();
         if listening.len() > look.max_programs() {
             let why = format!(
-                "of the {} listening processes, only {} are observed each second",
+                "of the {} listening processes, only {} are sampled",
                 listening.len(),
                 look.max_programs()
             );

@@ -1,6 +1,7 @@
 //! TCP sockets of the calling thread's network namespace, from sock_diag(7).
 
 use std::{
+    cmp::Ordering,
     collections::BTreeMap,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -91,6 +92,10 @@ pub struct TcpInfo {
     pub acknowledged_bytes: u64,
     /// Payload that has arrived, in bytes.
     pub received_bytes: u64,
+    /// Time since data was last sent, in milliseconds, in whole ticks of the kernel.
+    pub last_sent_ms: u32,
+    /// Time since data last arrived, in milliseconds, in whole ticks of the kernel.
+    pub last_received_ms: u32,
     /// Time with data to send, in microseconds. It includes the two times below.
     pub busy_us: Option<u64>,
     /// Time for which the other end's receive window stopped the sender, in microseconds.
@@ -305,6 +310,17 @@ fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
 }
 
 impl TcpInfo {
+    /// Whether the last data was sent after the last data arrived, so that the end that asks waits for an answer: 0 or 1, or 0.5 if both
+    /// happened in the same tick of the kernel just now.
+    pub(crate) fn awaits(&self) -> f64 {
+        const TICK_MS: u32 = 10;
+        match self.last_sent_ms.cmp(&self.last_received_ms) {
+            Ordering::Less => 1.0,
+            Ordering::Equal if self.last_sent_ms < TICK_MS => 0.5,
+            _ => 0.0,
+        }
+    }
+
     /// Parses `struct tcp_info`. New kernel versions append fields to it.
     fn parse(info: &[u8]) -> Self {
         let number = |at| u32_at(info, at).unwrap_or_default();
@@ -318,6 +334,8 @@ impl TcpInfo {
             retransmits: number(100),
             acknowledged_bytes: u64_at(info, 120).unwrap_or_default(),
             received_bytes: u64_at(info, 128).unwrap_or_default(),
+            last_sent_ms: number(44),
+            last_received_ms: number(52),
             busy_us: u64_at(info, 168),
             receive_window_limited_us: u64_at(info, 176),
             send_buffer_limited_us: u64_at(info, 184),
@@ -379,6 +397,30 @@ mod tests {
         assert!(sent.send_buffer_bytes > 1000 && sent.send_buffer_used_bytes == 0, "{sent:?}");
         assert!(sent.info.congestion_window > 0 && sent.info.segment_bytes > 500, "{sent:?}");
         assert_eq!(connections(1, &[]).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_end_that_asked_waits_until_the_answer_comes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let local = client.local_addr().unwrap();
+        let awaits = || {
+            let all = connections(usize::MAX, &listeners().unwrap()).unwrap();
+            all.into_iter().find(|seen| seen.local == local).map(|seen| seen.info.awaits())
+        };
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(30));
+        pause();
+        client.write_all(b"?").unwrap();
+        testing::until("it waits", || awaits() == Some(1.0));
+        pause();
+        assert_eq!(awaits(), Some(1.0));
+        server.write_all(b"!").unwrap();
+        testing::until("it has its answer", || awaits() == Some(0.0));
+        let at = |last_sent_ms, last_received_ms| {
+            TcpInfo { last_sent_ms, last_received_ms, ..TcpInfo::default() }.awaits()
+        };
+        assert_eq!([at(4, 4), at(400, 400)], [0.5, 0.0], "just now, or long ago");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Watches hosts during a trial: reads counters before, during and after the trial, and samples sockets and processes
-//! once a second.
+//! Watches hosts during a trial: reads counters before, during and after the trial, and samples sockets and processes about ten times a
+//! second.
 
 mod samples;
 
@@ -26,8 +26,12 @@ use crate::{
     source::{Here, Source},
 };
 
-/// Each interval has one sample. The counters are read at its end.
+/// The counters are read after each interval.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest time that has one sample.
+const SHORTEST_SLOT: Duration = Duration::from_millis(100);
+/// A sample takes at most one in this many parts of the time, unless it is the only one of its second.
+const PARTS_PER_SAMPLE: u32 = 50;
 /// The fractional part of the golden ratio. The fractional parts of its multiples spread evenly over an interval, for
 /// any number of them.
 const GOLDEN: f64 = 0.618_034;
@@ -153,13 +157,6 @@ impl Watch {
     }
 }
 
-/// The kinds of readings during a trial.
-enum Reading {
-    /// A sample of sockets and processes, which may be gone at the end of the trial.
-    Sample,
-    Counters,
-}
-
 /// The other ends of the channels of a [`Watcher`].
 struct Orders {
     begun: mpsc::Sender<()>,
@@ -191,35 +188,44 @@ fn watch<S: Source>(hosts: Vec<(String, S)>, orders: Orders) -> io::Result<Seen>
     let mut samples = Samples::begin(hosts)?;
     let _ = orders.begun.send(());
     let begun = Instant::now();
-    let mut readings = readings();
+    let mut times = SampleTimes::default();
+    let (mut next_sample, mut next_counts) = (times.next(Duration::ZERO, SHORTEST_SLOT), INTERVAL);
     loop {
-        let now = begun.elapsed();
-        // Readings whose time passed while a slow host was read are skipped.
-        let Some((time, reading)) = readings.find(|(time, _)| *time > now) else { break };
-        if orders.stopped.recv_timeout(time - now) != Err(mpsc::RecvTimeoutError::Timeout) {
+        let next = next_sample.min(next_counts);
+        let wait = next.saturating_sub(begun.elapsed());
+        if orders.stopped.recv_timeout(wait) != Err(mpsc::RecvTimeoutError::Timeout) {
             break;
         }
-        match reading {
-            Reading::Sample => samples.take()?,
-            Reading::Counters => samples.count()?,
+        if next == next_sample {
+            let began = Instant::now();
+            samples.take()?;
+            let slot = (began.elapsed() * PARTS_PER_SAMPLE).clamp(SHORTEST_SLOT, INTERVAL);
+            next_sample = times.next(begun.elapsed(), slot);
+        } else {
+            samples.count()?;
+            // Intervals that ended while a slow host was read are skipped.
+            next_counts = INTERVAL * (begun.elapsed().as_secs() as u32 + 1);
         }
     }
     samples.end()
 }
 
-/// The readings after the start with their times: in each second one sample, and the counters at its end.
-fn readings() -> impl Iterator<Item = (Duration, Reading)> {
-    let of_second = |(sample, second)| [(sample, Reading::Sample), (INTERVAL * second, Reading::Counters)];
-    sample_times().zip(1..).flat_map(of_second)
+/// The times of the samples. Time is divided into slots, and each sample is at another point of its slot: a target's regular activity, such
+/// as a pause for a log, would otherwise be in all samples or in none.
+#[derive(Debug, Default)]
+struct SampleTimes {
+    number: u32,
+    slot_end: Duration,
 }
 
-/// The times of the samples. Each one is at another point of its second: a target's activity once a second, such as a
-/// pause for a log, would otherwise be in all samples or in none.
-fn sample_times() -> impl Iterator<Item = Duration> {
-    (0_u32..).map(|second| {
-        let part = (f64::from(second + 1) * GOLDEN).fract();
-        INTERVAL.mul_f64(f64::from(second) + part)
-    })
+impl SampleTimes {
+    /// The time of the next sample after `now`, in a slot of this length.
+    fn next(&mut self, now: Duration, slot: Duration) -> Duration {
+        self.number = self.number.wrapping_add(1);
+        let begin = self.slot_end.max(now);
+        self.slot_end = begin + slot;
+        begin + slot.mul_f64((f64::from(self.number) * GOLDEN).fract())
+    }
 }
 
 #[cfg(test)]
@@ -262,7 +268,7 @@ mod tests {
         let seen = watch.stop().unwrap();
         let host = &seen.hosts[0];
         let queue = host.listeners[&address.to_string()];
-        // The first sample precedes the connection, the last one follows it, and there is one more in each second.
+        // The first sample precedes the connection, and the last one follows it.
         assert_eq!(queue.most_waiting, 1);
         assert!((1..queue.samples).contains(&queue.samples_waiting), "{queue:?}");
         assert!(host.counters.get("Tcp.PassiveOpens").unwrap() >= 1, "{host:?}");
@@ -276,21 +282,34 @@ mod tests {
 
     #[test]
     fn what_is_done_every_second_is_in_few_samples() {
-        for (period_ms, pause_ms) in [(500, 75), (1_000, 150), (2_000, 150)] {
+        for (slot_ms, (period_ms, pause_ms)) in [100, 170, 1_000]
+            .into_iter()
+            .flat_map(|slot| [(500, 75), (1_000, 150), (2_000, 150)].map(|p| (slot, p)))
+        {
             for first_ms in 0..period_ms {
                 let is_paused =
                     |time: &Duration| (time.as_millis() as u64 + period_ms - first_ms) % period_ms < pause_ms;
-                for count in 3..60 {
-                    let paused = sample_times().take(count).filter(is_paused).count();
+                for seconds in 3..60 {
+                    let times = sample_times(slot_ms).take_while(|time| time.as_secs() < seconds);
+                    let (paused, all): (Vec<_>, Vec<_>) = times.partition(is_paused);
                     assert!(
-                        paused * 2 <= count,
-                        "{paused} of {count}, each {period_ms} ms from {first_ms} ms on"
+                        paused.len() <= all.len(),
+                        "{paused:?} in slots of {slot_ms} ms, from {first_ms} ms on"
                     );
                 }
             }
         }
-        let seconds: Vec<u64> = sample_times().take(100).map(|time| time.as_secs()).collect();
-        assert_eq!(seconds, Vec::from_iter(0..100), "one in each second");
+        let slots: Vec<u64> = sample_times(100).take(100).map(|time| time.as_millis() as u64 / 100).collect();
+        assert_eq!(slots, Vec::from_iter(0..100), "one in each slot");
+        let mut times = SampleTimes::default();
+        let slot = Duration::from_millis(100);
+        let (first, late) = (times.next(Duration::ZERO, slot), times.next(5 * slot, slot));
+        assert!(first < slot && late >= 5 * slot, "slots that passed meanwhile have no sample");
+    }
+
+    fn sample_times(slot_ms: u64) -> impl Iterator<Item = Duration> {
+        let mut times = SampleTimes::default();
+        std::iter::from_fn(move || Some(times.next(Duration::ZERO, Duration::from_millis(slot_ms))))
     }
 
     #[test]

@@ -265,6 +265,15 @@ pub struct ProgramUse {
     /// In how many of these looks a thread waited for a device, in the state D.
     #[serde(default)]
     pub samples_blocked: u32,
+    /// The threads that did its work; none if no thread that can be read has run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working: Option<WorkingThreads>,
+    /// The part of `running_s` of threads and children that ended unseen, in seconds.
+    #[serde(default)]
+    pub ended_s: f64,
+    /// For each address that it sent requests to, how many of them had no answer yet on average.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub asked: BTreeMap<String, f64>,
     /// In how many of these looks a signal had stopped it, in the state T.
     #[serde(default)]
     pub samples_stopped: u32,
@@ -272,6 +281,20 @@ pub struct ProgramUse {
     pub most_descriptors: Option<u64>,
     /// How many descriptors it may have open; none if unlimited.
     pub max_descriptors: Option<u64>,
+}
+
+/// The threads of a process that did its work: those that ran for at least a fifth of the time of the busiest one, and did not run as much
+/// before the load. Times are sums over them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkingThreads {
+    /// How many they are.
+    pub count: u32,
+    /// Time on a processor, in seconds.
+    pub running_s: f64,
+    /// Time ready to run without a processor, in seconds.
+    pub waiting_s: f64,
+    /// Time for which they waited for a device (state D), in seconds, from samples.
+    pub blocked_s: f64,
 }
 
 #[cfg(test)]

@@ -31,7 +31,9 @@ mod validity;
 mod verdict;
 
 pub use audit::{AuditExample, AuditFinding, AuditResult, EventCounts, PlaceCounts, ReadCounts};
-pub use counters::{Counters, HostCounters, ListenerUse, ProgramUse, SenderUse, TrialCounters};
+pub use counters::{
+    Counters, HostCounters, ListenerUse, ProgramUse, SenderUse, TrialCounters, WorkingThreads,
+};
 pub use distribution::Distribution;
 pub use environment::Environment;
 pub use errors::{ErrorClass, ErrorCounts, Origin};
@@ -61,4 +63,4 @@ pub use trial::{
     ScriptResult, SoundTime, StepResult, Trial, UsersTime, Warning,
 };
 pub use validity::{Validity, VoidReason, VoidRule};
-pub use verdict::{Bottleneck, Cause, Certainty, Excluded, Verdict};
+pub use verdict::{Bottleneck, Cause, Certainty, Excluded, TimePart, TimeState, Verdict};

@@ -13,6 +13,22 @@ pub struct Verdict {
     /// Counters that were not available, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
+    /// The parts of the users' time, which add up to 1; empty for programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub account: Vec<TimePart>,
+}
+
+/// A part of the users' time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TimePart {
+    /// What the users, or the programs that served them, did meanwhile.
+    pub state: TimeState,
+    /// The program that the requests were in, or the address that it asked; empty if they were in none.
+    pub program: String,
+    /// The program's host; empty for this machine.
+    pub place: String,
+    /// Its share of the users' time (0 to 1).
+    pub share: f64,
 }
 
 /// What bounded a trial, or would have been next to.
@@ -45,6 +61,24 @@ pub struct Excluded {
     pub cause: Cause,
     /// The figures that show it.
     pub evidence: String,
+}
+
+impl TimePart {
+    /// The state with its program: `asleep in nginx on web`.
+    pub fn state_in_words(&self) -> String {
+        let mut words = self.state.words().to_owned();
+        if !self.program.is_empty() {
+            words += &format!(" in {}", self.program);
+        }
+        if !self.place.is_empty() {
+            words += &format!(" on {}", self.place);
+        }
+        words
+    }
+
+    fn in_words(&self) -> String {
+        format!("{:.0} % {}", self.share * 100.0, self.state_in_words())
+    }
 }
 
 crate::named_enum! {
@@ -103,6 +137,46 @@ crate::named_enum! {
         OfferedLoad "the offered load",
     }
     /// The cause in words, which can follow "bound by".
+    pub fn words;
+}
+
+crate::named_enum! {
+    /// What users, or the programs that served them, did for a part of the users' time; `docs/verdict.md` says how each is measured.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum TimeState {
+        /// Planned pauses of users.
+        Paused "paused",
+        /// The generator was late.
+        Own "the generator's own",
+        /// A request was due, and every connection was busy.
+        NoFreeConnection "no free connection",
+        /// A connection was being opened.
+        Connecting "connecting",
+        /// The kernel took the request's bytes.
+        Sending "sending",
+        /// On the way to the target and back.
+        RoundTrips "on the way",
+        /// The connection waited to be accepted.
+        AcceptQueue "not accepted yet",
+        /// The target's threads ran.
+        Running "running",
+        /// The target's threads were ready to run, but had no processor.
+        Ready "ready without a processor",
+        /// A quota kept the target's threads from running.
+        Throttled "throttled",
+        /// The target's threads waited for a device.
+        Blocked "waiting for a device",
+        /// A signal had stopped the target.
+        Stopped "stopped",
+        /// The target's threads slept, and no other program worked for them: they waited for a lock, a timer, or each other.
+        Asleep "asleep",
+        /// The answer came in.
+        Receiving "receiving",
+        /// Inside the target, and nobody could see what it did.
+        Unknown "unknown",
+    }
+    /// The state in words.
     pub fn words;
 }
 
@@ -173,6 +247,12 @@ impl Cause {
 }
 
 impl Verdict {
+    /// The parts of the users' time that are at least a hundredth: `84 % asleep in nginx on web, 3 % on the way`; nothing if there are none.
+    pub fn account_in_words(&self) -> String {
+        let words = self.account.iter().filter(|part| part.share >= 0.01).map(TimePart::in_words);
+        words.collect::<Vec<_>>().join(", ")
+    }
+
     /// The cause of the nearest bottleneck.
     pub fn first_cause(&self) -> Option<Cause> {
         self.bottlenecks.first().map(|first| first.cause)

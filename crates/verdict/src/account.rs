@@ -40,7 +40,8 @@ impl<'a> Account<'a> {
         SHORT_ANSWER_NS + 3 * self.round_trip_ns()
     }
 
-    fn share(&self, s: f64) -> f64 {
+    /// A time of users as a share of all their time.
+    pub(crate) fn share(&self, s: f64) -> f64 {
         (s / self.total_s).clamp(0.0, 1.0)
     }
 
@@ -50,7 +51,7 @@ impl<'a> Account<'a> {
     }
 
     /// Round trips of requests and answers.
-    fn round_trips(&self) -> f64 {
+    pub(crate) fn round_trips(&self) -> f64 {
         let s = self.http.counts.completed as f64 * self.round_trip_ns() as f64 / 1e9;
         self.share(s.min(self.http.users_time.waiting_s))
     }

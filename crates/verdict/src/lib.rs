@@ -7,6 +7,7 @@
 
 mod account;
 mod independence;
+mod inside;
 mod rules;
 
 use account::{Account, MIN_SHARE};
@@ -84,7 +85,7 @@ const COUNTED: [Cause; 5] =
 
 /// Finds the bottleneck of a trial.
 pub fn judge(observed: &Observed<'_>) -> Verdict {
-    let mut verdict = Verdict::default();
+    let mut verdict = Verdict { account: inside::account(observed), ..Verdict::default() };
     let lost = observed.counters.hosts.iter().filter_map(|host| Some((&host.host, rules::is_lost(host)?)));
     verdict.missing.extend(lost.map(|(host, why)| format!("{host}: {why}")));
     let is_short = observed.counters.elapsed_s < MIN_ELAPSED_S;

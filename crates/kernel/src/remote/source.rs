@@ -240,7 +240,8 @@ fn program(pid: u32, texts: &Texts) -> Option<Program> {
     let threads = text("threads")?.lines().filter_map(times).collect();
     let descriptors = text("fd").and_then(|count| count.trim().parse().ok());
     let program = programs::parse(pid, text("stat")?, text("limits")?, threads, descriptors)?;
-    Some(Program { is_blocked: text("blocked").is_some(), ..program })
+    let blocked = text("blocked").map(|_| program.pid).into_iter().collect();
+    Some(Program { blocked, ..program })
 }
 
 #[cfg(test)]
@@ -276,7 +277,7 @@ mod tests {
             ];
             let texts = texts.into_iter().chain([("blocked", blocked)]);
             let texts = texts.map(|(name, text)| (format!("7/{name}"), text)).collect();
-            program(7, &texts).unwrap().is_blocked
+            program(7, &texts).unwrap().blocked.contains(&7)
         };
         assert!(is_blocked(Ok(String::new())) && !is_blocked(Err(String::new())));
     }

@@ -1,14 +1,16 @@
-//! Samples of the hosts of one machine: at the start of a trial, in each second, and at the end.
+//! Samples of the hosts of one machine: at the start of a trial, during it, and at the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
-    io, mem, thread,
+    io, mem,
+    net::SocketAddr,
+    thread,
     time::{Duration, Instant},
 };
 
 use record::{
     Counters,
-    counters::{HostCounters, ProgramUse},
+    counters::{HostCounters, ProgramUse, WorkingThreads},
 };
 
 use super::Seen;
@@ -17,6 +19,7 @@ use crate::{
     senders::Senders,
     series::Recorder,
     source::{Look, Processes, Source},
+    tcp::{Connection, Listener},
 };
 
 /// How long threads are watched before the load: ten of the kernel's ticks of 4 ms, between which a thread's time may stand still, and some
@@ -25,6 +28,11 @@ const BEFORE_LOAD: Duration = Duration::from_millis(50);
 
 /// When a host was looked at before the load, and the times of all its threads, by process.
 type Before = (Instant, BTreeMap<(u32, u64), BTreeMap<u32, ThreadTimes>>);
+
+/// A thread that ran for less than this part of what the busiest thread of its process ran did not do the process's work.
+const WORKING_SHARE: f64 = 0.2;
+/// A thread that ran before the load for this part of its share in the load does not work for the load.
+const BUSY_BEFORE: f64 = 0.8;
 
 /// The samples of all hosts of one machine.
 pub(super) struct Samples<S> {
@@ -39,6 +47,8 @@ struct HostSamples<S> {
     /// Processes by id and start time.
     programs: BTreeMap<(u32, u64), ProgramSamples>,
     senders: Senders,
+    /// The sockets at which an answer is awaited, with the addresses that were asked, and 1 or 0.5 for each ([`crate::tcp::TcpInfo::awaits`]).
+    awaiting: BTreeMap<u32, (SocketAddr, f64)>,
     /// Number of looks at processes.
     looks: u32,
     seen: HostCounters,
@@ -58,14 +68,18 @@ struct ProgramSamples {
     looks: Looks,
     /// Share of the time just before the load for which each of its threads ran.
     busy_before: BTreeMap<u32, f64>,
+    /// For each address that it asked, the sum over all looks of the requests without an answer.
+    asked: BTreeMap<SocketAddr, f64>,
 }
 
 /// Numbers of looks at a process.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Looks {
     all: u32,
     /// A thread waited for a device.
     blocked: u32,
+    /// The same by thread.
+    blocked_threads: BTreeMap<u32, u32>,
     /// A signal had stopped it.
     stopped: u32,
 }
@@ -73,7 +87,8 @@ struct Looks {
 impl Looks {
     fn add(&mut self, now: &Program) {
         self.all += 1;
-        self.blocked += u32::from(now.is_blocked);
+        self.blocked += u32::from(!now.blocked.is_empty());
+        now.blocked.iter().for_each(|thread| *self.blocked_threads.entry(*thread).or_default() += 1);
         self.stopped += u32::from(now.is_stopped);
     }
 }
@@ -124,7 +139,7 @@ impl<S: Source> Samples<S> {
         let elapsed_s = self.began.elapsed().as_secs_f64();
         let machine = self.machine.end(machine_of(&mut self.hosts, Look::Whole)?);
         let processes = S::processes();
-        self.hosts.iter_mut().try_for_each(|host| host.end(&processes))?;
+        self.hosts.iter_mut().try_for_each(|host| host.end(&processes, elapsed_s))?;
         let own_times =
             programs::parse_times(&crate::read("/proc/thread-self/schedstat")?).unwrap_or_default();
         let hosts = self.hosts.into_iter().map(|host| host.seen).collect();
@@ -144,6 +159,7 @@ impl<S: Source> HostSamples<S> {
             counters: Recorder::begin(Counters::default()),
             programs: BTreeMap::new(),
             senders: Senders::default(),
+            awaiting: BTreeMap::new(),
             looks: 0,
             seen: HostCounters { host: name, ..HostCounters::default() },
         }
@@ -184,7 +200,7 @@ impl<S: Source> HostSamples<S> {
         Ok(())
     }
 
-    fn end(&mut self, processes: &Processes) -> io::Result<()> {
+    fn end(&mut self, processes: &Processes, elapsed_s: f64) -> io::Result<()> {
         self.source.enter()?;
         self.seen.counters = self.counters.end(self.source.network(Look::Whole)?);
         self.look_at_sockets(Look::Whole)?;
@@ -205,19 +221,26 @@ impl<S: Source> HostSamples<S> {
         for ProgramSamples { last, .. } in self.programs.values().filter(|one| one.last_look < self.looks) {
             *ended_ns.entry(last.parent).or_default() += last.running_ns + last.children_ns;
         }
-        let used = |one: &ProgramSamples| one.used(ended_ns.get(&one.last.pid).copied().unwrap_or(0));
+        let used =
+            |one: &ProgramSamples| one.used(ended_ns.get(&one.last.pid).copied().unwrap_or(0), elapsed_s);
         self.seen.programs = self.programs.values().map(used).collect();
         Ok(())
     }
 
     fn look_at_programs(&mut self, processes: &Processes, look: Look) -> io::Result<()> {
         self.looks += 1;
+        let awaiting = mem::take(&mut self.awaiting);
         for now in self.source.programs(processes, look)? {
             match self.programs.entry((now.pid, now.began_ticks)) {
                 Entry::Occupied(known) => {
-                    let ProgramSamples { last, last_look, looks, .. } = known.into_mut();
+                    let ProgramSamples { last, last_look, looks, listens, asked, .. } = known.into_mut();
                     *last_look = self.looks;
                     looks.add(&now);
+                    let has_asked = look == Look::Brief && !listens.is_empty() && !awaiting.is_empty();
+                    let sockets = if has_asked { programs::sockets(now.pid) } else { BTreeSet::new() };
+                    for (address, requests) in sockets.iter().filter_map(|socket| awaiting.get(socket)) {
+                        *asked.entry(*address).or_default() += requests;
+                    }
                     let descriptors = last.descriptors.max(now.descriptors);
                     let mut threads = mem::take(&mut last.threads);
                     threads.extend(&now.threads);
@@ -240,6 +263,7 @@ impl<S: Source> HostSamples<S> {
                         quota,
                         looks,
                         busy_before,
+                        asked: BTreeMap::new(),
                     });
                 }
             }
@@ -248,7 +272,8 @@ impl<S: Source> HostSamples<S> {
     }
 
     fn look_at_sockets(&mut self, look: Look) -> io::Result<()> {
-        for listener in self.source.listeners()? {
+        let listeners = self.source.listeners()?;
+        for listener in &listeners {
             let seen = self.seen.listeners.entry(listener.address.to_string()).or_default();
             seen.backlog = listener.backlog;
             seen.most_waiting = seen.most_waiting.max(listener.waiting);
@@ -259,9 +284,25 @@ impl<S: Source> HostSamples<S> {
         // under load.
         let is_under_load = look == Look::Brief || self.senders.used().samples == 0;
         let add = if is_under_load { Senders::look_at } else { Senders::look_after_load };
-        self.source.connections(look)?.iter().for_each(|connection| add(&mut self.senders, connection));
+        let connections = self.source.connections(look)?;
+        connections.iter().for_each(|connection| add(&mut self.senders, connection));
+        let awaits = |one: &Connection| {
+            let requests = if is_accepted(one, &listeners) { 0.0 } else { one.info.awaits() };
+            (requests > 0.0).then_some((one.inode, (one.remote, requests)))
+        };
+        self.awaiting = connections.iter().filter_map(awaits).collect();
         Ok(())
     }
+}
+
+/// Whether a connection was accepted by one of these listening sockets, and not opened at this end.
+fn is_accepted(connection: &Connection, listeners: &[Listener]) -> bool {
+    let (ip, port) = (connection.local.ip().to_canonical(), connection.local.port());
+    let is_at = |at: &Listener| {
+        let listens = at.address.ip().to_canonical();
+        at.address.port() == port && (listens.is_unspecified() || listens == ip)
+    };
+    listeners.iter().any(is_at)
 }
 
 impl ProgramSamples {
@@ -270,8 +311,8 @@ impl ProgramSamples {
         self.before.as_ref().is_none_or(|before| before.threads != self.last.threads)
     }
 
-    /// Its use of processors, without `ended_ns`: the time of ended children that have separate entries.
-    fn used(&self, ended_ns: u64) -> ProgramUse {
+    /// Its use of processors in `elapsed_s`, without `ended_ns`: the time of ended children that have separate entries.
+    fn used(&self, ended_ns: u64, elapsed_s: f64) -> ProgramUse {
         let (now, before) = (&self.last, self.before.as_ref());
         let of = |of: fn(&Program) -> u64| of(now).saturating_sub(before.map_or(0, of));
         let used_ns = |(&thread, now): (&u32, &ThreadTimes)| {
@@ -288,9 +329,13 @@ impl ProgramSamples {
         // The kernel cuts user and system time to whole ticks in both readings, so their difference may be off by two
         // ticks.
         let unseen_ns = own_ns.saturating_sub(seen_ns + 2 * programs::TICK_NS);
+        let working = self.working(&threads, elapsed_s);
         let busiest = threads.into_iter().max().filter(|busiest| busiest.0 >= unseen_ns);
-        let running_ns = own_ns.max(seen_ns) + children_ns.saturating_sub(ended_ns);
+        let children_ns = children_ns.saturating_sub(ended_ns);
+        let running_ns = own_ns.max(seen_ns) + children_ns;
         let seconds = |ns: u64| ns as f64 / 1e9;
+        let looks = f64::from(self.looks.all.max(1));
+        let mean = |(address, sum): (&SocketAddr, &f64)| (address.to_string(), sum / looks);
         ProgramUse {
             pid: self.last.pid,
             name: self.last.name.clone(),
@@ -303,6 +348,9 @@ impl ProgramSamples {
             quota: self.used_quota(),
             samples: self.looks.all,
             samples_blocked: self.looks.blocked,
+            working,
+            ended_s: seconds(unseen_ns + children_ns),
+            asked: self.asked.iter().map(mean).collect(),
             samples_stopped: self.looks.stopped,
             most_descriptors: self.last.descriptors,
             max_descriptors: self.last.max_descriptors,
@@ -311,6 +359,28 @@ impl ProgramSamples {
 }
 
 impl ProgramSamples {
+    /// Sums over those of these threads that did its work. Each has the time that it ran and waited for a processor, in nanoseconds, and
+    /// its id.
+    fn working(&self, threads: &[(u64, u64, u32)], elapsed_s: f64) -> Option<WorkingThreads> {
+        let works_for_load = |&&(ran_ns, _, thread): &&(u64, u64, u32)| {
+            let before = self.busy_before.get(&thread).copied().unwrap_or(0.0);
+            ran_ns > 0 && before < BUSY_BEFORE * ran_ns as f64 / 1e9 / elapsed_s
+        };
+        let for_load: Vec<_> = threads.iter().filter(works_for_load).collect();
+        let most_ns = for_load.iter().map(|thread| thread.0).max()?;
+        let mut all = WorkingThreads::default();
+        for (ran_ns, waited_ns, thread) in for_load {
+            if *ran_ns as f64 >= WORKING_SHARE * most_ns as f64 {
+                let blocked = self.looks.blocked_threads.get(thread).copied().unwrap_or(0);
+                all.count += 1;
+                all.running_s += *ran_ns as f64 / 1e9;
+                all.waiting_s += *waited_ns as f64 / 1e9;
+                all.blocked_s += elapsed_s * f64::from(blocked) / f64::from(self.looks.all.max(1));
+            }
+        }
+        Some(all)
+    }
+
     fn used_quota(&self) -> BTreeMap<String, u64> {
         let [before, now] = &self.quota;
         let change =
@@ -336,7 +406,9 @@ mod tests {
         let (before, cpus, listens) = (Some(before), None, BTreeSet::new());
         let quota = [5, 8].map(|count| BTreeMap::from([("cgroup.periods".to_owned(), count)]));
         let (looks, busy_before) = (Looks { all: 2, ..Looks::default() }, BTreeMap::from([(7, 0.5)]));
-        ProgramSamples { before, last, cpus, last_look: 2, listens, quota, looks, busy_before }.used(ended_ns)
+        let asked = BTreeMap::new();
+        ProgramSamples { before, last, cpus, last_look: 2, listens, quota, looks, busy_before, asked }
+            .used(ended_ns, 4.0)
     }
 
     const SECOND_NS: u64 = 1_000_000_000;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use record::{
     Cause, CensoredTimes, ErrorClass, ErrorCounts, Histogram, HttpTrial, Iterations, LoadModel, Trial,
-    Validity, Warning,
+    Validity, Verdict, Warning,
     percentile::columns,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
@@ -36,7 +36,7 @@ fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
     }
     write_validity(out, trial)?;
     write_verdict(out, trial)?;
-    write_counts(out, http, trial.elapsed_s)?;
+    write_counts(out, trial, http)?;
     write_times(out, http)?;
     write_steps(out, http)?;
     write_failures(out, http)?;
@@ -143,7 +143,8 @@ fn write_verdict(out: &mut String, trial: &Trial) -> std::fmt::Result {
     Ok(())
 }
 
-fn write_counts(out: &mut String, http: &HttpTrial, elapsed_s: f64) -> std::fmt::Result {
+fn write_counts(out: &mut String, trial: &Trial, http: &HttpTrial) -> std::fmt::Result {
+    let elapsed_s = trial.elapsed_s;
     let c = &http.counts;
     let connect_failures =
         |errors: &ErrorCounts| errors.connect_failures() - errors.of(ErrorClass::ClosedUnused);
@@ -186,7 +187,8 @@ fn write_counts(out: &mut String, http: &HttpTrial, elapsed_s: f64) -> std::fmt:
         show_count(c.reconnects),
         show_count(unopened),
     )?;
-    let users = http.users_time.in_words();
+    let account = trial.verdict.as_ref().map(Verdict::account_in_words).filter(|words| !words.is_empty());
+    let users = account.unwrap_or_else(|| http.users_time.in_words());
     if !users.is_empty() {
         writeln!(out, "Users' time  {users}")?;
     }

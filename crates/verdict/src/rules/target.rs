@@ -283,12 +283,16 @@ fn under_load(queue: &ListenerUse) -> (u32, u32) {
 
 /// The share of the requests under way that waited to be accepted.
 pub(crate) fn waiting_share(observed: &Observed<'_>) -> f64 {
+    (mean_waiting(observed) / in_flight(observed).max(f64::MIN_POSITIVE)).min(1.0)
+}
+
+/// How many connections waited to be accepted on average, in the queue with the most.
+pub(crate) fn mean_waiting(observed: &Observed<'_>) -> f64 {
     let mean = |queue: &ListenerUse| {
         let (all, waiting) = under_load(queue);
         f64::from(queue.most_waiting) * (f64::from(waiting) / f64::from(all.max(1))).min(1.0)
     };
-    let most = listeners(observed).map(|(_, _, queue)| mean(queue)).fold(0.0, f64::max);
-    (most / in_flight(observed).max(f64::MIN_POSITIVE)).min(1.0)
+    listeners(observed).map(|(_, _, queue)| mean(queue)).fold(0.0, f64::max)
 }
 
 /// The queue of connections to be accepted overflowed.

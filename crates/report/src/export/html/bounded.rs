@@ -1,7 +1,7 @@
 //! The causes that bounded the trials of each setting, and those excluded.
 
 use maud::{Markup, html};
-use record::UsersTime;
+use record::{TimePart, Verdict};
 
 use super::{
     Page, Section,
@@ -40,26 +40,49 @@ pub(super) fn section(page: &Page) -> Option<Section> {
     (!all.is_empty()).then_some(Section { anchor: "bounded", heading: "What bounded it", body })
 }
 
-/// The time of the users of a setting's valid trials, as a bar with a part for each state. Empty for programs.
+/// The time of the users of a setting's valid trials, as a bar with its parts, the longest first. Empty for programs.
 fn users_time(page: &Page, bounded: &Bounded<'_>) -> Markup {
     let of_setting = page.results.trials.iter().filter(|entry| entry.setting == bounded.setting);
     let valid = of_setting.filter(|entry| !entry.trial.validity.is_void());
-    let mut users = UsersTime::default();
-    valid.filter_map(|entry| entry.trial.http()).for_each(|http| users.merge(&http.users_time));
-    let shares = users.shares();
-    let words = format!("Users' time, {}: {}", page.results.setting_name(bounded.setting), users.in_words());
+    let parts = mean_account(valid.filter_map(|entry| {
+        let total_s = entry.trial.http()?.users_time.total_s();
+        Some((total_s, &entry.trial.verdict.as_ref()?.account[..]))
+    }));
+    let verdict = Verdict { account: parts, ..Verdict::default() };
+    let words = verdict.account_in_words();
+    let words = format!("Users' time, {}: {words}", page.results.setting_name(bounded.setting));
     html! {
-        @if !shares.is_empty() {
+        @if !verdict.account.is_empty() {
             figure {
                 div.states {
-                    @for (state, share) in &shares {
-                        span class={ "state-" (state.replace(' ', "-")) } style={ "width:" (format!("{:.2}", share * 100.0)) "%" } title=(state) {}
+                    @for part in &verdict.account {
+                        span class={ "state-" (format!("{:?}", part.state).to_lowercase()) }
+                            style={ "width:" (format!("{:.2}", part.share * 100.0)) "%" }
+                            title=(page.text(&part.state_in_words())) {}
                     }
                 }
                 figcaption { bdi { (page.text(&words)) } }
             }
         }
     }
+}
+
+/// The mean of accounts, each weighted with its time.
+fn mean_account<'a>(accounts: impl Iterator<Item = (f64, &'a [TimePart])>) -> Vec<TimePart> {
+    let (mut all_s, mut parts) = (0.0, Vec::<TimePart>::new());
+    for (total_s, account) in accounts.filter(|(_, account)| !account.is_empty()) {
+        all_s += total_s;
+        for part in account {
+            let of = |part: &TimePart| (part.state, part.place.clone(), part.program.clone());
+            match parts.iter_mut().find(|known| of(known) == of(part)) {
+                Some(known) => known.share += part.share * total_s,
+                None => parts.push(TimePart { share: part.share * total_s, ..part.clone() }),
+            }
+        }
+    }
+    parts.iter_mut().for_each(|part| part.share /= all_s);
+    parts.sort_by(|a, b| b.share.total_cmp(&a.share));
+    parts
 }
 
 /// The other causes that the verdict names, and what it excludes or misses.

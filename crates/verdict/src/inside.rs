@@ -1,0 +1,187 @@
+//! Divides the users' time: the states that the generator saw, and what the target's threads did while requests were in it.
+//!
+//! Of the time of waiting, round trips and the accept queue are taken off. The rest is the time of requests inside. On average N of them were
+//! inside; they divide as the time of the threads that worked, of which no more than N can have worked for requests. What those threads slept
+//! belongs to the programs that they had asked and that had not answered; else it is *asleep*. Docs: `docs/verdict.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use record::{HostCounters, ProgramUse, TimePart, TimeState, WorkingThreads};
+
+use crate::{
+    Observed,
+    account::Account,
+    rules::{asked_programs, mean_waiting, programs_at},
+};
+
+/// Programs that ask each other are followed this far.
+const DEEPEST: usize = 4;
+/// If threads and children that ended took at least this part of a program's processor time, its sleep was not seen.
+const ENDED_SHARE: f64 = 0.2;
+/// A process whose threads ran less than this part of what the busiest ones of its group ran does not serve the same requests.
+const SERVING_SHARE: f64 = 0.2;
+/// Parts that need no mention.
+const LITTLE: f64 = 0.005;
+
+/// A process with its host.
+type Process<'a> = (&'a HostCounters, &'a ProgramUse);
+
+/// The parts of the users' time; empty if the trial has no account.
+pub(crate) fn account(observed: &Observed<'_>) -> Vec<TimePart> {
+    let (Some(account), Some(http)) = (Account::of(observed), observed.trial.http()) else {
+        return Vec::new();
+    };
+    let time = &http.users_time;
+    let elapsed_s = observed.counters.elapsed_s.max(f64::MIN_POSITIVE);
+    let in_queue = account.share(mean_waiting(observed) * elapsed_s);
+    let waiting = account.share(time.waiting_s);
+    let round_trips = account.round_trips();
+    let in_queue = in_queue.min(waiting - round_trips);
+    let mut parts = Parts::default();
+    for (state, share) in [
+        (TimeState::Paused, account.paused()),
+        (TimeState::Own, account.share(time.own_s)),
+        (TimeState::NoFreeConnection, account.share(time.no_free_connection_s)),
+        (TimeState::Connecting, account.share(time.connecting_s)),
+        (TimeState::Sending, account.share(time.sending_s)),
+        (TimeState::RoundTrips, round_trips),
+        (TimeState::AcceptQueue, in_queue),
+        (TimeState::Receiving, account.share(time.receiving_s)),
+    ] {
+        parts.add(state, ("", ""), share);
+    }
+    let inside = waiting - round_trips - in_queue;
+    let requests = inside * time.total_s() / elapsed_s;
+    let group = Group { observed, asked: BTreeSet::new(), processes: asked_programs(observed) };
+    group.divide(&mut parts, (inside, requests), 1);
+    parts.all()
+}
+
+#[derive(Default)]
+struct Parts(BTreeMap<(TimeState, String, String), f64>);
+
+impl Parts {
+    fn add(&mut self, state: TimeState, (place, program): (&str, &str), share: f64) {
+        *self.0.entry((state, place.to_owned(), program.to_owned())).or_default() += share;
+    }
+
+    /// The longest first.
+    fn all(self) -> Vec<TimePart> {
+        let part = |((state, place, program), share)| TimePart { state, program, place, share };
+        let mut all: Vec<_> = self.0.into_iter().filter(|(_, share)| *share >= LITTLE).map(part).collect();
+        all.sort_by(|a, b| b.share.total_cmp(&a.share));
+        all
+    }
+}
+
+/// The processes that serve the same requests.
+struct Group<'a> {
+    observed: &'a Observed<'a>,
+    /// The addresses that were asked on the way to it.
+    asked: BTreeSet<&'a str>,
+    processes: Vec<Process<'a>>,
+}
+
+/// What the threads of a group did, as mean numbers of threads.
+#[derive(Debug, Default)]
+struct Threads {
+    all: f64,
+    running: f64,
+    ready: f64,
+    blocked: f64,
+    throttled: f64,
+    stopped: f64,
+    ended: f64,
+}
+
+impl<'a> Group<'a> {
+    /// Adds the parts of requests that are inside: their share of the users' time, and how many they are on average.
+    fn divide(&self, parts: &mut Parts, (share, requests): (f64, f64), depth: usize) {
+        let busiest = self.processes.iter().max_by(|a, b| a.1.running_s.total_cmp(&b.1.running_s));
+        let at = busiest.map_or(("", ""), |(host, program)| (host.host.as_str(), program.name.as_str()));
+        let threads = self.threads();
+        if threads.all + threads.ended == 0.0 || requests <= 0.0 {
+            return parts.add(TimeState::Unknown, at, share);
+        }
+        let is_unseen = threads.ended >= ENDED_SHARE * (threads.running + threads.ended);
+        let serving = if is_unseen { requests } else { requests.min(threads.all) };
+        let busy = threads.running
+            + threads.ready
+            + threads.blocked
+            + threads.throttled
+            + threads.stopped
+            + threads.ended;
+        let part = |number: f64| share * number / serving.max(busy);
+        for (state, number) in [
+            (TimeState::Running, threads.running + threads.ended),
+            (TimeState::Ready, threads.ready),
+            (TimeState::Blocked, threads.blocked),
+            (TimeState::Throttled, threads.throttled),
+            (TimeState::Stopped, threads.stopped),
+        ] {
+            parts.add(state, at, part(number));
+        }
+        let mut asleep = part((serving - busy).max(0.0));
+        let asked = self.asked_by_address();
+        let all: f64 = asked.values().sum();
+        let followed = asleep * (all / (requests * asleep / share).max(f64::MIN_POSITIVE)).min(1.0);
+        if depth < DEEPEST && all > 0.0 && followed > 0.0 {
+            asleep -= followed;
+            for (address, requests) in asked {
+                let share = followed * requests / all;
+                let behind = self.behind(address);
+                if behind.processes.is_empty() {
+                    parts.add(TimeState::Unknown, ("", address), share);
+                } else {
+                    behind.divide(parts, (share, requests), depth + 1);
+                }
+            }
+        }
+        parts.add(if is_unseen { TimeState::Unknown } else { TimeState::Asleep }, at, asleep);
+    }
+
+    fn threads(&self) -> Threads {
+        let mut all = Threads::default();
+        // A thread that hardly ran beside the others of the group did not serve these requests.
+        let mean_s = |working: &WorkingThreads| working.running_s / f64::from(working.count.max(1));
+        let most_s = self.processes.iter().filter_map(|(_, program)| program.working.as_ref().map(mean_s));
+        let least_s = SERVING_SHARE * most_s.fold(0.0, f64::max);
+        for (host, program) in &self.processes {
+            let elapsed_s = self.observed.counters.elapsed_s_at(&host.host);
+            all.ended += program.ended_s / elapsed_s;
+            let Some(working) = program.working.filter(|working| mean_s(working) >= least_s) else {
+                continue;
+            };
+            let number = f64::from(working.count);
+            let throttled = host.stopped_share(elapsed_s).or(program.stopped_share(elapsed_s)).unwrap_or(0.0);
+            let stopped = f64::from(program.samples_stopped) / f64::from(program.samples.max(1));
+            all.all += number;
+            all.running += working.running_s / elapsed_s;
+            all.throttled += throttled * number;
+            // Before Linux 6.18, a throttled thread also counts as one that waits for a processor.
+            all.ready += (working.waiting_s / elapsed_s - throttled * number).max(0.0);
+            all.blocked += working.blocked_s / elapsed_s;
+            all.stopped += stopped * number;
+        }
+        all
+    }
+
+    /// The addresses that it asked, each with how many requests had no answer on average, without those that were asked on the way.
+    fn asked_by_address(&self) -> BTreeMap<&'a str, f64> {
+        let mut asked = BTreeMap::new();
+        for (address, requests) in self.processes.iter().flat_map(|(_, program)| &program.asked) {
+            if !self.asked.contains(address.as_str()) {
+                *asked.entry(address.as_str()).or_default() += requests;
+            }
+        }
+        asked
+    }
+
+    /// The processes behind an address that it asked.
+    fn behind(&self, address: &'a str) -> Self {
+        let mut asked = self.asked.clone();
+        asked.insert(address);
+        let hosts: BTreeSet<&str> = self.processes.iter().map(|(host, _)| host.host.as_str()).collect();
+        Self { observed: self.observed, asked, processes: programs_at(self.observed, address, &hosts) }
+    }
+}
