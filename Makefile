@@ -66,7 +66,7 @@ check: setup-test
 	@$(RUST) scripts/test.sh $$host check
 
 # Only these bars ask services that nobody else needs here.
-prove: setup-test $(if $(filter first-contact all,$(NAME)),setup-services) build
+prove: setup-test $(if $(filter first-contact cause-table all,$(NAME)),setup-services) build
 	@echo "make prove: the bars at their full size; durations are in the list"
 	@$(RUST) $(BINARY) cargo test -q --workspace --target $$host --test end_to_end --no-run && \
 	  $(TARGET_DIR)/$$host/debug/prove $(NAME)

@@ -18,6 +18,7 @@ mod balance_cost;
 mod balance_disruption;
 mod balance_spread;
 mod balance_vm;
+mod cause_table;
 mod command_figures;
 mod compare_beside_hog;
 mod connections_18k;
@@ -108,6 +109,7 @@ pub const ALL: &[Bar] = &[
     local_scarcity::BAR,
     void_rules::BAR,
     verdict_table::BAR,
+    cause_table::BAR,
     verdict_conntrack::BAR,
     verdict_proof::BAR,
     verdict_rivals::BAR,
