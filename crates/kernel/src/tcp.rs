@@ -17,6 +17,8 @@ const FIN_WAIT_2: u32 = 5;
 const TIME_WAIT: u32 = 6;
 const CLOSE_WAIT: u32 = 8;
 const LISTEN: u32 = 10;
+/// The inode of a socket whose inode is unknown.
+pub(crate) const UNKNOWN_INODE: u32 = 0;
 /// A request that lists the sockets of both IP versions. For each request, the kernel walks all listening sockets of
 /// the machine, so two requests would take twice as long.
 const TCPDIAG_GETSOCK: u16 = 18;

@@ -191,6 +191,9 @@ pub struct ListenerUse {
     pub samples: u32,
     /// Samples with connections that waited.
     pub samples_waiting: u32,
+    /// The largest number of its connections that was seen after they had been accepted.
+    #[serde(default)]
+    pub most_connections: u32,
 }
 
 /// Sums over the samples of a host's connections.

@@ -1,6 +1,6 @@
 //! Where the users' time of a trial went, as shares, and what each cause took of it.
 
-use record::{Cause, HttpTrial, units::show_time_ns};
+use record::{Cause, HttpTrial, TimePart, TimeState, Verdict, units::show_time_ns};
 
 use crate::{
     Observed,
@@ -97,6 +97,30 @@ impl<'a> Account<'a> {
         (self.share(sum_ns / 1e9), long / f64::max(all, 1.0), sum_ns / f64::max(long, 1.0))
     }
 
+    /// The time that lost packets may have taken: each delays an answer by no more than the answer took, and the longest answers bound them
+    /// all. If their number is not given, they delayed all that was behind them.
+    fn lost(&self, packets: Option<u64>) -> f64 {
+        let Some(mut left) = packets else { return self.served() };
+        let mut sum_ns = 0.0;
+        let times = &self.http.service_time;
+        let mut longest: Vec<(u64, u64)> = [&times.observed, &times.censored]
+            .into_iter()
+            .flat_map(|times| {
+                let bins = times.to_hdr();
+                let all = bins
+                    .iter_recorded()
+                    .map(|bin| (bin.value_iterated_to(), bin.count_since_last_iteration()));
+                all.collect::<Vec<_>>()
+            })
+            .collect();
+        longest.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
+        for (ns, count) in longest {
+            sum_ns += ns as f64 * count.min(left) as f64;
+            left = left.saturating_sub(count);
+        }
+        self.share(sum_ns / 1e9).min(self.served())
+    }
+
     /// Whether most failures came as quickly as short answers do.
     pub(crate) fn refuses_quickly(&self) -> bool {
         let times = &self.http.failure_time;
@@ -137,12 +161,40 @@ impl<'a> Account<'a> {
     }
 }
 
-/// The share of the users' time that each named cause took; none if the trial has no account. The causes of failures come first, whatever
-/// time they took.
-pub(crate) fn cost(observed: &Observed<'_>, cause: Cause) -> Option<f64> {
+/// The time inside of the target: these states add up to it.
+const INSIDE: [TimeState; 7] = [
+    TimeState::Running,
+    TimeState::Ready,
+    TimeState::Throttled,
+    TimeState::Blocked,
+    TimeState::Stopped,
+    TimeState::Asleep,
+    TimeState::Unknown,
+];
+
+/// The share of the users' time that each of the named causes took; none if the trial has no account. The causes of failures come first,
+/// whatever time they took.
+pub(crate) fn costs(observed: &Observed<'_>, verdict: &Verdict) -> Vec<Option<f64>> {
+    let causes: Vec<Cause> = verdict.bottlenecks.iter().map(|named| named.cause).collect();
+    causes.iter().map(|cause| cost(observed, &verdict.account, &causes, *cause)).collect()
+}
+
+fn cost(observed: &Observed<'_>, parts: &[TimePart], named: &[Cause], cause: Cause) -> Option<f64> {
     let account = Account::of(observed)?;
     let served = account.served();
     let http = account.http;
+    let of = |states: &[TimeState]| -> f64 {
+        parts.iter().filter(|part| states.contains(&part.state)).map(|part| part.share).sum()
+    };
+    let queue = of(&[TimeState::AcceptQueue]);
+    // Requests that wait to be accepted wait for those inside, unless a limit of connections keeps them out.
+    let held = if named.contains(&Cause::ConnectionLimit) { served - queue } else { served };
+    // What nobody could see divides as the times of whole programs.
+    let (inside, unknown) = (of(&INSIDE), of(&[TimeState::Unknown]));
+    let took = |states: &[TimeState], of_unknown: f64| match inside > 0.0 {
+        true => held * (of(states) + unknown * of_unknown) / inside,
+        false => held * of_unknown,
+    };
     Some(match cause {
         Cause::Generator
         | Cause::SourcePorts
@@ -152,14 +204,19 @@ pub(crate) fn cost(observed: &Observed<'_>, cause: Cause) -> Option<f64> {
         | Cause::OfferedLoad => f64::INFINITY,
         Cause::AcceptQueue | Cause::SynQueue if rules::fails_to_connect(http) => f64::INFINITY,
         Cause::AcceptQueue | Cause::SynQueue => account.slow_connects(),
-        Cause::ConnectionLimit => served * rules::waiting_share(observed),
-        Cause::CpuQuota => served * rules::throttled_share(observed),
-        Cause::HotCore | Cause::LacksProcessor => served * rules::busy_share(observed, cause),
-        Cause::Stopped => served * rules::stopped_share(observed),
+        Cause::ConnectionLimit => queue,
+        Cause::CpuQuota => took(&[TimeState::Throttled], rules::throttled_share(observed)),
+        Cause::HotCore | Cause::LacksProcessor => match rules::busy_share(observed, cause) {
+            // The requests were not seen in it.
+            (share, false) => served * share,
+            // Its own threads wait for each other.
+            (share, true) if cause == Cause::HotCore => took(&[TimeState::Running, TimeState::Ready], share),
+            (share, true) => took(&[TimeState::Ready], share),
+        },
+        Cause::Stopped => took(&[TimeState::Stopped], rules::stopped_share(observed)),
         Cause::DelayedAck => served * rules::delayed_ack_share(observed),
-        Cause::Disk => served * rules::disk_share(observed),
-        // While data is in flight most of the time, each lost packet delays what is behind it.
-        Cause::PacketLoss | Cause::PacketQueue | Cause::LinkQueue => served * rules::lossy_share(observed),
+        Cause::Disk => took(&[TimeState::Blocked], rules::disk_share(observed)),
+        Cause::PacketLoss | Cause::PacketQueue | Cause::LinkQueue => account.lost(rules::lost(observed)),
         Cause::LinkRate
         | Cause::ReceiveWindow
         | Cause::SendBuffer

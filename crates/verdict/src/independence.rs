@@ -36,7 +36,8 @@ pub fn is_disturbed_by_others(observed: &Observed<'_>, own_cpus: &BTreeSet<u32>)
     }
     let counters = observed.counters;
     let cpus = may_use(&http.plan, own_cpus);
-    let targets: Vec<&ProgramUse> = target_programs(observed).map(|(_, program)| program).collect();
+    let targets: Vec<&ProgramUse> =
+        target_programs(observed).into_iter().map(|(_, program)| program).collect();
     let (Some(waited_s), false) =
         (http.cpu.runqueue_wait_s, targets.is_empty() || counters.elapsed_s < MIN_ELAPSED_S)
     else {

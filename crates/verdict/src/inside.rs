@@ -1,30 +1,26 @@
 //! Divides the users' time: the states that the generator saw, and what the target's threads did while requests were in it.
 //!
-//! Of the time of waiting, round trips and the accept queue are taken off. The rest is the time of requests inside. On average N of them were
-//! inside; they divide as the time of the threads that worked, of which no more than N can have worked for requests. What those threads slept
-//! belongs to the programs that they had asked and that had not answered; else it is *asleep*. Docs: `docs/verdict.md`.
+//! Of the time of waiting, round trips and the accept queue are taken off. The rest is the time of requests inside. Those that a program had
+//! passed on, and that had no answer yet, are in the programs that it asked. Of the other N, which is their mean number, the time divides as
+//! that of the threads that worked, of which no more than N can have worked for them. What these threads slept is *asleep*. Docs:
+//! `docs/verdict.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::{HostCounters, ProgramUse, TimePart, TimeState, WorkingThreads};
+use record::{TimePart, TimeState, WorkingThreads};
 
 use crate::{
     Observed,
     account::Account,
-    rules::{asked_programs, mean_waiting, programs_at},
+    rules::{DEEPEST, Process, asked_programs, mean_waiting, programs_at},
 };
 
-/// Programs that ask each other are followed this far.
-const DEEPEST: usize = 4;
 /// If threads and children that ended took at least this part of a program's processor time, its sleep was not seen.
 const ENDED_SHARE: f64 = 0.2;
 /// A process whose threads ran less than this part of what the busiest ones of its group ran does not serve the same requests.
 const SERVING_SHARE: f64 = 0.2;
 /// Parts that need no mention.
 const LITTLE: f64 = 0.005;
-
-/// A process with its host.
-type Process<'a> = (&'a HostCounters, &'a ProgramUse);
 
 /// The parts of the users' time; empty if the trial has no account.
 pub(crate) fn account(observed: &Observed<'_>) -> Vec<TimePart> {
@@ -99,45 +95,24 @@ impl<'a> Group<'a> {
     fn divide(&self, parts: &mut Parts, (share, requests): (f64, f64), depth: usize) {
         let busiest = self.processes.iter().max_by(|a, b| a.1.running_s.total_cmp(&b.1.running_s));
         let at = busiest.map_or(("", ""), |(host, program)| (host.host.as_str(), program.name.as_str()));
-        let threads = self.threads();
-        if threads.all + threads.ended == 0.0 || requests <= 0.0 {
-            return parts.add(TimeState::Unknown, at, share);
+        if requests <= 0.0 {
+            return;
         }
-        let is_unseen = threads.ended >= ENDED_SHARE * (threads.running + threads.ended);
-        let serving = if is_unseen { requests } else { requests.min(threads.all) };
-        let busy = threads.running
-            + threads.ready
-            + threads.blocked
-            + threads.throttled
-            + threads.stopped
-            + threads.ended;
-        let part = |number: f64| share * number / serving.max(busy);
-        for (state, number) in [
-            (TimeState::Running, threads.running + threads.ended),
-            (TimeState::Ready, threads.ready),
-            (TimeState::Blocked, threads.blocked),
-            (TimeState::Throttled, threads.throttled),
-            (TimeState::Stopped, threads.stopped),
-        ] {
-            parts.add(state, at, part(number));
-        }
-        let mut asleep = part((serving - busy).max(0.0));
         let asked = self.asked_by_address();
         let all: f64 = asked.values().sum();
-        let followed = asleep * (all / (requests * asleep / share).max(f64::MIN_POSITIVE)).min(1.0);
-        if depth < DEEPEST && all > 0.0 && followed > 0.0 {
-            asleep -= followed;
-            for (address, requests) in asked {
-                let share = followed * requests / all;
-                let behind = self.behind(address);
-                if behind.processes.is_empty() {
-                    parts.add(TimeState::Unknown, ("", address), share);
-                } else {
-                    behind.divide(parts, (share, requests), depth + 1);
-                }
+        let passed_on = if depth < DEEPEST { all.min(requests) } else { 0.0 };
+        for (address, number) in asked {
+            let number = passed_on * number / all;
+            let (share, behind) = (share * number / requests, self.behind(address));
+            match behind.processes.is_empty() {
+                true => parts.add(TimeState::Unknown, ("", address), share),
+                false => behind.divide(parts, (share, number), depth + 1),
             }
         }
-        parts.add(if is_unseen { TimeState::Unknown } else { TimeState::Asleep }, at, asleep);
+        let (share, requests) = (share * (requests - passed_on) / requests, requests - passed_on);
+        if requests > 0.0 {
+            self.threads().divide(parts, (share, requests), at);
+        }
     }
 
     fn threads(&self) -> Threads {
@@ -183,5 +158,27 @@ impl<'a> Group<'a> {
         asked.insert(address);
         let hosts: BTreeSet<&str> = self.processes.iter().map(|(host, _)| host.host.as_str()).collect();
         Self { observed: self.observed, asked, processes: programs_at(self.observed, address, &hosts) }
+    }
+}
+
+impl Threads {
+    /// Adds the parts of requests that these threads held.
+    fn divide(&self, parts: &mut Parts, (share, requests): (f64, f64), at: (&str, &str)) {
+        if self.all + self.ended == 0.0 {
+            return parts.add(TimeState::Unknown, at, share);
+        }
+        let is_unseen = self.ended >= ENDED_SHARE * (self.running + self.ended);
+        let serving = if is_unseen { requests } else { requests.min(self.all) };
+        let busy = self.running + self.ready + self.blocked + self.throttled + self.stopped + self.ended;
+        for (state, number) in [
+            (TimeState::Running, self.running + self.ended),
+            (TimeState::Ready, self.ready),
+            (TimeState::Blocked, self.blocked),
+            (TimeState::Throttled, self.throttled),
+            (TimeState::Stopped, self.stopped),
+            (if is_unseen { TimeState::Unknown } else { TimeState::Asleep }, (serving - busy).max(0.0)),
+        ] {
+            parts.add(state, at, share * number / serving.max(busy));
+        }
     }
 }

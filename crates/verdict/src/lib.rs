@@ -134,24 +134,24 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
 /// Puts what took most of the users' time first, and excludes what took little. The service itself takes what the other causes leave, so it is
 /// named only if that is more than any of them took.
 fn rank(observed: &Observed<'_>, verdict: &mut Verdict) {
-    let cost = |cause| account::cost(observed, cause);
+    let costs = account::costs(observed, verdict);
+    let cost = |number: usize| costs[number].unwrap_or(f64::INFINITY);
     let is_service = |named: &Bottleneck| named.cause == Cause::SlowHandler;
-    let others: Vec<f64> = verdict
-        .bottlenecks
-        .iter()
-        .filter(|named| !is_service(named))
-        .map(|named| cost(named.cause).unwrap_or(f64::INFINITY))
-        .collect();
+    let others = verdict.bottlenecks.iter().enumerate().filter(|(_, named)| !is_service(named));
+    let others: Vec<f64> = others.map(|(number, _)| cost(number)).collect();
     let most = others.iter().copied().fold(0.0, f64::max);
     let served = Account::of(observed).map_or(0.0, |account| account.served());
     let left = if others.is_empty() { f64::INFINITY } else { served - others.iter().sum::<f64>() };
-    let of = |named: &Bottleneck| {
-        if is_service(named) { left } else { cost(named.cause).unwrap_or(f64::INFINITY) }
-    };
-    let mut named: Vec<(f64, Bottleneck)> =
-        verdict.bottlenecks.drain(..).map(|named| (of(&named), named)).collect();
+    let bottlenecks = verdict.bottlenecks.drain(..).enumerate();
+    let mut named: Vec<(f64, Bottleneck)> = bottlenecks
+        .map(|(number, named)| (if is_service(&named) { left } else { cost(number) }, named))
+        .collect();
     named.sort_by(|a, b| b.0.total_cmp(&a.0));
-    for (share, named) in named {
+    for (share, mut named) in named {
+        // A busy core is certainly what bounds the load only if most of the time of requests passed there.
+        if named.cause == Cause::HotCore && share < served / 2.0 {
+            named.certainty = Certainty::Likely;
+        }
         let why = match share {
             _ if is_service(&named) && share <= most => "what stands before it explains the time",
             _ if share < MIN_SHARE => "it took little of the users' time",

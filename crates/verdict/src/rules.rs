@@ -2,24 +2,21 @@
 
 mod load;
 mod network;
+mod programs;
 mod target;
-
 mod work;
 
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, SocketAddr},
-};
+use std::net::{IpAddr, SocketAddr};
 
-use record::{Cause, Certainty, Counters, HostCounters, ListenerUse, ProgramUse};
+use record::{Cause, Certainty, Counters, HostCounters, ListenerUse};
 
 use crate::{Finding, Observed, Role};
 
 pub(crate) use load::carried;
-pub(crate) use network::lossy_share;
+pub(crate) use network::lost;
+pub(crate) use programs::{DEEPEST, Process, asked_programs, programs_at, target_programs};
 pub(crate) use target::{
     delayed_ack_share, disk_share, fails_to_connect, mean_waiting, stopped_share, throttled_share,
-    waiting_share,
 };
 pub(crate) use work::busy_share;
 use work::{busiest_target, have_time, in_flight};
@@ -175,53 +172,6 @@ fn hidden_programs<'a>(observed: &'a Observed<'_>, sampled: bool) -> Option<&'a 
         let more = missing.get("more programs").filter(|_| sampled || host.machine.is_some());
         more.or(hidden).map(String::as_str)
     })
-}
-
-/// The processes of the targets with their hosts.
-pub(crate) fn target_programs<'a>(
-    observed: &'a Observed<'_>,
-) -> impl Iterator<Item = (&'a HostCounters, &'a ProgramUse)> {
-    target_hosts(observed).flat_map(move |(host, is_both)| {
-        let is_target = move |program: &&ProgramUse| {
-            !is_both || program.listens.iter().any(|address| is_asked(observed, address))
-        };
-        host.programs.iter().filter(is_target).map(move |program| (host, program))
-    })
-}
-
-/// The processes that receive the requests, with their hosts; all processes of the targets that listen if a NAT hides them.
-pub(crate) fn asked_programs<'a>(observed: &'a Observed<'_>) -> Vec<(&'a HostCounters, &'a ProgramUse)> {
-    let listening = target_programs(observed).filter(|(_, program)| !program.listens.is_empty());
-    let (asked, others): (Vec<_>, Vec<_>) =
-        listening.partition(|(_, program)| program.listens.iter().any(|address| is_asked(observed, address)));
-    if asked.is_empty() { others } else { asked }
-}
-
-/// The processes that listen at an address that programs of these hosts asked: those at exactly this address, or else at any address of
-/// its port, on the asking host for an address of the loopback device, and on others for every other one.
-pub(crate) fn programs_at<'a>(
-    observed: &'a Observed<'_>,
-    address: &str,
-    asking: &BTreeSet<&str>,
-) -> Vec<(&'a HostCounters, &'a ProgramUse)> {
-    let Ok(asked) = address.parse::<SocketAddr>() else { return Vec::new() };
-    let ip = asked.ip().to_canonical();
-    let listens = |is_it: &dyn Fn(&HostCounters, SocketAddr) -> bool| -> Vec<_> {
-        let all =
-            observed.counters.hosts.iter().flat_map(|host| host.programs.iter().map(move |one| (host, one)));
-        let at = |(host, program): &(&HostCounters, &ProgramUse)| {
-            let addresses = program.listens.iter().filter_map(|at| at.parse::<SocketAddr>().ok());
-            addresses.into_iter().any(|at| at.port() == asked.port() && is_it(host, at))
-        };
-        all.filter(at).collect()
-    };
-    let exact = listens(&|_, at| at.ip().to_canonical() == ip);
-    if !exact.is_empty() && !ip.is_loopback() {
-        return exact;
-    }
-    let is_alone = observed.counters.hosts.len() == 1;
-    let is_near = |host: &HostCounters| asking.contains(host.host.as_str()) == (ip.is_loopback() || is_alone);
-    listens(&|host, at| is_near(host) && (at.ip().is_unspecified() || at.ip().to_canonical() == ip))
 }
 
 /// The listening sockets of the targets with their hosts and addresses.

@@ -99,7 +99,13 @@ fn host(name: &str) -> HostCounters {
     for counter in ["TcpExt.ListenOverflows", "TcpExt.TCPReqQFullDrop", "TcpExt.TCPReqQFullDoCookies"] {
         host.counters.values.insert(counter.to_owned(), 0);
     }
-    let queue = record::ListenerUse { backlog: 128, most_waiting: 3, samples: 11, samples_waiting: 1 };
+    let queue = record::ListenerUse {
+        backlog: 128,
+        most_waiting: 3,
+        samples: 11,
+        samples_waiting: 1,
+        ..Default::default()
+    };
     host.listeners.insert("10.0.0.2:80".to_owned(), queue);
     host.programs.push(ProgramUse {
         pid: 7,

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
-use crate::tcp::{Connection, Listener, TcpInfo};
+use crate::tcp::{Connection, Listener, TcpInfo, UNKNOWN_INODE};
 
 /// A socket: its queues, its two addresses and the words that follow.
 struct Entry<'a> {
@@ -22,7 +22,7 @@ pub(crate) fn listeners(text: &str) -> Vec<Listener> {
         address: entry.local,
         waiting: entry.receive_queue,
         backlog: entry.send_queue,
-        inode: 0,
+        inode: UNKNOWN_INODE,
     };
     entries(text).into_iter().map(listener).collect()
 }
@@ -49,7 +49,7 @@ pub fn connections(text: &str) -> Vec<Connection> {
         Connection {
             local: entry.local,
             remote: entry.remote,
-            inode: 0,
+            inode: UNKNOWN_INODE,
             unread_bytes: entry.receive_queue,
             unacknowledged_bytes: entry.send_queue,
             send_buffer_used_bytes,

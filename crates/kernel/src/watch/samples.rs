@@ -19,7 +19,7 @@ use crate::{
     senders::Senders,
     series::Recorder,
     source::{Look, Processes, Source},
-    tcp::{Connection, Listener},
+    tcp::{Connection, Listener, UNKNOWN_INODE},
 };
 
 /// How long threads are watched before the load: ten of the kernel's ticks of 4 ms, between which a thread's time may stand still, and some
@@ -33,6 +33,9 @@ type Before = (Instant, BTreeMap<(u32, u64), BTreeMap<u32, ThreadTimes>>);
 const WORKING_SHARE: f64 = 0.2;
 /// A thread that ran before the load for this part of its share in the load does not work for the load.
 const BUSY_BEFORE: f64 = 0.8;
+
+/// The first process of a machine opens the sockets of services that others run, and is the parent of them all.
+const FIRST_PROCESS: u32 = 1;
 
 /// The samples of all hosts of one machine.
 pub(super) struct Samples<S> {
@@ -230,6 +233,12 @@ impl<S: Source> HostSamples<S> {
     fn look_at_programs(&mut self, processes: &Processes, look: Look) -> io::Result<()> {
         self.looks += 1;
         let awaiting = mem::take(&mut self.awaiting);
+        let listening: BTreeMap<u32, BTreeSet<String>> = self
+            .programs
+            .values()
+            .filter(|one| !one.listens.is_empty() && one.last.pid != FIRST_PROCESS)
+            .map(|one| (one.last.pid, one.listens.clone()))
+            .collect();
         for now in self.source.programs(processes, look)? {
             match self.programs.entry((now.pid, now.began_ticks)) {
                 Entry::Occupied(known) => {
@@ -247,7 +256,11 @@ impl<S: Source> HostSamples<S> {
                     *last = Program { descriptors, threads, ..now };
                 }
                 Entry::Vacant(new) => {
-                    let listens = self.source.listens(now.pid);
+                    let mut listens = self.source.listens(now.pid);
+                    if listens.is_empty() {
+                        // A process for each connection, or for each request, works for its parent.
+                        listens = listening.get(&now.parent).cloned().unwrap_or_default();
+                    }
                     let quota = [self.source.quota(now.pid), BTreeMap::new()];
                     let (cpus, mut looks) = (self.source.cpus(now.pid, &[now.pid]), Looks::default());
                     looks.add(&now);
@@ -285,24 +298,30 @@ impl<S: Source> HostSamples<S> {
         let is_under_load = look == Look::Brief || self.senders.used().samples == 0;
         let add = if is_under_load { Senders::look_at } else { Senders::look_after_load };
         let connections = self.source.connections(look)?;
-        connections.iter().for_each(|connection| add(&mut self.senders, connection));
-        let awaits = |one: &Connection| {
-            let requests = if is_accepted(one, &listeners) { 0.0 } else { one.info.awaits() };
-            (requests > 0.0).then_some((one.inode, (one.remote, requests)))
-        };
-        self.awaiting = connections.iter().filter_map(awaits).collect();
+        self.awaiting.clear();
+        let mut accepted: BTreeMap<SocketAddr, u32> = BTreeMap::new();
+        for connection in &connections {
+            add(&mut self.senders, connection);
+            let awaits = connection.info.awaits();
+            if let Some(listener) = listeners.iter().find(|at| has_accepted(at, connection)) {
+                *accepted.entry(listener.address).or_default() += 1;
+            } else if awaits > 0.0 && connection.inode != UNKNOWN_INODE {
+                self.awaiting.insert(connection.inode, (connection.remote, awaits));
+            }
+        }
+        for (address, number) in accepted {
+            let seen = self.seen.listeners.entry(address.to_string()).or_default();
+            seen.most_connections = seen.most_connections.max(number);
+        }
         Ok(())
     }
 }
 
-/// Whether a connection was accepted by one of these listening sockets, and not opened at this end.
-fn is_accepted(connection: &Connection, listeners: &[Listener]) -> bool {
+/// Whether a listening socket accepted a connection, which then was not opened at this end.
+fn has_accepted(at: &Listener, connection: &Connection) -> bool {
     let (ip, port) = (connection.local.ip().to_canonical(), connection.local.port());
-    let is_at = |at: &Listener| {
-        let listens = at.address.ip().to_canonical();
-        at.address.port() == port && (listens.is_unspecified() || listens == ip)
-    };
-    listeners.iter().any(is_at)
+    let listens = at.address.ip().to_canonical();
+    at.address.port() == port && (listens.is_unspecified() || listens == ip)
 }
 
 impl ProgramSamples {

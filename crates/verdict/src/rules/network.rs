@@ -223,16 +223,18 @@ fn sender<'a>(observed: &'a Observed<'_>) -> Result<(&'a str, SenderUse), Findin
     Err(Finding::Unknown(format!("the target's connections could not be examined ({why})")))
 }
 
-/// The share of the requests that lost packets may have delayed. While data is in flight most of the time, each lost packet delays what is
-/// behind it.
-pub(crate) fn lossy_share(observed: &Observed<'_>) -> f64 {
-    if sender(observed).is_ok() {
-        return 1.0;
+/// How many answers lost packets may have delayed; none if they delayed all, because what was on the way filled the congestion window.
+pub(crate) fn lost(observed: &Observed<'_>) -> Option<u64> {
+    if sender(observed).is_ok_and(|(_, senders)| filled_share(&senders) >= FILLED_WINDOW_SHARE) {
+        return None;
     }
-    let counts = observed.counters.hosts.iter().filter_map(|host| host.counters.get("Tcp.RetransSegs"));
-    let Some(again) = counts.max() else { return 1.0 };
-    let requests = observed.trial.http().map_or(1, |http| http.counts.completed + http.counts.failed);
-    (again as f64 / requests.max(1) as f64).min(1.0)
+    observed.counters.hosts.iter().filter_map(sent_again).max()
+}
+
+/// Segments that a host sent again, without those that open connections.
+fn sent_again(host: &HostCounters) -> Option<u64> {
+    let opening = host.counters.get("TcpExt.TCPSynRetrans").unwrap_or(0);
+    Some(host.counters.get("Tcp.RetransSegs")?.saturating_sub(opening))
 }
 
 /// Judges a limit by the share of the senders' busy time for which it stopped them.
@@ -308,9 +310,9 @@ pub(super) fn packet_loss(observed: &Observed<'_>) -> Finding {
     // Each direction and each host is judged separately: hosts that send only acknowledgements lose nothing that matters.
     let of_links = observed.links.iter().map(|link| (link.lost_packets, link.offered_packets));
     let of_hosts = observed.counters.hosts.iter().map(|host| {
-        let get = |counter| host.counters.get(counter).unwrap_or(0);
-        let again = get("Tcp.RetransSegs");
-        let data = host.counters.get("TcpExt.TCPOrigDataSent").unwrap_or_else(|| get("Tcp.OutSegs"));
+        let again = sent_again(host).unwrap_or(0);
+        let get = |counter| host.counters.get(counter);
+        let data = get("TcpExt.TCPOrigDataSent").or_else(|| get("Tcp.OutSegs")).unwrap_or(0);
         (again, data + again)
     });
     let of_hosts = of_hosts.filter(|(again, _)| *again >= MIN_SENT_AGAIN);

@@ -49,7 +49,7 @@ const MIN_SAMPLES: u32 = 3;
 /// A process had reached its limit of open descriptors.
 pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
     // A program that does not listen serves no requests.
-    let servers = target_programs(observed).filter(|(_, program)| !program.listens.is_empty());
+    let servers = target_programs(observed).into_iter().filter(|(_, program)| !program.listens.is_empty());
     let used = servers.filter_map(|(host, program)| {
         let (most, max) = (program.most_descriptors?, program.max_descriptors?);
         // A program that has many more than its limit has lowered the limit itself, to sandbox its own process, as sshd does.
@@ -88,8 +88,9 @@ fn no_program(observed: &Observed<'_>) -> Finding {
 fn throttled<'a>(observed: &'a Observed<'_>) -> Option<(f64, &'a HostCounters)> {
     let elapsed_s = |host: &HostCounters| observed.counters.elapsed_s_at(&host.host);
     let hosts = targets(observed).map(|host| (host.stopped_share(elapsed_s(host)), host));
-    let of_programs =
-        target_programs(observed).map(|(host, program)| (program.stopped_share(elapsed_s(host)), host));
+    let of_programs = target_programs(observed)
+        .into_iter()
+        .map(|(host, program)| (program.stopped_share(elapsed_s(host)), host));
     let stopped = hosts.chain(of_programs).filter_map(|(share, host)| Some((share?, host)));
     stopped.max_by(|a, b| a.0.total_cmp(&b.0))
 }
@@ -145,13 +146,14 @@ pub(super) fn lacks_processor(observed: &Observed<'_>) -> Finding {
         work.in_words(),
         percent(processors.others)
     );
-    let is_theirs = processors.others >= OTHERS_SHARE || work.lacks_processors();
+    let is_generators = processors.generator >= OTHERS_SHARE;
+    let is_theirs = processors.others >= OTHERS_SHARE || work.lacks_processors() && !is_generators;
     if is_theirs && !is_a_link_full(observed) { likely(work.host, evidence) } else { Finding::Not(evidence) }
 }
 
 /// The largest share of samples that found a process of the target stopped, with its host.
 fn stopped_program<'a>(observed: &'a Observed<'_>) -> Option<(f64, &'a HostCounters, &'a ProgramUse)> {
-    let sampled = target_programs(observed).filter(|(_, program)| program.samples >= MIN_SAMPLES);
+    let sampled = target_programs(observed).into_iter().filter(|(_, program)| program.samples >= MIN_SAMPLES);
     let share = |program: &ProgramUse| f64::from(program.samples_stopped) / f64::from(program.samples);
     let stopped = sampled.map(|(host, program)| (share(program), host, program));
     stopped.max_by(|a, b| a.0.total_cmp(&b.0))
@@ -400,14 +402,14 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     let share = share_at(observed, place, us as f64 / 1e6);
     let evidence = format!("some process waited for a disk {} of the time", percent(share));
     // The kernel does not count waits for the journal of a file system, so samples that found the program blocked are used too.
-    let stood = target_programs(observed).find(|(_, program)| {
+    let stood = target_programs(observed).into_iter().find(|(_, program)| {
         program.samples >= MIN_SAMPLES && program.samples_blocked * 2 >= program.samples
     });
     // If none of the target's processes was ever seen to wait, another program waited.
     let never_waited =
         |(_, program): (_, &ProgramUse)| program.samples >= MIN_SAMPLES && program.samples_blocked == 0;
     let is_of_another =
-        target_programs(observed).next().is_some() && target_programs(observed).all(never_waited);
+        !target_programs(observed).is_empty() && target_programs(observed).into_iter().all(never_waited);
     match stood {
         Some((_, program)) if share >= STOOD_DISK_SHARE => {
             let (of, stood) = (program.samples, program.samples_blocked);

@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use record::{Cause, units::parse_cpus};
 
-use super::{FULL_CORE_SHARE, percent, share_at, target_programs, throttled_share};
+use super::{
+    FULL_CORE_SHARE, percent,
+    programs::{id, path},
+    share_at, target_programs, throttled_share,
+};
 use crate::Observed;
 
 /// If a thread works for at least this share of the trial, it has no time left. The same holds for all threads on their processors.
@@ -24,6 +28,8 @@ pub(super) struct Work<'a> {
     pub(super) program: &'a str,
     /// Whether this process listens.
     pub(super) is_server: bool,
+    /// Whether requests were seen in one of the processes.
+    is_on_path: bool,
     /// The work of its busiest thread, if known.
     thread: Option<f64>,
     /// The work of that thread, or of the whole process if the thread's is unknown.
@@ -40,6 +46,8 @@ pub(super) struct Work<'a> {
     ran_before: bool,
     /// Whether it is unknown how long threads waited for a processor, although their processors had no time.
     may_wait: bool,
+    /// Whether their processors are known to have had time.
+    has_idle: bool,
 }
 
 /// How the time of a target's processors was divided, as shares.
@@ -66,12 +74,15 @@ impl Work<'_> {
 
     /// Whether other programs used the processors for so long that the target had no time left.
     pub(super) fn lacks_processors(&self) -> bool {
-        self.waited >= IDLE_SHARE || self.waits() && self.fullness() + self.waited >= HOT_SHARE
+        self.waited >= IDLE_SHARE
+            || !self.has_idle && self.waits() && self.fullness() + self.waited >= HOT_SHARE
     }
 
     /// Whether neither a process nor all processes on their processors worked or waited for a processor all the time.
     pub(super) fn has_some_time(&self) -> bool {
-        !self.is_hot() && !self.lacks_processors() && self.process + self.waited < HOT_SHARE
+        !self.is_hot()
+            && !self.lacks_processors()
+            && (self.has_idle || self.process + self.waited < HOT_SHARE)
     }
 
     /// Whether it waited for a processor for a time that matters, or nobody knows.
@@ -110,6 +121,7 @@ impl Work<'_> {
 /// The work of the targets' processes, by host and shared processors.
 fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>), Work<'a>> {
     let mut works = BTreeMap::new();
+    let path = path(observed);
     for (host, program) in target_programs(observed) {
         let share = |time_s| share_at(observed, &host.host, time_s);
         let (mut thread, mut running) = (program.busiest_thread_s.map(share), share(program.running_s));
@@ -135,6 +147,7 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
             host: &host.host,
             program: "",
             is_server: false,
+            is_on_path: false,
             thread: None,
             most: -1.0,
             process: 0.0,
@@ -143,6 +156,7 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
             processors,
             ran_before: false,
             may_wait: false,
+            has_idle: false,
         };
         let work = works.entry(key).or_insert(none);
         let elapsed_s = observed.counters.elapsed_s_at(&host.host);
@@ -151,6 +165,7 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
         work.waited = work.waited.max(waited - stopped);
         work.may_wait |= is_unknown;
         work.ran_before |= ran_before;
+        work.is_on_path |= path.contains(&id(&(host, program)));
         work.process = work.process.max(running);
         work.together += running;
         let most = thread.unwrap_or(running);
@@ -160,7 +175,9 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
         }
     }
     for work in works.values_mut() {
-        work.may_wait &= processors_of(observed, work).is_some_and(|processors| processors.is_full());
+        let is_full = processors_of(observed, work).map(|processors| processors.is_full());
+        work.may_wait &= is_full == Some(true);
+        work.has_idle = is_full == Some(false);
     }
     works
 }
@@ -168,6 +185,7 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
 /// How the processors that a target may use were used; none if they are unknown.
 pub(super) fn processors_of(observed: &Observed<'_>, work: &Work<'_>) -> Option<Processors> {
     let (host, program) = target_programs(observed)
+        .into_iter()
         .find(|(host, program)| host.host == work.host && program.name == work.program)?;
     let machine = host.machine.as_ref().unwrap_or(&observed.counters.machine);
     let online = machine.online_cpus();
@@ -187,18 +205,19 @@ pub(super) fn processors_of(observed: &Observed<'_>, work: &Work<'_>) -> Option<
     Some(Processors { idle, generator, others: (1.0 - idle - generator - target).max(0.0) })
 }
 
-/// The share of the trial for which the busiest target worked, or waited for a processor.
-pub(crate) fn busy_share(observed: &Observed<'_>, cause: Cause) -> f64 {
-    let Some(work) = busiest_target(observed) else { return 1.0 };
-    match cause {
+/// The share of the trial for which the busiest target worked, or waited for a processor, and whether requests were seen in it.
+pub(crate) fn busy_share(observed: &Observed<'_>, cause: Cause) -> (f64, bool) {
+    let Some(work) = busiest_target(observed) else { return (1.0, false) };
+    let share = match cause {
         Cause::LacksProcessor if work.may_wait => {
             processors_of(observed, &work).map_or(work.waited, |processors| processors.others)
         }
         Cause::LacksProcessor => work.waited,
         // A core that is busy with the network's interrupts is not the program's work.
-        _ if !work.is_hot() => 1.0,
+        _ if !work.is_hot() => return (1.0, false),
         _ => work.fullness(),
-    }
+    };
+    (share, work.is_on_path)
 }
 
 /// The group of target processes that had the least time left; none if proofload saw no process.

@@ -43,7 +43,13 @@ fn users_without_an_answer_are_not_carried() {
     assert_ne!(first(&case), Some(Cause::OfferedLoad));
     // They were never accepted, and the target is 60 % busy with the others.
     case.works(6.0);
-    let queue = ListenerUse { backlog: 128, most_waiting: 12, samples: 12, samples_waiting: 10 };
+    let queue = ListenerUse {
+        backlog: 128,
+        most_waiting: 12,
+        samples: 12,
+        samples_waiting: 10,
+        ..Default::default()
+    };
     case.counters.hosts[1].listeners.insert("10.0.0.2:80".to_owned(), queue);
     assert_eq!(first(&case), Some(Cause::ConnectionLimit));
 }

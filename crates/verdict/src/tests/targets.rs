@@ -19,8 +19,13 @@ fn two_queues(own: u32, other: u32) -> Case {
     case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
     case.count(1, "TcpExt.ListenOverflows", 35);
     case.connects_for(35.0);
-    let queue =
-        |backlog, most_waiting| ListenerUse { backlog, most_waiting, samples: 11, samples_waiting: 1 };
+    let queue = |backlog, most_waiting| ListenerUse {
+        backlog,
+        most_waiting,
+        samples: 11,
+        samples_waiting: 1,
+        ..Default::default()
+    };
     let listeners = &mut case.counters.hosts[1].listeners;
     *listeners = [("10.0.0.2:80", queue(128, own)), ("10.0.0.2:9399", queue(4, other))]
         .map(|(address, queue)| (address.to_owned(), queue))
