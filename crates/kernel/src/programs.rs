@@ -65,6 +65,15 @@ pub fn by_network() -> BTreeMap<(u64, u64), Vec<u32>> {
     all
 }
 
+/// The first process of a machine opens the sockets of services that others run, and is the parent of them all.
+pub(crate) const FIRST: u32 = 1;
+
+/// The processes that the first thread of a process began and that have not ended.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let list = crate::read(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
 /// The inodes of a process's sockets; none if this user may not read them.
 pub fn sockets(pid: u32) -> BTreeSet<u32> {
     let entries =

@@ -46,7 +46,7 @@ impl Look {
         if self == Self::Whole { 1_000 } else { 500 }
     }
 
-    /// Maximum number of processes in a look. If there are more, only those that listen are read, and at most this
+    /// Maximum number of processes in a look. If there are more, only those that listen are read, and their children, and at most this
     /// many.
     pub(crate) fn max_programs(self) -> usize {
         if self == Self::Whole { usize::MAX } else { 64 }
@@ -184,6 +184,12 @@ impl Here {
             self.programs_missing.insert(MORE_PROGRAMS.to_owned(), why);
             listening.truncate(look.max_programs());
         }
+        // A program with a process for each connection listens only in the first of them.
+        let most = look.max_programs() - listening.len();
+        let parents = listening.iter().filter(|pid| **pid != programs::FIRST);
+        let mut others: BTreeSet<u32> = parents.flat_map(|pid| programs::children(*pid)).collect();
+        listening.iter().for_each(|pid| _ = others.remove(pid));
+        listening.extend(others.into_iter().take(most));
         listening
     }
 

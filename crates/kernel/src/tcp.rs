@@ -98,6 +98,8 @@ pub struct TcpInfo {
     pub last_sent_ms: u32,
     /// Time since data last arrived, in milliseconds, in whole ticks of the kernel.
     pub last_received_ms: u32,
+    /// Time since an acknowledgement last arrived, with or without data, in milliseconds, in whole ticks of the kernel.
+    pub last_acknowledged_ms: u32,
     /// Time with data to send, in microseconds. It includes the two times below.
     pub busy_us: Option<u64>,
     /// Time for which the other end's receive window stopped the sender, in microseconds.
@@ -312,14 +314,13 @@ fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
 }
 
 impl TcpInfo {
-    /// Whether the last data was sent after the last data arrived, so that the end that asks waits for an answer: 0 or 1, or 0.5 if both
-    /// happened in the same tick of the kernel just now.
-    pub(crate) fn awaits(&self) -> f64 {
-        const TICK_MS: u32 = 10;
+    /// Whether the end that asks waits for an answer: it sent data after the last data arrived. If both happened in the same tick of the
+    /// kernel, what was sent either has not been acknowledged yet, or was acknowledged later and without data.
+    pub(crate) fn awaits(&self) -> bool {
         match self.last_sent_ms.cmp(&self.last_received_ms) {
-            Ordering::Less => 1.0,
-            Ordering::Equal if self.last_sent_ms < TICK_MS => 0.5,
-            _ => 0.0,
+            Ordering::Less => true,
+            Ordering::Equal => self.in_flight > 0 || self.last_acknowledged_ms < self.last_received_ms,
+            Ordering::Greater => false,
         }
     }
 
@@ -338,6 +339,7 @@ impl TcpInfo {
             received_bytes: u64_at(info, 128).unwrap_or_default(),
             last_sent_ms: number(44),
             last_received_ms: number(52),
+            last_acknowledged_ms: number(56),
             busy_us: u64_at(info, 168),
             receive_window_limited_us: u64_at(info, 176),
             send_buffer_limited_us: u64_at(info, 184),
@@ -414,15 +416,16 @@ mod tests {
         let pause = || std::thread::sleep(std::time::Duration::from_millis(30));
         pause();
         client.write_all(b"?").unwrap();
-        testing::until("it waits", || awaits() == Some(1.0));
+        testing::until("it waits", || awaits() == Some(true));
         pause();
-        assert_eq!(awaits(), Some(1.0));
+        assert_eq!(awaits(), Some(true));
         server.write_all(b"!").unwrap();
-        testing::until("it has its answer", || awaits() == Some(0.0));
-        let at = |last_sent_ms, last_received_ms| {
-            TcpInfo { last_sent_ms, last_received_ms, ..TcpInfo::default() }.awaits()
-        };
-        assert_eq!([at(4, 4), at(400, 400)], [0.5, 0.0], "just now, or long ago");
+        testing::until("it has its answer", || awaits() == Some(false));
+        // The next request comes at once, so that the kernel may note the same times for it and for the answer.
+        client.write_all(b"?").unwrap();
+        testing::until("it waits again", || awaits() == Some(true));
+        pause();
+        assert_eq!(awaits(), Some(true));
     }
 
     #[test]

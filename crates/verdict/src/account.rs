@@ -45,6 +45,11 @@ impl<'a> Account<'a> {
         (s / self.total_s).clamp(0.0, 1.0)
     }
 
+    /// Time that the generator itself took.
+    pub(crate) fn own(&self) -> f64 {
+        self.share(self.http.users_time.own_s)
+    }
+
     /// Planned pauses.
     pub(crate) fn paused(&self) -> f64 {
         self.share(self.http.users_time.paused_s)
@@ -172,15 +177,24 @@ const INSIDE: [TimeState; 7] = [
     TimeState::Unknown,
 ];
 
-/// The share of the users' time that each of the named causes took; none if the trial has no account. The causes of failures come first,
-/// whatever time they took.
-pub(crate) fn costs(observed: &Observed<'_>, verdict: &Verdict) -> Vec<Option<f64>> {
+/// What a cause took, as shares of the users' time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cost {
+    /// All that it took. The causes of failures come first, whatever time they took.
+    pub(crate) all: f64,
+    /// The part of it that belongs to requests on their connections.
+    pub(crate) served: f64,
+}
+
+/// What each of the named causes took; all of the time if the trial has no account.
+pub(crate) fn costs(observed: &Observed<'_>, verdict: &Verdict) -> Vec<Cost> {
     let causes: Vec<Cause> = verdict.bottlenecks.iter().map(|named| named.cause).collect();
     causes.iter().map(|cause| cost(observed, &verdict.account, &causes, *cause)).collect()
 }
 
-fn cost(observed: &Observed<'_>, parts: &[TimePart], named: &[Cause], cause: Cause) -> Option<f64> {
-    let account = Account::of(observed)?;
+fn cost(observed: &Observed<'_>, parts: &[TimePart], named: &[Cause], cause: Cause) -> Cost {
+    let equal = |share: f64| Cost { all: share, served: share };
+    let Some(account) = Account::of(observed) else { return equal(f64::INFINITY) };
     let served = account.served();
     let http = account.http;
     let of = |states: &[TimeState]| -> f64 {
@@ -195,7 +209,7 @@ fn cost(observed: &Observed<'_>, parts: &[TimePart], named: &[Cause], cause: Cau
         true => held * (of(states) + unknown * of_unknown) / inside,
         false => held * of_unknown,
     };
-    Some(match cause {
+    equal(match cause {
         Cause::Generator
         | Cause::SourcePorts
         | Cause::Descriptors
@@ -203,8 +217,10 @@ fn cost(observed: &Observed<'_>, parts: &[TimePart], named: &[Cause], cause: Cau
         | Cause::RateLimiter
         | Cause::OfferedLoad => f64::INFINITY,
         Cause::AcceptQueue | Cause::SynQueue if rules::fails_to_connect(http) => f64::INFINITY,
-        Cause::AcceptQueue | Cause::SynQueue => account.slow_connects(),
-        Cause::ConnectionLimit => queue,
+        Cause::AcceptQueue | Cause::SynQueue if named.contains(&Cause::ConnectionLimit) => 0.0,
+        Cause::AcceptQueue | Cause::SynQueue => return Cost { all: account.slow_connects(), served: 0.0 },
+        // While the queue before the limit is full, other connections cannot be opened.
+        Cause::ConnectionLimit => return Cost { all: queue + account.slow_connects(), served: queue },
         Cause::CpuQuota => took(&[TimeState::Throttled], rules::throttled_share(observed)),
         Cause::HotCore | Cause::LacksProcessor => match rules::busy_share(observed, cause) {
             // The requests were not seen in it.

@@ -10,7 +10,7 @@ mod independence;
 mod inside;
 mod rules;
 
-use account::{Account, MIN_SHARE};
+use account::{Account, Cost, MIN_SHARE};
 pub use independence::is_disturbed_by_others;
 use record::{Bottleneck, Cause, Certainty, Excluded, Trial, TrialCounters, Verdict};
 
@@ -134,17 +134,20 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
 /// Puts what took most of the users' time first, and excludes what took little. The service itself takes what the other causes leave, so it is
 /// named only if that is more than any of them took.
 fn rank(observed: &Observed<'_>, verdict: &mut Verdict) {
-    let costs = account::costs(observed, verdict);
-    let cost = |number: usize| costs[number].unwrap_or(f64::INFINITY);
     let is_service = |named: &Bottleneck| named.cause == Cause::SlowHandler;
-    let others = verdict.bottlenecks.iter().enumerate().filter(|(_, named)| !is_service(named));
-    let others: Vec<f64> = others.map(|(number, _)| cost(number)).collect();
-    let most = others.iter().copied().fold(0.0, f64::max);
+    let costs = account::costs(observed, verdict);
+    let named: Vec<(Cost, Bottleneck)> = costs.into_iter().zip(verdict.bottlenecks.drain(..)).collect();
+    let others: Vec<Cost> = named.iter().filter(|one| !is_service(&one.1)).map(|one| one.0).collect();
+    let most = others.iter().map(|cost| cost.all).fold(0.0, f64::max);
     let served = Account::of(observed).map_or(0.0, |account| account.served());
-    let left = if others.is_empty() { f64::INFINITY } else { served - others.iter().sum::<f64>() };
-    let bottlenecks = verdict.bottlenecks.drain(..).enumerate();
-    let mut named: Vec<(f64, Bottleneck)> = bottlenecks
-        .map(|(number, named)| (if is_service(&named) { left } else { cost(number) }, named))
+    let left = if others.is_empty() {
+        f64::INFINITY
+    } else {
+        served - others.iter().map(|cost| cost.served).sum::<f64>()
+    };
+    let mut named: Vec<(f64, Bottleneck)> = named
+        .into_iter()
+        .map(|(cost, named)| (if is_service(&named) { left } else { cost.all }, named))
         .collect();
     named.sort_by(|a, b| b.0.total_cmp(&a.0));
     for (share, mut named) in named {

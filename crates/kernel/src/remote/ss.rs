@@ -117,8 +117,6 @@ fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
             }
             "bytes_acked" => info.acknowledged_bytes = leading(value).unwrap_or_default(),
             "bytes_received" => info.received_bytes = leading(value).unwrap_or_default(),
-            "lastsnd" => info.last_sent_ms = number(),
-            "lastrcv" => info.last_received_ms = number(),
             "busy" => info.busy_us = us(),
             "rwnd_limited" => info.receive_window_limited_us = us(),
             "sndbuf_limited" => info.send_buffer_limited_us = us(),
@@ -176,7 +174,7 @@ mod tests {
     fn connections_have_what_verdicts_need() {
         let text = "Recv-Q Send-Q Local Address:Port Peer Address:Port Process\n\
             5 1448 10.0.0.1:80 10.0.0.2:4711 timer:(on,200ms,0)\n\
-            \t skmem:(r0,rb131072,t0,tb87040,f256,w2304,o0,bl0,d0) new_word cubic wscale:7,7 rto:204 rtt:1.5/0.75 minrtt:1.25 notsent:77 mss:1448 lastsnd:12 lastrcv:4 \
+            \t skmem:(r0,rb131072,t0,tb87040,f256,w2304,o0,bl0,d0) new_word cubic wscale:7,7 rto:204 rtt:1.5/0.75 minrtt:1.25 notsent:77 mss:1448 \
             cwnd:10 bytes_acked:9 bytes_received:8 unacked:3 retrans:1/5 busy:44ms rwnd_limited:40ms(90.9%) later:x\n\
             0 0 [::ffff:10.0.0.1]:80 [::ffff:10.0.0.3]:4712\n\t cubic\n";
         let all = connections(text);
@@ -189,13 +187,12 @@ mod tests {
             congestion_window: 10,
             in_flight: 3,
             retransmits: 5,
-            last_sent_ms: 12,
-            last_received_ms: 4,
             acknowledged_bytes: 9,
             received_bytes: 8,
             busy_us: Some(44_000),
             receive_window_limited_us: Some(40_000),
             send_buffer_limited_us: None,
+            ..TcpInfo::default()
         };
         assert_eq!(all[0].info, expected);
         let queues = (all[0].unread_bytes, all[0].unacknowledged_bytes);

@@ -34,9 +34,6 @@ const WORKING_SHARE: f64 = 0.2;
 /// A thread that ran before the load for this part of its share in the load does not work for the load.
 const BUSY_BEFORE: f64 = 0.8;
 
-/// The first process of a machine opens the sockets of services that others run, and is the parent of them all.
-const FIRST_PROCESS: u32 = 1;
-
 /// The samples of all hosts of one machine.
 pub(super) struct Samples<S> {
     began: Instant,
@@ -50,8 +47,8 @@ struct HostSamples<S> {
     /// Processes by id and start time.
     programs: BTreeMap<(u32, u64), ProgramSamples>,
     senders: Senders,
-    /// The sockets at which an answer is awaited, with the addresses that were asked, and 1 or 0.5 for each ([`crate::tcp::TcpInfo::awaits`]).
-    awaiting: BTreeMap<u32, (SocketAddr, f64)>,
+    /// The sockets at which an answer is awaited, with the addresses that were asked.
+    awaiting: BTreeMap<u32, SocketAddr>,
     /// Number of looks at processes.
     looks: u32,
     seen: HostCounters,
@@ -72,7 +69,7 @@ struct ProgramSamples {
     /// Share of the time just before the load for which each of its threads ran.
     busy_before: BTreeMap<u32, f64>,
     /// For each address that it asked, the sum over all looks of the requests without an answer.
-    asked: BTreeMap<SocketAddr, f64>,
+    asked: BTreeMap<SocketAddr, u32>,
 }
 
 /// Numbers of looks at a process.
@@ -236,7 +233,7 @@ impl<S: Source> HostSamples<S> {
         let listening: BTreeMap<u32, BTreeSet<String>> = self
             .programs
             .values()
-            .filter(|one| !one.listens.is_empty() && one.last.pid != FIRST_PROCESS)
+            .filter(|one| !one.listens.is_empty() && one.last.pid != programs::FIRST)
             .map(|one| (one.last.pid, one.listens.clone()))
             .collect();
         for now in self.source.programs(processes, look)? {
@@ -247,8 +244,8 @@ impl<S: Source> HostSamples<S> {
                     looks.add(&now);
                     let has_asked = look == Look::Brief && !listens.is_empty() && !awaiting.is_empty();
                     let sockets = if has_asked { programs::sockets(now.pid) } else { BTreeSet::new() };
-                    for (address, requests) in sockets.iter().filter_map(|socket| awaiting.get(socket)) {
-                        *asked.entry(*address).or_default() += requests;
+                    for address in sockets.iter().filter_map(|socket| awaiting.get(socket)) {
+                        *asked.entry(*address).or_default() += 1;
                     }
                     let descriptors = last.descriptors.max(now.descriptors);
                     let mut threads = mem::take(&mut last.threads);
@@ -302,11 +299,10 @@ impl<S: Source> HostSamples<S> {
         let mut accepted: BTreeMap<SocketAddr, u32> = BTreeMap::new();
         for connection in &connections {
             add(&mut self.senders, connection);
-            let awaits = connection.info.awaits();
             if let Some(listener) = listeners.iter().find(|at| has_accepted(at, connection)) {
                 *accepted.entry(listener.address).or_default() += 1;
-            } else if awaits > 0.0 && connection.inode != UNKNOWN_INODE {
-                self.awaiting.insert(connection.inode, (connection.remote, awaits));
+            } else if connection.inode != UNKNOWN_INODE && connection.info.awaits() {
+                self.awaiting.insert(connection.inode, connection.remote);
             }
         }
         for (address, number) in accepted {
@@ -354,7 +350,7 @@ impl ProgramSamples {
         let running_ns = own_ns.max(seen_ns) + children_ns;
         let seconds = |ns: u64| ns as f64 / 1e9;
         let looks = f64::from(self.looks.all.max(1));
-        let mean = |(address, sum): (&SocketAddr, &f64)| (address.to_string(), sum / looks);
+        let mean = |(address, sum): (&SocketAddr, &u32)| (address.to_string(), f64::from(*sum) / looks);
         ProgramUse {
             pid: self.last.pid,
             name: self.last.name.clone(),

@@ -18,6 +18,8 @@ const CARRIED_SHARE: f64 = 0.99;
 pub(super) const MIN_REQUESTS_PER_FAILURE: u64 = 1_000;
 /// From this share of their processors on, the generator takes them from the target.
 const TAKEN_SHARE: f64 = 0.2;
+/// From this share of the users' time on, the generator itself bounds a load.
+const OWN_SHARE: f64 = 0.5;
 /// Answers pile up only if at least this share of an open load's requests is unanswered when the last one is due.
 const PILED_UP_SHARE: f64 = 0.01;
 /// Answers pile up only if they take at least this many times as long in the last third of an open load as in the first.
@@ -51,6 +53,9 @@ pub(super) fn generator(observed: &Observed<'_>) -> Finding {
         && observed.trial.http().is_some()
     {
         return counted("", evidence.to_owned());
+    }
+    if let Some(own) = Account::of(observed).map(|account| account.own()).filter(|own| *own >= OWN_SHARE) {
+        return counted("", format!("the users waited for it in {} of their time", percent(own)));
     }
     // Without a target on this machine, its interrupts are those of the load.
     let is_load_only = targets(observed).all(|host| host.machine.is_some());
