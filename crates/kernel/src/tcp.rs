@@ -100,6 +100,10 @@ pub struct TcpInfo {
     pub last_received_ms: u32,
     /// Time since an acknowledgement last arrived, with or without data, in milliseconds, in whole ticks of the kernel.
     pub last_acknowledged_ms: u32,
+    /// Number of segments with data that arrived.
+    pub received_segments: u32,
+    /// Number of segments with data that were sent.
+    pub sent_segments: u32,
     /// Time with data to send, in microseconds. It includes the two times below.
     pub busy_us: Option<u64>,
     /// Time for which the other end's receive window stopped the sender, in microseconds.
@@ -315,11 +319,16 @@ fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
 
 impl TcpInfo {
     /// Whether the end that asks waits for an answer: it sent data after the last data arrived. If both happened in the same tick of the
-    /// kernel, what was sent either has not been acknowledged yet, or was acknowledged later and without data.
+    /// kernel, what was sent has not been acknowledged yet, or was acknowledged later and without data, or more segments were sent than
+    /// arrived: a request is one segment, and an answer one or more.
     pub(crate) fn awaits(&self) -> bool {
         match self.last_sent_ms.cmp(&self.last_received_ms) {
             Ordering::Less => true,
-            Ordering::Equal => self.in_flight > 0 || self.last_acknowledged_ms < self.last_received_ms,
+            Ordering::Equal => {
+                self.in_flight > 0
+                    || self.last_acknowledged_ms < self.last_received_ms
+                    || self.sent_segments > self.received_segments
+            }
             Ordering::Greater => false,
         }
     }
@@ -340,6 +349,8 @@ impl TcpInfo {
             last_sent_ms: number(44),
             last_received_ms: number(52),
             last_acknowledged_ms: number(56),
+            received_segments: number(152),
+            sent_segments: number(156),
             busy_us: u64_at(info, 168),
             receive_window_limited_us: u64_at(info, 176),
             send_buffer_limited_us: u64_at(info, 184),

@@ -4,6 +4,7 @@ use record::{Cause, HttpTrial, TimePart, TimeState, Verdict, units::show_time_ns
 
 use crate::{
     Observed,
+    inside::INSIDE,
     rules::{self, percent},
 };
 
@@ -165,17 +166,6 @@ impl<'a> Account<'a> {
         )
     }
 }
-
-/// The time inside of the target: these states add up to it.
-const INSIDE: [TimeState; 7] = [
-    TimeState::Running,
-    TimeState::Ready,
-    TimeState::Throttled,
-    TimeState::Blocked,
-    TimeState::Stopped,
-    TimeState::Asleep,
-    TimeState::Unknown,
-];
 
 /// What a cause took, as shares of the users' time.
 #[derive(Debug, Clone, Copy)]

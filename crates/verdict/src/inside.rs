@@ -19,6 +19,16 @@ use crate::{
 const ENDED_SHARE: f64 = 0.2;
 /// A process whose threads ran less than this part of what the busiest ones of its group ran does not serve the same requests.
 const SERVING_SHARE: f64 = 0.2;
+/// The time inside of the target: these states add up to it.
+pub(crate) const INSIDE: [TimeState; 7] = [
+    TimeState::Running,
+    TimeState::Ready,
+    TimeState::Throttled,
+    TimeState::Blocked,
+    TimeState::Stopped,
+    TimeState::Asleep,
+    TimeState::Unknown,
+];
 /// Parts that need no mention.
 const LITTLE: f64 = 0.005;
 
@@ -51,6 +61,15 @@ pub(crate) fn account(observed: &Observed<'_>) -> Vec<TimePart> {
     let group = Group { observed, asked: BTreeSet::new(), processes: asked_programs(observed) };
     group.divide(&mut parts, (inside, requests), 1);
     parts.all()
+}
+
+/// Whether the requests inside slept for most of their time.
+pub(crate) fn mostly_asleep(observed: &Observed<'_>) -> bool {
+    let of = |is_it: &dyn Fn(TimeState) -> bool| -> f64 {
+        account(observed).iter().filter(|part| is_it(part.state)).map(|part| part.share).sum()
+    };
+    let inside = of(&|state| INSIDE.contains(&state));
+    inside > 0.0 && of(&|state| state == TimeState::Asleep) >= inside / 2.0
 }
 
 #[derive(Default)]

@@ -5,6 +5,7 @@ use super::*;
 
 mod accounts;
 mod doubts;
+mod inside;
 mod targets;
 mod windows;
 

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     Finding, Observed, Role,
     account::{Account, LITTLE_SHARE},
+    inside,
 };
 
 /// A quota matters only if it stops its group for at least this share of the trial.
@@ -455,7 +456,7 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
             "{evidence}; but other virtual machines had its processors for {} of the time",
             percent(stolen)
         )),
-        _ if have_time(observed) => likely(place, evidence),
+        _ if have_time(observed) || inside::mostly_asleep(observed) => likely(place, evidence),
         _ => Finding::Not(evidence),
     }
 }

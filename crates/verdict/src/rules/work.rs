@@ -28,7 +28,7 @@ pub(super) struct Work<'a> {
     pub(super) program: &'a str,
     /// Whether this process listens.
     pub(super) is_server: bool,
-    /// Whether requests were seen in one of the processes.
+    /// Whether requests were seen in this process.
     is_on_path: bool,
     /// The work of its busiest thread, if known.
     thread: Option<f64>,
@@ -165,13 +165,13 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
         work.waited = work.waited.max(waited - stopped);
         work.may_wait |= is_unknown;
         work.ran_before |= ran_before;
-        work.is_on_path |= path.contains(&id(&(host, program)));
         work.process = work.process.max(running);
         work.together += running;
         let most = thread.unwrap_or(running);
         if most > work.most {
             (work.most, work.thread, work.program) = (most, thread, &program.name);
             work.is_server = !program.listens.is_empty();
+            work.is_on_path = path.contains(&id(&(host, program)));
         }
     }
     for work in works.values_mut() {

@@ -5,7 +5,7 @@ use record::{ListenerUse, UsersTime};
 use super::*;
 
 /// A closed load of 16 users for 10 s, all of whose time is waiting; `answers`: how many took how many milliseconds each.
-fn closed(answers: &[(u64, u64)]) -> Case {
+pub(super) fn closed(answers: &[(u64, u64)]) -> Case {
     let mut case = Case { goals_met: true, ..Case::sound() };
     case.works(0.1);
     let http = case.http();
@@ -21,7 +21,7 @@ fn closed(answers: &[(u64, u64)]) -> Case {
     case
 }
 
-fn first(case: &Case) -> Option<Cause> {
+pub(super) fn first(case: &Case) -> Option<Cause> {
     case.verdict().first_cause()
 }
 
