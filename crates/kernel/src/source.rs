@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use record::Counters;
+use record::{Counters, ListenerUse};
 
 use crate::{
     cgroups,
@@ -43,7 +43,7 @@ impl Look {
     /// Maximum number of connections in a look. The kernel lists connections that stay open in the same order each
     /// time.
     pub(crate) fn max_connections(self) -> usize {
-        if self == Self::Whole { 1_000 } else { 500 }
+        if self == Self::Whole { 1_000 } else { ListenerUse::MOST_SAMPLED as usize }
     }
 
     /// Maximum number of processes in a look. If there are more, only those that listen are read, and their children, and at most this

@@ -196,6 +196,11 @@ pub struct ListenerUse {
     pub most_connections: u32,
 }
 
+impl ListenerUse {
+    /// The number of connections of a host in a sample. If there are more, not all are seen.
+    pub const MOST_SAMPLED: u32 = 500;
+}
+
 /// Sums over the samples of a host's connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SenderUse {

@@ -5,7 +5,7 @@ use record::{Cause, HttpTrial, TimePart, TimeState, Verdict, units::show_time_ns
 use crate::{
     Observed,
     inside::INSIDE,
-    rules::{self, percent},
+    rules::{self, Busy, percent},
 };
 
 /// Answers that take at most this time in addition to the network's need no explanation, in nanoseconds.
@@ -213,11 +213,11 @@ fn cost(observed: &Observed<'_>, parts: &[TimePart], named: &[Cause], cause: Cau
         Cause::ConnectionLimit => return Cost { all: queue + account.slow_connects(), served: queue },
         Cause::CpuQuota => took(&[TimeState::Throttled], rules::throttled_share(observed)),
         Cause::HotCore | Cause::LacksProcessor => match rules::busy_share(observed, cause) {
-            // The requests were not seen in it.
-            (share, false) => served * share,
+            (share, Busy::Elsewhere) => served * share,
+            (share, _) if cause == Cause::LacksProcessor => took(&[TimeState::Ready], share),
             // Its own threads wait for each other.
-            (share, true) if cause == Cause::HotCore => took(&[TimeState::Running, TimeState::Ready], share),
-            (share, true) => took(&[TimeState::Ready], share),
+            (share, Busy::Here) => took(&[TimeState::Running, TimeState::Ready], share),
+            (share, Busy::InTurns) => took(&[TimeState::Running, TimeState::Ready, TimeState::Asleep], share),
         },
         Cause::Stopped => took(&[TimeState::Stopped], rules::stopped_share(observed)),
         Cause::DelayedAck => served * rules::delayed_ack_share(observed),

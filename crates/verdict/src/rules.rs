@@ -18,7 +18,7 @@ pub(crate) use programs::{DEEPEST, Process, asked_programs, programs_at, target_
 pub(crate) use target::{
     delayed_ack_share, disk_share, fails_to_connect, mean_waiting, stopped_share, throttled_share,
 };
-pub(crate) use work::busy_share;
+pub(crate) use work::{Busy, busy_share};
 use work::{busiest_target, have_time, in_flight};
 
 /// A core works mainly for the network if the network's interrupts take at least this share of its time.

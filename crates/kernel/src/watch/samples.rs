@@ -168,6 +168,8 @@ impl<S: Source> HostSamples<S> {
     /// The times of all threads, by process.
     fn times(&mut self, processes: &Processes) -> io::Result<Before> {
         self.source.enter()?;
+        // Among many processes, only those that listen are looked at.
+        self.source.listeners()?;
         let at = Instant::now();
         let programs = self.source.programs(processes, Look::Brief)?;
         Ok((at, programs.into_iter().map(|one| ((one.pid, one.began_ticks), one.threads)).collect()))

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
-use record::{HostCounters, ProgramUse};
+use record::{HostCounters, ListenerUse, ProgramUse};
 
 use super::{is_asked, target_hosts};
 use crate::Observed;
@@ -32,7 +32,8 @@ pub(crate) fn target_programs<'a>(observed: &'a Observed<'_>) -> Vec<Process<'a>
         let has_none = |at: &String| {
             host.listeners.get(at).is_some_and(|queue| queue.most_connections + queue.most_waiting == 0)
         };
-        let is_known = !host.counters.missing.contains_key("connections");
+        let seen: u32 = host.listeners.values().map(|queue| queue.most_connections).sum();
+        let is_known = seen < ListenerUse::MOST_SAMPLED && !host.counters.missing.contains_key("connections");
         is_known && !program.listens.is_empty() && program.listens.iter().all(has_none)
     };
     let is_of_target = |is_both: bool, process: &Process<'a>| {

@@ -91,8 +91,12 @@ impl Work<'_> {
     }
 
     fn fullness(&self) -> f64 {
-        let of_all = self.processors.map_or(0.0, |number| self.together / number as f64);
-        self.thread.unwrap_or(0.0).max(of_all)
+        self.thread.unwrap_or(0.0).max(self.of_processors())
+    }
+
+    /// The share of their processors' time that all threads worked.
+    fn of_processors(&self) -> f64 {
+        self.processors.map_or(0.0, |number| self.together / number as f64)
     }
 
     pub(super) fn in_words(&self) -> String {
@@ -205,19 +209,37 @@ pub(super) fn processors_of(observed: &Observed<'_>, work: &Work<'_>) -> Option<
     Some(Processors { idle, generator, others: (1.0 - idle - generator - target).max(0.0) })
 }
 
-/// The share of the trial for which the busiest target worked, or waited for a processor, and whether requests were seen in it.
-pub(crate) fn busy_share(observed: &Observed<'_>, cause: Cause) -> (f64, bool) {
-    let Some(work) = busiest_target(observed) else { return (1.0, false) };
+/// Where the requests were, with regard to the busiest target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Busy {
+    /// Not seen in it.
+    Elsewhere,
+    /// In it.
+    Here,
+    /// In it, and its threads together filled their processors, so that those who slept waited for those who ran.
+    InTurns,
+}
+
+/// The share of the trial for which the busiest target worked, or waited for a processor, and where the requests were.
+pub(crate) fn busy_share(observed: &Observed<'_>, cause: Cause) -> (f64, Busy) {
+    let Some(work) = busiest_target(observed) else { return (1.0, Busy::Elsewhere) };
     let share = match cause {
         Cause::LacksProcessor if work.may_wait => {
             processors_of(observed, &work).map_or(work.waited, |processors| processors.others)
         }
         Cause::LacksProcessor => work.waited,
         // A core that is busy with the network's interrupts is not the program's work.
-        _ if !work.is_hot() => return (1.0, false),
+        _ if !work.is_hot() => return (1.0, Busy::Elsewhere),
         _ => work.fullness(),
     };
-    (share, work.is_on_path)
+    let busy = match work.is_on_path {
+        true if work.of_processors() >= HOT_SHARE && work.thread.unwrap_or(0.0) < work.together / 2.0 => {
+            Busy::InTurns
+        }
+        true => Busy::Here,
+        false => Busy::Elsewhere,
+    };
+    (share, busy)
 }
 
 /// The group of target processes that had the least time left; none if proofload saw no process.

@@ -50,6 +50,16 @@ fn an_event_loop_that_runs_all_the_time_holds_all_requests() {
 }
 
 #[test]
+fn threads_that_compute_in_turn_and_fill_their_processor_wait_for_it() {
+    let mut case = inside(8, [1.2, 0.0, 0.0]);
+    case.web().cpus = Some("0".to_owned());
+    assert_eq!(case.named(), [(Cause::HotCore, "web".to_owned())], "{:?}", case.verdict());
+    // A background thread that fills it leaves the others asleep.
+    case.web().busiest_thread_s = Some(9.5);
+    assert_eq!(first(&case), Some(Cause::SlowHandler));
+}
+
+#[test]
 fn an_event_loop_that_sleeps_waits_for_something_else() {
     assert_eq!(share(&inside(1, [1.0, 0.0, 0.0]), TimeState::Asleep), 90.0);
 }
