@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use record::{Counters, ListenerUse};
+use record::Counters;
 
 use crate::{
     cgroups,
@@ -43,7 +43,7 @@ impl Look {
     /// Maximum number of connections in a look. The kernel lists connections that stay open in the same order each
     /// time.
     pub(crate) fn max_connections(self) -> usize {
-        if self == Self::Whole { 1_000 } else { ListenerUse::MOST_SAMPLED as usize }
+        if self == Self::Whole { 1_000 } else { 500 }
     }
 
     /// Maximum number of processes in a look. If there are more, only those that listen are read, and their children, and at most this
@@ -113,6 +113,8 @@ pub(crate) struct Here {
     /// The open files of brief looks, with their last texts. Opening a file again would take as long as reading it. An
     /// open file keeps showing the network namespace in which it was opened.
     recent: RefCell<BTreeMap<String, (File, String)>>,
+    /// Whether there was a whole look at processes.
+    has_looked: bool,
     /// The processes found by the last look.
     looked: BTreeMap<u32, programs::Look>,
 }
@@ -138,6 +140,7 @@ impl Here {
             programs_missing: BTreeMap::new(),
             owned: BTreeMap::new(),
             recent: RefCell::default(),
+            has_looked: false,
             looked: BTreeMap::new(),
         })
     }
@@ -174,7 +177,8 @@ impl Here {
         if pids.len() <= look.max_programs() {
             return pids;
         }
-        let mut listening: Vec<u32> = pids.into_iter().filter(|&pid| !self.owned(pid).is_empty()).collect();
+        let mut listening: Vec<u32> =
+            pids.iter().copied().filter(|&pid| !self.owned(pid).is_empty()).collect();
         if listening.len() > look.max_programs() {
             let why = format!(
                 "of the {} listening processes, only {} are sampled",
@@ -188,7 +192,7 @@ impl Here {
         let most = look.max_programs() - listening.len();
         let parents = listening.iter().filter(|pid| **pid != programs::FIRST);
         let mut others: BTreeSet<u32> = parents.flat_map(|pid| programs::children(*pid)).collect();
-        listening.iter().for_each(|pid| _ = others.remove(pid));
+        others.retain(|pid| pids.contains(pid) && !listening.contains(pid));
         listening.extend(others.into_iter().take(most));
         listening
     }
@@ -299,7 +303,7 @@ impl Source for Here {
         let pids = processes.get(&self.identity).cloned().unwrap_or_default();
         let pids = self.chosen(pids, look);
         // Hidden processes are reported only at the start of a trial.
-        if look == Look::Whole && self.looked.is_empty() {
+        if look == Look::Whole && !mem::replace(&mut self.has_looked, true) {
             self.find_hidden(&pids);
         }
         let mut last = mem::take(&mut self.looked);

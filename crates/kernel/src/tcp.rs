@@ -317,6 +317,14 @@ fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     }
 }
 
+impl Listener {
+    /// Whether a connection belongs to this socket: it was not opened at this end.
+    pub(crate) fn has(&self, connection: &Connection) -> bool {
+        let (ip, listens) = (connection.local.ip().to_canonical(), self.address.ip().to_canonical());
+        self.address.port() == connection.local.port() && (listens.is_unspecified() || listens == ip)
+    }
+}
+
 impl TcpInfo {
     /// Whether the end that asks waits for an answer: it sent data after the last data arrived. If both happened in the same tick of the
     /// kernel, what was sent has not been acknowledged yet, or was acknowledged later and without data, or more segments were sent than

@@ -197,9 +197,8 @@ fn watch<S: Source>(hosts: Vec<(String, S)>, orders: Orders) -> io::Result<Seen>
             break;
         }
         if next == next_sample {
-            let began = Instant::now();
-            samples.take()?;
-            let slot = (began.elapsed() * PARTS_PER_SAMPLE).clamp(SHORTEST_SLOT, INTERVAL);
+            let took = samples.take()?;
+            let slot = (took * PARTS_PER_SAMPLE).clamp(SHORTEST_SLOT, INTERVAL);
             next_sample = times.next(begun.elapsed(), slot);
         } else {
             samples.count()?;
@@ -267,7 +266,7 @@ mod tests {
         while worked() < until {}
         let seen = watch.stop().unwrap();
         let host = &seen.hosts[0];
-        let queue = host.listeners[&address.to_string()];
+        let queue = &host.listeners[&address.to_string()];
         // The first sample precedes the connection, and the last one follows it.
         assert_eq!(queue.most_waiting, 1);
         assert!((1..queue.samples).contains(&queue.samples_waiting), "{queue:?}");

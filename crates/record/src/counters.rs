@@ -143,6 +143,9 @@ pub struct HostCounters {
     pub machine: Option<Counters>,
     /// Its listening sockets by their address.
     pub listeners: BTreeMap<String, ListenerUse>,
+    /// Whether a sample did not have all its connections, because there were too many.
+    #[serde(default)]
+    pub is_cut: bool,
     /// Its connections while they had bytes to send.
     pub senders: SenderUse,
     /// Its processes.
@@ -181,7 +184,7 @@ pub struct UnownedTime {
 }
 
 /// The use of a listening socket's queue.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ListenerUse {
     /// How many connections may wait to be accepted.
     pub backlog: u32,
@@ -191,14 +194,15 @@ pub struct ListenerUse {
     pub samples: u32,
     /// Samples with connections that waited.
     pub samples_waiting: u32,
-    /// The largest number of its connections that was seen after they had been accepted.
+    /// The sum over the samples of the connections that waited.
+    #[serde(default)]
+    pub sum_waiting: u64,
+    /// The largest number of its connections that was seen, those that waited included.
     #[serde(default)]
     pub most_connections: u32,
-}
-
-impl ListenerUse {
-    /// The number of connections of a host in a sample. If there are more, not all are seen.
-    pub const MOST_SAMPLED: u32 = 500;
+    /// The addresses of the host that these connections were opened to.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub reached_at: BTreeSet<String>,
 }
 
 /// Sums over the samples of a host's connections.
@@ -291,8 +295,8 @@ pub struct ProgramUse {
     pub max_descriptors: Option<u64>,
 }
 
-/// The threads of a process that did its work: those that ran for at least a fifth of the time of the busiest one, and did not run as much
-/// before the load. Times are sums over them.
+/// The threads of a process that did its work: the busiest ones, which ran for 95 % of its time, without those that ran as much before the
+/// load. Times are sums over them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkingThreads {
     /// How many they are.

@@ -76,6 +76,11 @@ impl TimePart {
         words
     }
 
+    /// Whether it passed in this program.
+    pub fn is_in(&self, place: &str, program: &str) -> bool {
+        self.place == place && self.program == program
+    }
+
     fn in_words(&self) -> String {
         format!("{:.0} % {}", self.share * 100.0, self.state_in_words())
     }
@@ -169,7 +174,7 @@ crate::named_enum! {
         Blocked "waiting for a device",
         /// A signal had stopped the target.
         Stopped "stopped",
-        /// The target's threads slept, and no other program worked for them: they waited for a lock, a timer, or each other.
+        /// The target's threads slept, and no other program was seen to work for them: they waited for a lock, a timer, or each other.
         Asleep "asleep",
         /// The answer came in.
         Receiving "receiving",

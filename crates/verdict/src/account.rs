@@ -5,7 +5,7 @@ use record::{Cause, HttpTrial, TimePart, TimeState, Verdict, units::show_time_ns
 use crate::{
     Observed,
     inside::INSIDE,
-    rules::{self, Busy, percent},
+    rules::{self, RequestsAt, percent},
 };
 
 /// Answers that take at most this time in addition to the network's need no explanation, in nanoseconds.
@@ -103,8 +103,8 @@ impl<'a> Account<'a> {
         (self.share(sum_ns / 1e9), long / f64::max(all, 1.0), sum_ns / f64::max(long, 1.0))
     }
 
-    /// The time that lost packets may have taken: each delays an answer by no more than the answer took, and the longest answers bound them
-    /// all. If their number is not given, they delayed all that was behind them.
+    /// The time that lost packets may have taken. A lost packet delays one answer by at most that answer's time, so n lost packets took at most
+    /// the n longest answers. Without a number: all of the target's time.
     fn lost(&self, packets: Option<u64>) -> f64 {
         let Some(mut left) = packets else { return self.served() };
         let mut sum_ns = 0.0;
@@ -179,56 +179,78 @@ pub(crate) struct Cost {
 /// What each of the named causes took; all of the time if the trial has no account.
 pub(crate) fn costs(observed: &Observed<'_>, verdict: &Verdict) -> Vec<Cost> {
     let causes: Vec<Cause> = verdict.bottlenecks.iter().map(|named| named.cause).collect();
-    causes.iter().map(|cause| cost(observed, &verdict.account, &causes, *cause)).collect()
+    let all = |_| Cost { all: f64::INFINITY, served: f64::INFINITY };
+    Account::of(observed).map_or_else(
+        || causes.iter().map(all).collect(),
+        |account| {
+            causes.iter().map(|cause| account.cost(observed, &verdict.account, &causes, *cause)).collect()
+        },
+    )
 }
 
-fn cost(observed: &Observed<'_>, parts: &[TimePart], named: &[Cause], cause: Cause) -> Cost {
-    let equal = |share: f64| Cost { all: share, served: share };
-    let Some(account) = Account::of(observed) else { return equal(f64::INFINITY) };
-    let served = account.served();
-    let http = account.http;
-    let of = |states: &[TimeState]| -> f64 {
-        parts.iter().filter(|part| states.contains(&part.state)).map(|part| part.share).sum()
-    };
-    let queue = of(&[TimeState::AcceptQueue]);
-    // Requests that wait to be accepted wait for those inside, unless a limit of connections keeps them out.
-    let held = if named.contains(&Cause::ConnectionLimit) { served - queue } else { served };
-    // What nobody could see divides as the times of whole programs.
-    let (inside, unknown) = (of(&INSIDE), of(&[TimeState::Unknown]));
-    let took = |states: &[TimeState], of_unknown: f64| match inside > 0.0 {
-        true => held * (of(states) + unknown * of_unknown) / inside,
-        false => held * of_unknown,
-    };
-    equal(match cause {
-        Cause::Generator
-        | Cause::SourcePorts
-        | Cause::Descriptors
-        | Cause::Conntrack
-        | Cause::RateLimiter
-        | Cause::OfferedLoad => f64::INFINITY,
-        Cause::AcceptQueue | Cause::SynQueue if rules::fails_to_connect(http) => f64::INFINITY,
-        Cause::AcceptQueue | Cause::SynQueue if named.contains(&Cause::ConnectionLimit) => 0.0,
-        Cause::AcceptQueue | Cause::SynQueue => return Cost { all: account.slow_connects(), served: 0.0 },
-        // While the queue before the limit is full, other connections cannot be opened.
-        Cause::ConnectionLimit => return Cost { all: queue + account.slow_connects(), served: queue },
-        Cause::CpuQuota => took(&[TimeState::Throttled], rules::throttled_share(observed)),
-        Cause::HotCore | Cause::LacksProcessor => match rules::busy_share(observed, cause) {
-            (share, Busy::Elsewhere) => served * share,
-            (share, _) if cause == Cause::LacksProcessor => took(&[TimeState::Ready], share),
-            // Its own threads wait for each other.
-            (share, Busy::Here) => took(&[TimeState::Running, TimeState::Ready], share),
-            (share, Busy::InTurns) => took(&[TimeState::Running, TimeState::Ready, TimeState::Asleep], share),
-        },
-        Cause::Stopped => took(&[TimeState::Stopped], rules::stopped_share(observed)),
-        Cause::DelayedAck => served * rules::delayed_ack_share(observed),
-        Cause::Disk => took(&[TimeState::Blocked], rules::disk_share(observed)),
-        Cause::PacketLoss | Cause::PacketQueue | Cause::LinkQueue => account.lost(rules::lost(observed)),
-        Cause::LinkRate
-        | Cause::ReceiveWindow
-        | Cause::SendBuffer
-        | Cause::SshWindow
-        | Cause::CongestionWindow => served,
-        // What no other cause explains.
-        Cause::SlowHandler => served,
-    })
+impl Account<'_> {
+    fn cost(&self, observed: &Observed<'_>, parts: &[TimePart], named: &[Cause], cause: Cause) -> Cost {
+        let served = self.served();
+        let of = |is_it: &dyn Fn(&TimePart) -> bool| -> f64 {
+            parts.iter().filter(|part| is_it(part)).map(|part| part.share).sum()
+        };
+        let state = |state| of(&|part| part.state == state);
+        let queue = state(TimeState::AcceptQueue);
+        // Requests that wait to be accepted wait for those inside, unless a limit of connections keeps them out.
+        let held = if named.contains(&Cause::ConnectionLimit) { served - queue } else { served };
+        let (inside, unknown) = (of(&|part| INSIDE.contains(&part.state)), state(TimeState::Unknown));
+        // What nobody could see divides as the times of whole programs.
+        let took = |seen: f64, share_if_unseen: f64| match inside > 0.0 {
+            true => held * (seen + unknown * share_if_unseen) / inside,
+            false => held * share_if_unseen,
+        };
+        let runs = |part: &TimePart| matches!(part.state, TimeState::Running | TimeState::Ready);
+        let is_asleep = |part: &TimePart| part.state == TimeState::Asleep;
+        let share = match cause {
+            Cause::Generator
+            | Cause::SourcePorts
+            | Cause::Descriptors
+            | Cause::Conntrack
+            | Cause::RateLimiter
+            | Cause::OfferedLoad => f64::INFINITY,
+            Cause::AcceptQueue | Cause::SynQueue if rules::fails_to_connect(self.http) => f64::INFINITY,
+            Cause::AcceptQueue | Cause::SynQueue if named.contains(&Cause::ConnectionLimit) => 0.0,
+            Cause::AcceptQueue | Cause::SynQueue => return Cost { all: self.slow_connects(), served: 0.0 },
+            // While the queue before the limit is full, other connections cannot be opened.
+            Cause::ConnectionLimit => {
+                let behind = self.share(rules::mean_waiting(observed, false) * observed.counters.elapsed_s);
+                let queue = queue.max(behind.min(served));
+                return Cost { all: queue + self.slow_connects(), served: queue };
+            }
+            Cause::CpuQuota => took(state(TimeState::Throttled), rules::throttled_share(observed)),
+            Cause::HotCore | Cause::LacksProcessor => match rules::busy_share(observed, cause) {
+                (share, RequestsAt::Elsewhere) => served * share,
+                (share, _) if cause == Cause::LacksProcessor => took(state(TimeState::Ready), share),
+                // Its own threads wait for each other.
+                (share, RequestsAt::Program(host, program)) => {
+                    took(of(&|part| part.is_in(host, program) && runs(part)), share)
+                }
+                (share, RequestsAt::Turns(host, program)) => {
+                    took(of(&|part| part.is_in(host, program) && (runs(part) || is_asleep(part))), share)
+                }
+                (share, RequestsAt::Behind) => took(of(&|part| runs(part) || is_asleep(part)), share),
+            },
+            Cause::Stopped => took(state(TimeState::Stopped), rules::stopped_share(observed)),
+            Cause::DelayedAck => served * rules::delayed_ack_share(observed),
+            // One thread may write for all others, who sleep meanwhile.
+            Cause::Disk => {
+                let written = (state(TimeState::Asleep) * rules::blocked_share(observed)).min(rules::disk_share(observed));
+                took(state(TimeState::Blocked).max(written), rules::disk_share(observed))
+            }
+            Cause::PacketLoss | Cause::PacketQueue | Cause::LinkQueue => self.lost(rules::lost(observed)),
+            Cause::LinkRate
+            | Cause::ReceiveWindow
+            | Cause::SendBuffer
+            | Cause::SshWindow
+            | Cause::CongestionWindow
+            // What no other cause explains.
+            | Cause::SlowHandler => served,
+        };
+        Cost { all: share, served: share }
+    }
 }

@@ -7,18 +7,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::{TimePart, TimeState, WorkingThreads};
+use record::{TimePart, TimeState};
 
 use crate::{
     Observed,
     account::Account,
-    rules::{DEEPEST, Process, asked_programs, mean_waiting, programs_at},
+    rules::{DEEPEST, Process, asked_programs, id, mean_waiting, programs_at},
 };
 
 /// If threads and children that ended took at least this part of a program's processor time, its sleep was not seen.
 const ENDED_SHARE: f64 = 0.2;
-/// A process whose threads ran less than this part of what the busiest ones of its group ran does not serve the same requests.
-const SERVING_SHARE: f64 = 0.2;
 /// The time inside of the target: these states add up to it.
 pub(crate) const INSIDE: [TimeState; 7] = [
     TimeState::Running,
@@ -29,7 +27,7 @@ pub(crate) const INSIDE: [TimeState; 7] = [
     TimeState::Asleep,
     TimeState::Unknown,
 ];
-/// Parts that need no mention.
+/// Parts that need no program of their own.
 const LITTLE: f64 = 0.005;
 
 /// The parts of the users' time; empty if the trial has no account.
@@ -39,7 +37,7 @@ pub(crate) fn account(observed: &Observed<'_>) -> Vec<TimePart> {
     };
     let time = &http.users_time;
     let elapsed_s = observed.counters.elapsed_s.max(f64::MIN_POSITIVE);
-    let in_queue = account.share(mean_waiting(observed) * elapsed_s);
+    let in_queue = account.share(mean_waiting(observed, true) * elapsed_s);
     let waiting = account.share(time.waiting_s);
     let round_trips = account.round_trips();
     let in_queue = in_queue.min(waiting - round_trips);
@@ -58,18 +56,19 @@ pub(crate) fn account(observed: &Observed<'_>) -> Vec<TimePart> {
     }
     let inside = waiting - round_trips - in_queue;
     let requests = inside * time.total_s() / elapsed_s;
-    let group = Group { observed, asked: BTreeSet::new(), processes: asked_programs(observed) };
-    group.divide(&mut parts, (inside, requests), 1);
+    let group = Group::new(observed, asked_programs(observed), &BTreeSet::new());
+    group.divide(&mut parts, (inside, requests), 0);
     parts.all()
 }
 
 /// Whether the requests inside slept for most of their time.
-pub(crate) fn mostly_asleep(observed: &Observed<'_>) -> bool {
-    let of = |is_it: &dyn Fn(TimeState) -> bool| -> f64 {
-        account(observed).iter().filter(|part| is_it(part.state)).map(|part| part.share).sum()
+pub(crate) fn is_asleep(observed: &Observed<'_>) -> bool {
+    let parts = account(observed);
+    let of = |states: &[TimeState]| -> f64 {
+        parts.iter().filter(|part| states.contains(&part.state)).map(|part| part.share).sum()
     };
-    let inside = of(&|state| INSIDE.contains(&state));
-    inside > 0.0 && of(&|state| state == TimeState::Asleep) >= inside / 2.0
+    let inside = of(&INSIDE);
+    inside > 0.0 && of(&[TimeState::Asleep]) >= inside / 2.0
 }
 
 #[derive(Default)]
@@ -80,10 +79,15 @@ impl Parts {
         *self.0.entry((state, place.to_owned(), program.to_owned())).or_default() += share;
     }
 
-    /// The longest first.
+    /// The longest first. Little ones of the same state are one.
     fn all(self) -> Vec<TimePart> {
+        let mut parts = Self::default();
+        for ((state, place, program), share) in self.0 {
+            let at = if share >= LITTLE { (&*place, &*program) } else { ("", "") };
+            parts.add(state, at, share);
+        }
         let part = |((state, place, program), share)| TimePart { state, program, place, share };
-        let mut all: Vec<_> = self.0.into_iter().filter(|(_, share)| *share >= LITTLE).map(part).collect();
+        let mut all: Vec<_> = parts.0.into_iter().filter(|(_, share)| *share > 0.0).map(part).collect();
         all.sort_by(|a, b| b.share.total_cmp(&a.share));
         all
     }
@@ -92,110 +96,133 @@ impl Parts {
 /// The processes that serve the same requests.
 struct Group<'a> {
     observed: &'a Observed<'a>,
-    /// The addresses that were asked on the way to it.
-    asked: BTreeSet<&'a str>,
     processes: Vec<Process<'a>>,
+    /// The processes that the requests passed on the way, and these.
+    passed: BTreeSet<(&'a str, u32)>,
+}
+
+/// The requests that a group has sent to an address and that have no answer, as a mean number.
+struct Asked<'a> {
+    address: &'a str,
+    requests: f64,
+    processes: Vec<Process<'a>>,
+}
+
+impl<'a> Group<'a> {
+    fn new(
+        observed: &'a Observed<'a>,
+        processes: Vec<Process<'a>>,
+        passed: &BTreeSet<(&'a str, u32)>,
+    ) -> Self {
+        let passed = passed.iter().copied().chain(processes.iter().map(id)).collect();
+        Self { observed, processes, passed }
+    }
+
+    /// Adds the parts of requests that are inside: their share of the users' time, and how many they are on average.
+    fn divide(&self, parts: &mut Parts, (share, requests): (f64, f64), depth: usize) {
+        if requests <= 0.0 {
+            return;
+        }
+        let busiest = self.processes.iter().max_by(|a, b| a.1.running_s.total_cmp(&b.1.running_s));
+        let at = busiest.map_or(("", ""), |(host, program)| (&*host.host, &*program.name));
+        let asked = if depth < DEEPEST { self.asked() } else { Vec::new() };
+        let all: f64 = asked.iter().map(|asked| asked.requests).sum();
+        let passed_on = all.min(requests);
+        for Asked { address, requests: number, processes } in asked {
+            let number = passed_on * number / all;
+            let share = share * number / requests;
+            match processes.is_empty() {
+                true => parts.add(TimeState::Unknown, ("", address), share),
+                false => {
+                    let behind = Group::new(self.observed, processes, &self.passed);
+                    behind.divide(parts, (share, number), depth + 1);
+                }
+            }
+        }
+        let own = requests - passed_on;
+        if own > 0.0 {
+            self.threads().divide(parts, (share * own / requests, own), at);
+        }
+    }
+
+    fn threads(&self) -> Threads {
+        let mut all = Threads::default();
+        for (host, program) in &self.processes {
+            let elapsed_s = self.observed.counters.elapsed_s_at(&host.host);
+            all.is_cut |= host.is_cut;
+            all.ended += program.ended_s / elapsed_s;
+            let Some(working) = program.working else { continue };
+            let number = f64::from(working.count);
+            let throttled = host.stopped_share(elapsed_s).or(program.stopped_share(elapsed_s)).unwrap_or(0.0);
+            let stopped = f64::from(program.samples_stopped) / f64::from(program.samples.max(1));
+            all.number += number;
+            all.running += working.running_s / elapsed_s;
+            all.ready += working.waiting_s / elapsed_s;
+            all.blocked += working.blocked_s / elapsed_s;
+            all.throttled += throttled * number;
+            all.stopped += stopped * number;
+        }
+        all
+    }
+
+    /// What it asked. Addresses that lead to the same processes are one, and nobody asks those whom the requests passed before.
+    fn asked(&self) -> Vec<Asked<'a>> {
+        let mut all: Vec<Asked<'_>> = Vec::new();
+        for (host, program) in &self.processes {
+            for (address, requests) in &program.asked {
+                let processes = programs_at(self.observed, address, &host.host);
+                let is_same = |asked: &&mut Asked<'_>| match processes.is_empty() {
+                    true => asked.address == address,
+                    false => asked.processes.iter().map(id).eq(processes.iter().map(id)),
+                };
+                match all.iter_mut().find(is_same) {
+                    Some(asked) => asked.requests += requests,
+                    None if processes.iter().any(|process| self.passed.contains(&id(process))) => {}
+                    None => all.push(Asked { address, requests: *requests, processes }),
+                }
+            }
+        }
+        all
+    }
 }
 
 /// What the threads of a group did, as mean numbers of threads.
 #[derive(Debug, Default)]
 struct Threads {
-    all: f64,
+    number: f64,
     running: f64,
     ready: f64,
     blocked: f64,
     throttled: f64,
     stopped: f64,
     ended: f64,
-}
-
-impl<'a> Group<'a> {
-    /// Adds the parts of requests that are inside: their share of the users' time, and how many they are on average.
-    fn divide(&self, parts: &mut Parts, (share, requests): (f64, f64), depth: usize) {
-        let busiest = self.processes.iter().max_by(|a, b| a.1.running_s.total_cmp(&b.1.running_s));
-        let at = busiest.map_or(("", ""), |(host, program)| (host.host.as_str(), program.name.as_str()));
-        if requests <= 0.0 {
-            return;
-        }
-        let asked = self.asked_by_address();
-        let all: f64 = asked.values().sum();
-        let passed_on = if depth < DEEPEST { all.min(requests) } else { 0.0 };
-        for (address, number) in asked {
-            let number = passed_on * number / all;
-            let (share, behind) = (share * number / requests, self.behind(address));
-            match behind.processes.is_empty() {
-                true => parts.add(TimeState::Unknown, ("", address), share),
-                false => behind.divide(parts, (share, number), depth + 1),
-            }
-        }
-        let (share, requests) = (share * (requests - passed_on) / requests, requests - passed_on);
-        if requests > 0.0 {
-            self.threads().divide(parts, (share, requests), at);
-        }
-    }
-
-    fn threads(&self) -> Threads {
-        let mut all = Threads::default();
-        // A thread that hardly ran beside the others of the group did not serve these requests.
-        let mean_s = |working: &WorkingThreads| working.running_s / f64::from(working.count.max(1));
-        let most_s = self.processes.iter().filter_map(|(_, program)| program.working.as_ref().map(mean_s));
-        let least_s = SERVING_SHARE * most_s.fold(0.0, f64::max);
-        for (host, program) in &self.processes {
-            let elapsed_s = self.observed.counters.elapsed_s_at(&host.host);
-            all.ended += program.ended_s / elapsed_s;
-            let Some(working) = program.working.filter(|working| mean_s(working) >= least_s) else {
-                continue;
-            };
-            let number = f64::from(working.count);
-            let throttled = host.stopped_share(elapsed_s).or(program.stopped_share(elapsed_s)).unwrap_or(0.0);
-            let stopped = f64::from(program.samples_stopped) / f64::from(program.samples.max(1));
-            all.all += number;
-            all.running += working.running_s / elapsed_s;
-            all.throttled += throttled * number;
-            // Before Linux 6.18, a throttled thread also counts as one that waits for a processor.
-            all.ready += (working.waiting_s / elapsed_s - throttled * number).max(0.0);
-            all.blocked += working.blocked_s / elapsed_s;
-            all.stopped += stopped * number;
-        }
-        all
-    }
-
-    /// The addresses that it asked, each with how many requests had no answer on average, without those that were asked on the way.
-    fn asked_by_address(&self) -> BTreeMap<&'a str, f64> {
-        let mut asked = BTreeMap::new();
-        for (address, requests) in self.processes.iter().flat_map(|(_, program)| &program.asked) {
-            if !self.asked.contains(address.as_str()) {
-                *asked.entry(address.as_str()).or_default() += requests;
-            }
-        }
-        asked
-    }
-
-    /// The processes behind an address that it asked.
-    fn behind(&self, address: &'a str) -> Self {
-        let mut asked = self.asked.clone();
-        asked.insert(address);
-        let hosts: BTreeSet<&str> = self.processes.iter().map(|(host, _)| host.host.as_str()).collect();
-        Self { observed: self.observed, asked, processes: programs_at(self.observed, address, &hosts) }
-    }
+    /// Whether not all connections could be seen, so that nobody knows what was asked.
+    is_cut: bool,
 }
 
 impl Threads {
     /// Adds the parts of requests that these threads held.
     fn divide(&self, parts: &mut Parts, (share, requests): (f64, f64), at: (&str, &str)) {
-        if self.all + self.ended == 0.0 {
+        if self.number + self.ended == 0.0 {
             return parts.add(TimeState::Unknown, at, share);
         }
-        let is_unseen = self.ended >= ENDED_SHARE * (self.running + self.ended);
-        let serving = if is_unseen { requests } else { requests.min(self.all) };
-        let busy = self.running + self.ready + self.blocked + self.throttled + self.stopped + self.ended;
+        let is_unseen = self.ended > 0.0 && self.ended >= ENDED_SHARE * (self.running + self.ended);
+        let serving = if is_unseen { requests } else { requests.min(self.number) };
+        // A quota or a signal stops all at once, those who serve no request as well.
+        let of_serving = |number: f64| number / self.number.max(1.0) * serving;
+        let (throttled, stopped) = (of_serving(self.throttled), of_serving(self.stopped));
+        // Before Linux 6.18, a throttled thread also counts as one that waits for a processor.
+        let ready = (self.ready - throttled).max(0.0);
+        let running = self.running + self.ended;
+        let busy = running + ready + self.blocked + throttled + stopped;
+        let rest = if is_unseen || self.is_cut { TimeState::Unknown } else { TimeState::Asleep };
         for (state, number) in [
-            (TimeState::Running, self.running + self.ended),
-            (TimeState::Ready, self.ready),
+            (TimeState::Running, running),
+            (TimeState::Ready, ready),
             (TimeState::Blocked, self.blocked),
-            (TimeState::Throttled, self.throttled),
-            (TimeState::Stopped, self.stopped),
-            (if is_unseen { TimeState::Unknown } else { TimeState::Asleep }, (serving - busy).max(0.0)),
+            (TimeState::Throttled, throttled),
+            (TimeState::Stopped, stopped),
+            (rest, (serving - busy).max(0.0)),
         ] {
             parts.add(state, at, share * number / serving.max(busy));
         }

@@ -14,11 +14,12 @@ use crate::{Finding, Observed, Role};
 
 pub(crate) use load::carried;
 pub(crate) use network::lost;
-pub(crate) use programs::{DEEPEST, Process, asked_programs, programs_at, target_programs};
+pub(crate) use programs::{DEEPEST, Process, asked_programs, id, programs_at, target_programs};
 pub(crate) use target::{
-    delayed_ack_share, disk_share, fails_to_connect, mean_waiting, stopped_share, throttled_share,
+    blocked_share, delayed_ack_share, disk_share, fails_to_connect, mean_waiting, stopped_share,
+    throttled_share,
 };
-pub(crate) use work::{Busy, busy_share};
+pub(crate) use work::{RequestsAt, busy_share};
 use work::{busiest_target, have_time, in_flight};
 
 /// A core works mainly for the network if the network's interrupts take at least this share of its time.

@@ -95,6 +95,12 @@ impl Case {
     }
 }
 
+/// Lets three connections wait to be accepted in so many samples.
+fn wait(case: &mut Case, samples: u32) {
+    let queue = case.counters.hosts[1].listeners.get_mut("10.0.0.2:80").unwrap();
+    (queue.samples_waiting, queue.sum_waiting) = (samples, 3 * u64::from(samples));
+}
+
 fn host(name: &str) -> HostCounters {
     let mut host = HostCounters { host: name.to_owned(), ..HostCounters::default() };
     for counter in ["TcpExt.ListenOverflows", "TcpExt.TCPReqQFullDrop", "TcpExt.TCPReqQFullDoCookies"] {
@@ -105,6 +111,7 @@ fn host(name: &str) -> HostCounters {
         most_waiting: 3,
         samples: 11,
         samples_waiting: 1,
+        sum_waiting: 3,
         ..Default::default()
     };
     host.listeners.insert("10.0.0.2:80".to_owned(), queue);
@@ -190,7 +197,7 @@ fn each_cause_is_named_where_it_is() {
         }),
         (Cause::ConnectionLimit, "web", |case| {
             case.works(1.0);
-            case.counters.hosts[1].listeners.get_mut("10.0.0.2:80").unwrap().samples_waiting = 11;
+            wait(case, 11);
         }),
         (Cause::LinkRate, "link sea a to b", |case| case.links[0].carried_bits_per_s = 9.7e6),
         (Cause::LinkQueue, "link sea a to b", |case| case.links[0].dropped_packets = 900),
@@ -318,7 +325,7 @@ fn a_load_of_which_requests_fail_is_not_carried() {
 fn connections_that_wait_under_load_show_a_limit() {
     let mut case = Case::slow();
     let queue = case.counters.hosts[1].listeners.values_mut().next().unwrap();
-    (queue.samples, queue.samples_waiting) = (8, 4);
+    (queue.samples, queue.samples_waiting, queue.sum_waiting) = (8, 4, 12);
     case.works(2.0);
     assert_eq!(
         case.named()[0].0,

@@ -171,7 +171,8 @@ impl Source for Shell<'_> {
         let established = found(&self.ask("f net/snmp")?, "net/snmp").ok();
         let established =
             established.and_then(|snmp| protocol_number(&snmp, "Tcp", "CurrEstab")).unwrap_or(0);
-        if established > look.max_connections() as u64 {
+        let most = if look == Look::Brief { 100 } else { look.max_connections() as u64 };
+        if established > most {
             let why = format!("{established} connections are too many to read over ssh");
             self.missing.insert("connections".to_owned(), why);
             return Ok(Vec::new());

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::time::{ClockId, clock_gettime};
+
 use record::{
     Counters,
     counters::{HostCounters, ProgramUse, WorkingThreads},
@@ -19,7 +21,7 @@ use crate::{
     senders::Senders,
     series::Recorder,
     source::{Look, Processes, Source},
-    tcp::{Connection, Listener, UNKNOWN_INODE},
+    tcp::UNKNOWN_INODE,
 };
 
 /// How long threads are watched before the load: ten of the kernel's ticks of 4 ms, between which a thread's time may stand still, and some
@@ -29,8 +31,10 @@ const BEFORE_LOAD: Duration = Duration::from_millis(50);
 /// When a host was looked at before the load, and the times of all its threads, by process.
 type Before = (Instant, BTreeMap<(u32, u64), BTreeMap<u32, ThreadTimes>>);
 
-/// A thread that ran for less than this part of what the busiest thread of its process ran did not do the process's work.
-const WORKING_SHARE: f64 = 0.2;
+/// The busiest threads of a process do its work that ran for this part of its time.
+const WORKING_SHARE: f64 = 0.95;
+/// A thread that ran for less than this part of the trial may do its work although it ran as much before.
+const NOTEWORTHY_SHARE: f64 = 0.1;
 /// A thread that ran before the load for this part of its share in the load does not work for the load.
 const BUSY_BEFORE: f64 = 0.8;
 
@@ -51,6 +55,10 @@ struct HostSamples<S> {
     awaiting: BTreeMap<u32, SocketAddr>,
     /// Number of looks at processes.
     looks: u32,
+    /// The process that each of the sockets belongs to at which an answer was awaited; none if it is no program that listens.
+    owners: BTreeMap<u32, Option<u32>>,
+    /// The sockets at which data was sent before the load that had no answer: nobody waits there.
+    one_way: BTreeSet<u32>,
     seen: HostCounters,
 }
 
@@ -63,10 +71,12 @@ struct ProgramSamples {
     /// Number of the last look that found it.
     last_look: u32,
     listens: BTreeSet<String>,
+    /// Whether it has these addresses from its parent.
+    is_child: bool,
     /// The quota counters of its control group, first when the process was first seen and then at the end.
     quota: [BTreeMap<String, u64>; 2],
     looks: Looks,
-    /// Share of the time just before the load for which each of its threads ran.
+    /// Share of the time just before the load for which each of its threads ran, or was ready to.
     busy_before: BTreeMap<u32, f64>,
     /// For each address that it asked, the sum over all looks of the requests without an answer.
     asked: BTreeMap<SocketAddr, u32>,
@@ -114,15 +124,16 @@ impl<S: Source> Samples<S> {
         Ok(Self { began: Instant::now(), machine: Recorder::begin(machine), hosts })
     }
 
-    /// Samples sockets and processes.
-    pub(super) fn take(&mut self) -> io::Result<()> {
+    /// Samples sockets and processes. Returns the processor time that it took, or the time to read another machine.
+    pub(super) fn take(&mut self) -> io::Result<Duration> {
+        let (began, began_running) = (Instant::now(), own_running());
         let processes = S::processes();
         for host in &mut self.hosts {
             host.source.enter()?;
             host.look_at_sockets(Look::Brief)?;
             host.look_at_programs(&processes, Look::Brief)?;
         }
-        Ok(())
+        Ok(if S::IS_QUICK { own_running().saturating_sub(began_running) } else { began.elapsed() })
     }
 
     /// Reads the counters.
@@ -140,11 +151,15 @@ impl<S: Source> Samples<S> {
         let machine = self.machine.end(machine_of(&mut self.hosts, Look::Whole)?);
         let processes = S::processes();
         self.hosts.iter_mut().try_for_each(|host| host.end(&processes, elapsed_s))?;
-        let own_times =
-            programs::parse_times(&crate::read("/proc/thread-self/schedstat")?).unwrap_or_default();
         let hosts = self.hosts.into_iter().map(|host| host.seen).collect();
-        Ok(Seen { elapsed_s, machine, hosts, reading_s: own_times.running_ns as f64 / 1e9 })
+        Ok(Seen { elapsed_s, machine, hosts, reading_s: own_running().as_secs_f64() })
     }
+}
+
+/// The time for which this thread had a processor.
+fn own_running() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// The counters of the machine that these hosts are on.
@@ -161,6 +176,8 @@ impl<S: Source> HostSamples<S> {
             senders: Senders::default(),
             awaiting: BTreeMap::new(),
             looks: 0,
+            owners: BTreeMap::new(),
+            one_way: BTreeSet::new(),
             seen: HostCounters { host: name, ..HostCounters::default() },
         }
     }
@@ -181,7 +198,10 @@ impl<S: Source> HostSamples<S> {
         for (process, program) in &mut self.programs {
             let Some(before) = before.get(process) else { continue };
             let ran = |(thread, now): (&u32, &ThreadTimes)| {
-                let ran_ns = now.running_ns - before.get(thread)?.running_ns.min(now.running_ns);
+                let before = before.get(thread)?;
+                // A thread that had to share its processor then would have run for all of that time.
+                let ran_ns =
+                    (now.running_ns + now.waiting_ns).saturating_sub(before.running_ns + before.waiting_ns);
                 Some((*thread, (ran_ns as f64 / elapsed_ns).min(1.0)))
             };
             program.busy_before = program.last.threads.iter().filter_map(ran).collect();
@@ -223,64 +243,76 @@ impl<S: Source> HostSamples<S> {
         for ProgramSamples { last, .. } in self.programs.values().filter(|one| one.last_look < self.looks) {
             *ended_ns.entry(last.parent).or_default() += last.running_ns + last.children_ns;
         }
-        let used =
-            |one: &ProgramSamples| one.used(ended_ns.get(&one.last.pid).copied().unwrap_or(0), elapsed_s);
+        // The first and the last look are before and after the load.
+        let under_load = self.looks.saturating_sub(2).max(1);
+        let used = |one: &ProgramSamples| {
+            one.used(ended_ns.get(&one.last.pid).copied().unwrap_or(0), elapsed_s, under_load)
+        };
         self.seen.programs = self.programs.values().map(used).collect();
         Ok(())
     }
 
     fn look_at_programs(&mut self, processes: &Processes, look: Look) -> io::Result<()> {
         self.looks += 1;
-        let awaiting = mem::take(&mut self.awaiting);
-        let listening: BTreeMap<u32, BTreeSet<String>> = self
-            .programs
-            .values()
-            .filter(|one| !one.listens.is_empty() && one.last.pid != programs::FIRST)
-            .map(|one| (one.last.pid, one.listens.clone()))
-            .collect();
         for now in self.source.programs(processes, look)? {
             match self.programs.entry((now.pid, now.began_ticks)) {
-                Entry::Occupied(known) => {
-                    let ProgramSamples { last, last_look, looks, listens, asked, .. } = known.into_mut();
-                    *last_look = self.looks;
-                    looks.add(&now);
-                    let has_asked = look == Look::Brief && !listens.is_empty() && !awaiting.is_empty();
-                    let sockets = if has_asked { programs::sockets(now.pid) } else { BTreeSet::new() };
-                    for address in sockets.iter().filter_map(|socket| awaiting.get(socket)) {
-                        *asked.entry(*address).or_default() += 1;
-                    }
-                    let descriptors = last.descriptors.max(now.descriptors);
-                    let mut threads = mem::take(&mut last.threads);
-                    threads.extend(&now.threads);
-                    *last = Program { descriptors, threads, ..now };
-                }
+                Entry::Occupied(known) => known.into_mut().add(now, self.looks),
                 Entry::Vacant(new) => {
-                    let mut listens = self.source.listens(now.pid);
-                    if listens.is_empty() {
-                        // A process for each connection, or for each request, works for its parent.
-                        listens = listening.get(&now.parent).cloned().unwrap_or_default();
-                    }
-                    let quota = [self.source.quota(now.pid), BTreeMap::new()];
-                    let (cpus, mut looks) = (self.source.cpus(now.pid, &[now.pid]), Looks::default());
+                    let mut looks = Looks::default();
                     looks.add(&now);
-                    let last_look = self.looks;
-                    let (before, last) = (None, now);
-                    let busy_before = BTreeMap::new();
                     new.insert(ProgramSamples {
-                        before,
-                        last,
-                        cpus,
-                        last_look,
-                        listens,
-                        quota,
+                        before: None,
+                        cpus: self.source.cpus(now.pid, &[now.pid]),
+                        last_look: self.looks,
+                        listens: self.source.listens(now.pid),
+                        is_child: false,
+                        quota: [self.source.quota(now.pid), BTreeMap::new()],
                         looks,
-                        busy_before,
+                        busy_before: BTreeMap::new(),
                         asked: BTreeMap::new(),
+                        last: now,
                     });
                 }
             }
         }
+        self.adopt();
+        if look == Look::Brief {
+            self.look_at_asked();
+        }
         Ok(())
+    }
+
+    /// A process for each connection or request works for the parent that listens.
+    fn adopt(&mut self) {
+        let own = self.programs.values().filter(|one| !one.listens.is_empty() && !one.is_child);
+        let own = own.filter(|one| one.last.pid != programs::FIRST);
+        let listening: BTreeMap<u32, BTreeSet<String>> =
+            own.map(|one| (one.last.pid, one.listens.clone())).collect();
+        for one in self.programs.values_mut().filter(|one| one.listens.is_empty()) {
+            if let Some(listens) = listening.get(&one.last.parent) {
+                (one.listens, one.is_child) = (listens.clone(), true);
+            }
+        }
+    }
+
+    /// Adds the requests without an answer to the programs that sent them.
+    fn look_at_asked(&mut self) {
+        let is_new = self.awaiting.keys().any(|socket| !self.owners.contains_key(socket));
+        let now = self.looks;
+        for one in self.programs.values_mut().filter(|one| one.last_look == now && !one.listens.is_empty()) {
+            if is_new {
+                for socket in programs::sockets(one.last.pid) {
+                    if self.awaiting.contains_key(&socket) {
+                        self.owners.entry(socket).or_insert(Some(one.last.pid));
+                    }
+                }
+            }
+            let is_own = |socket: &u32| self.owners.get(socket) == Some(&Some(one.last.pid));
+            for (_, address) in self.awaiting.iter().filter(|(socket, _)| is_own(socket)) {
+                *one.asked.entry(*address).or_default() += 1;
+            }
+        }
+        self.awaiting.keys().for_each(|socket| _ = self.owners.entry(*socket).or_insert(None));
     }
 
     fn look_at_sockets(&mut self, look: Look) -> io::Result<()> {
@@ -288,6 +320,7 @@ impl<S: Source> HostSamples<S> {
         for listener in &listeners {
             let seen = self.seen.listeners.entry(listener.address.to_string()).or_default();
             seen.backlog = listener.backlog;
+            seen.sum_waiting += u64::from(listener.waiting);
             seen.most_waiting = seen.most_waiting.max(listener.waiting);
             seen.samples += 1;
             seen.samples_waiting += u32::from(listener.waiting > 0);
@@ -298,38 +331,54 @@ impl<S: Source> HostSamples<S> {
         let add = if is_under_load { Senders::look_at } else { Senders::look_after_load };
         let connections = self.source.connections(look)?;
         self.awaiting.clear();
-        let mut accepted: BTreeMap<SocketAddr, u32> = BTreeMap::new();
+        let mut accepted: BTreeMap<SocketAddr, (u32, BTreeSet<String>)> = BTreeMap::new();
+        let mut open = BTreeSet::new();
         for connection in &connections {
             add(&mut self.senders, connection);
-            if let Some(listener) = listeners.iter().find(|at| has_accepted(at, connection)) {
-                *accepted.entry(listener.address).or_default() += 1;
+            open.insert(connection.inode);
+            if let Some(listener) = listeners.iter().find(|at| at.has(connection)) {
+                let (number, addresses) = accepted.entry(listener.address).or_default();
+                *number += 1;
+                addresses.insert(connection.local.ip().to_canonical().to_string());
             } else if connection.inode != UNKNOWN_INODE && connection.info.awaits() {
-                self.awaiting.insert(connection.inode, connection.remote);
+                let remote = SocketAddr::new(connection.remote.ip().to_canonical(), connection.remote.port());
+                self.awaiting.insert(connection.inode, remote);
             }
         }
-        for (address, number) in accepted {
+        self.owners.retain(|socket, _| open.contains(socket));
+        if look == Look::Whole && self.looks == 0 {
+            self.one_way = self.awaiting.keys().copied().collect();
+        }
+        self.awaiting.retain(|socket, _| !self.one_way.contains(socket));
+        self.seen.is_cut |= connections.len() >= look.max_connections();
+        for (address, (number, at)) in accepted {
             let seen = self.seen.listeners.entry(address.to_string()).or_default();
             seen.most_connections = seen.most_connections.max(number);
+            seen.reached_at.extend(at);
         }
         Ok(())
     }
 }
 
-/// Whether a listening socket accepted a connection, which then was not opened at this end.
-fn has_accepted(at: &Listener, connection: &Connection) -> bool {
-    let (ip, port) = (connection.local.ip().to_canonical(), connection.local.port());
-    let listens = at.address.ip().to_canonical();
-    at.address.port() == port && (listens.is_unspecified() || listens == ip)
-}
-
 impl ProgramSamples {
+    /// Adds a look at it.
+    fn add(&mut self, now: Program, number: u32) {
+        self.last_look = number;
+        self.looks.add(&now);
+        let descriptors = self.last.descriptors.max(now.descriptors);
+        let mut threads = mem::take(&mut self.last.threads);
+        threads.extend(&now.threads);
+        self.last = Program { descriptors, threads, ..now };
+    }
+
     /// Whether any of its threads has run since the start.
     fn has_run(&self) -> bool {
         self.before.as_ref().is_none_or(|before| before.threads != self.last.threads)
     }
 
-    /// Its use of processors in `elapsed_s`, without `ended_ns`: the time of ended children that have separate entries.
-    fn used(&self, ended_ns: u64, elapsed_s: f64) -> ProgramUse {
+    /// Its use of processors in `elapsed_s`, without `ended_ns`: the time of ended children that have separate entries. `looks`: the number of
+    /// looks at the host under load.
+    fn used(&self, ended_ns: u64, elapsed_s: f64, looks: u32) -> ProgramUse {
         let (now, before) = (&self.last, self.before.as_ref());
         let of = |of: fn(&Program) -> u64| of(now).saturating_sub(before.map_or(0, of));
         let used_ns = |(&thread, now): (&u32, &ThreadTimes)| {
@@ -346,13 +395,13 @@ impl ProgramSamples {
         // The kernel cuts user and system time to whole ticks in both readings, so their difference may be off by two
         // ticks.
         let unseen_ns = own_ns.saturating_sub(seen_ns + 2 * programs::TICK_NS);
-        let working = self.working(&threads, elapsed_s);
+        let working = self.working(&threads, elapsed_s, looks);
         let busiest = threads.into_iter().max().filter(|busiest| busiest.0 >= unseen_ns);
         let children_ns = children_ns.saturating_sub(ended_ns);
         let running_ns = own_ns.max(seen_ns) + children_ns;
         let seconds = |ns: u64| ns as f64 / 1e9;
-        let looks = f64::from(self.looks.all.max(1));
-        let mean = |(address, sum): (&SocketAddr, &u32)| (address.to_string(), f64::from(*sum) / looks);
+        let mean =
+            |(address, sum): (&SocketAddr, &u32)| (address.to_string(), f64::from(*sum) / f64::from(looks));
         ProgramUse {
             pid: self.last.pid,
             name: self.last.name.clone(),
@@ -373,29 +422,32 @@ impl ProgramSamples {
             max_descriptors: self.last.max_descriptors,
         }
     }
-}
 
-impl ProgramSamples {
-    /// Sums over those of these threads that did its work. Each has the time that it ran and waited for a processor, in nanoseconds, and
-    /// its id.
-    fn working(&self, threads: &[(u64, u64, u32)], elapsed_s: f64) -> Option<WorkingThreads> {
+    /// Sums over those of these threads that did its work: the busiest ones, which ran for nearly all of its time. Each has the time that it ran
+    /// and waited for a processor, in nanoseconds, and its id.
+    fn working(&self, threads: &[(u64, u64, u32)], elapsed_s: f64, looks: u32) -> Option<WorkingThreads> {
         let works_for_load = |&&(ran_ns, _, thread): &&(u64, u64, u32)| {
-            let before = self.busy_before.get(&thread).copied().unwrap_or(0.0);
-            ran_ns > 0 && before < BUSY_BEFORE * ran_ns as f64 / 1e9 / elapsed_s
+            let (before, share) = (self.busy_before.get(&thread), ran_ns as f64 / 1e9 / elapsed_s);
+            let ran_before = before.is_some_and(|before| *before >= BUSY_BEFORE * share);
+            ran_ns > 0 && (share < NOTEWORTHY_SHARE || !ran_before)
         };
-        let for_load: Vec<_> = threads.iter().filter(works_for_load).collect();
-        let most_ns = for_load.iter().map(|thread| thread.0).max()?;
+        let mut for_load: Vec<_> = threads.iter().filter(works_for_load).collect();
+        for_load.sort_unstable_by(|a, b| b.cmp(a));
+        let all_ns: u64 = for_load.iter().map(|thread| thread.0).sum();
         let mut all = WorkingThreads::default();
+        let mut seen_ns = 0;
         for (ran_ns, waited_ns, thread) in for_load {
-            if *ran_ns as f64 >= WORKING_SHARE * most_ns as f64 {
-                let blocked = self.looks.blocked_threads.get(thread).copied().unwrap_or(0);
-                all.count += 1;
-                all.running_s += *ran_ns as f64 / 1e9;
-                all.waiting_s += *waited_ns as f64 / 1e9;
-                all.blocked_s += elapsed_s * f64::from(blocked) / f64::from(self.looks.all.max(1));
+            if seen_ns as f64 >= WORKING_SHARE * all_ns as f64 {
+                break;
             }
+            seen_ns += ran_ns;
+            let blocked = self.looks.blocked_threads.get(thread).copied().unwrap_or(0).min(looks);
+            all.count += 1;
+            all.running_s += *ran_ns as f64 / 1e9;
+            all.waiting_s += *waited_ns as f64 / 1e9;
+            all.blocked_s += elapsed_s * f64::from(blocked) / f64::from(looks);
         }
-        Some(all)
+        (all.count > 0).then_some(all)
     }
 
     fn used_quota(&self) -> BTreeMap<String, u64> {
@@ -424,8 +476,20 @@ mod tests {
         let quota = [5, 8].map(|count| BTreeMap::from([("cgroup.periods".to_owned(), count)]));
         let (looks, busy_before) = (Looks { all: 2, ..Looks::default() }, BTreeMap::from([(7, 0.5)]));
         let asked = BTreeMap::new();
-        ProgramSamples { before, last, cpus, last_look: 2, listens, quota, looks, busy_before, asked }
-            .used(ended_ns, 4.0)
+        let is_child = false;
+        ProgramSamples {
+            before,
+            last,
+            cpus,
+            last_look: 2,
+            listens,
+            is_child,
+            quota,
+            looks,
+            busy_before,
+            asked,
+        }
+        .used(ended_ns, 4.0, 1)
     }
 
     const SECOND_NS: u64 = 1_000_000_000;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
-use record::{HostCounters, ListenerUse, ProgramUse};
+use record::{HostCounters, ProgramUse};
 
 use super::{is_asked, target_hosts};
 use crate::Observed;
@@ -29,11 +29,8 @@ pub(crate) fn asked_programs<'a>(observed: &'a Observed<'_>) -> Vec<Process<'a>>
 pub(crate) fn target_programs<'a>(observed: &'a Observed<'_>) -> Vec<Process<'a>> {
     let path = path(observed);
     let is_unused = |(host, program): &Process<'_>| {
-        let has_none = |at: &String| {
-            host.listeners.get(at).is_some_and(|queue| queue.most_connections + queue.most_waiting == 0)
-        };
-        let seen: u32 = host.listeners.values().map(|queue| queue.most_connections).sum();
-        let is_known = seen < ListenerUse::MOST_SAMPLED && !host.counters.missing.contains_key("connections");
+        let has_none = |at: &String| host.listeners.get(at).is_some_and(|queue| queue.most_connections == 0);
+        let is_known = !host.is_cut && !host.counters.missing.contains_key("connections");
         is_known && !program.listens.is_empty() && program.listens.iter().all(has_none)
     };
     let is_of_target = |is_both: bool, process: &Process<'a>| {
@@ -49,43 +46,32 @@ pub(super) fn path<'a>(observed: &'a Observed<'_>) -> BTreeSet<(&'a str, u32)> {
     let mut path: BTreeSet<(&str, u32)> = last.iter().map(id).collect();
     for _ in 0..DEEPEST {
         let behind = last.iter().flat_map(|(host, program)| {
-            let near = BTreeSet::from([host.host.as_str()]);
-            program.asked.keys().flat_map(move |address| programs_at(observed, address, &near))
+            program.asked.keys().flat_map(move |address| programs_at(observed, address, &host.host))
         });
         last = behind.filter(|process| path.insert(id(process))).collect();
     }
     path
 }
 
-/// The processes that listen at an address that programs of these hosts asked: those at exactly this address, or else at any address of
-/// its port, on the asking host for an address of the loopback device, and on others for every other one.
-pub(crate) fn programs_at<'a>(
-    observed: &'a Observed<'_>,
-    address: &str,
-    asking: &BTreeSet<&str>,
-) -> Vec<Process<'a>> {
+/// The processes that listen at an address that a program of this host asked. A socket that listens at all addresses is asked where
+/// connections to that address were seen.
+pub(crate) fn programs_at<'a>(observed: &'a Observed<'_>, address: &str, asking: &str) -> Vec<Process<'a>> {
     let Ok(asked) = address.parse::<SocketAddr>() else { return Vec::new() };
-    let ip = asked.ip().to_canonical();
-    let listens = |is_it: &dyn Fn(&HostCounters, SocketAddr) -> bool| -> Vec<_> {
-        let all =
-            observed.counters.hosts.iter().flat_map(|host| host.programs.iter().map(move |one| (host, one)));
-        let at = |(host, program): &Process<'_>| {
-            let addresses = program.listens.iter().filter_map(|at| at.parse::<SocketAddr>().ok());
-            addresses.into_iter().any(|at| at.port() == asked.port() && is_it(host, at))
-        };
-        all.filter(at).collect()
+    let ip = asked.ip();
+    let is_asked = |host: &HostCounters, at: &String| {
+        let Ok(listens) = at.parse::<SocketAddr>() else { return false };
+        let is_reached =
+            host.listeners.get(at).is_some_and(|queue| queue.reached_at.contains(&ip.to_string()));
+        let is_at = listens.ip().to_canonical() == ip || listens.ip().is_unspecified() && is_reached;
+        is_at && listens.port() == asked.port() && (!ip.is_loopback() || host.host == asking)
     };
-    let exact = listens(&|_, at| at.ip().to_canonical() == ip);
-    if !exact.is_empty() && !ip.is_loopback() {
-        return exact;
-    }
-    let is_alone = observed.counters.hosts.len() == 1;
-    let is_near = |host: &HostCounters| asking.contains(host.host.as_str()) == (ip.is_loopback() || is_alone);
-    listens(&|host, at| is_near(host) && (at.ip().is_unspecified() || at.ip().to_canonical() == ip))
+    let hosts = observed.counters.hosts.iter();
+    let all = hosts.flat_map(|host| host.programs.iter().map(move |program| (host, program)));
+    all.filter(|(host, program)| program.listens.iter().any(|at| is_asked(host, at))).collect()
 }
 
 /// What identifies a process.
-pub(super) fn id<'a>((host, program): &Process<'a>) -> (&'a str, u32) {
+pub(crate) fn id<'a>((host, program): &Process<'a>) -> (&'a str, u32) {
     (&host.host, program.pid)
 }
 

@@ -285,17 +285,15 @@ fn under_load(queue: &ListenerUse) -> (u32, u32) {
 }
 
 /// The share of the requests under way that waited to be accepted.
-pub(crate) fn waiting_share(observed: &Observed<'_>) -> f64 {
-    (mean_waiting(observed) / in_flight(observed).max(f64::MIN_POSITIVE)).min(1.0)
+fn waiting_share(observed: &Observed<'_>) -> f64 {
+    (mean_waiting(observed, false) / in_flight(observed).max(f64::MIN_POSITIVE)).min(1.0)
 }
 
-/// How many connections waited to be accepted on average, in the queue with the most.
-pub(crate) fn mean_waiting(observed: &Observed<'_>) -> f64 {
-    let mean = |queue: &ListenerUse| {
-        let (all, waiting) = under_load(queue);
-        f64::from(queue.most_waiting) * (f64::from(waiting) / f64::from(all.max(1))).min(1.0)
-    };
-    listeners(observed).map(|(_, _, queue)| mean(queue)).fold(0.0, f64::max)
+/// How many connections waited to be accepted on average, in the queue with the most; of those only that requests go to, if wanted.
+pub(crate) fn mean_waiting(observed: &Observed<'_>, only_asked: bool) -> f64 {
+    let queues = listeners(observed).filter(|(_, at, _)| !only_asked || is_asked(observed, at));
+    let mean = |queue: &ListenerUse| queue.sum_waiting as f64 / f64::from(under_load(queue).0.max(1));
+    queues.map(|(_, _, queue)| mean(queue)).fold(0.0, f64::max)
 }
 
 /// The queue of connections to be accepted overflowed.
@@ -388,6 +386,12 @@ pub(crate) fn disk_share(observed: &Observed<'_>) -> f64 {
     waited.fold(0.0, f64::max).min(1.0)
 }
 
+/// The share of the samples that found a process of the target waiting for a device, of the process with the most.
+pub(crate) fn blocked_share(observed: &Observed<'_>) -> f64 {
+    let share = |program: &ProgramUse| f64::from(program.samples_blocked) / f64::from(program.samples.max(1));
+    target_programs(observed).iter().map(|(_, program)| share(program)).fold(0.0, f64::max)
+}
+
 /// Processes waited for the disk.
 pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     if targets(observed).next().is_none() {
@@ -456,7 +460,7 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
             "{evidence}; but other virtual machines had its processors for {} of the time",
             percent(stolen)
         )),
-        _ if have_time(observed) || inside::mostly_asleep(observed) => likely(place, evidence),
+        _ if have_time(observed) || inside::is_asleep(observed) => likely(place, evidence),
         _ => Finding::Not(evidence),
     }
 }

@@ -6,7 +6,7 @@ use record::{Cause, units::parse_cpus};
 
 use super::{
     FULL_CORE_SHARE, percent,
-    programs::{id, path},
+    programs::{Process, asked_programs, id, path},
     share_at, target_programs, throttled_share,
 };
 use crate::Observed;
@@ -40,7 +40,8 @@ pub(super) struct Work<'a> {
     together: f64,
     /// The longest time for which the busiest thread of a process waited for a processor, without the time that a quota took.
     waited: f64,
-    /// Number of processors that they share, if known.
+    /// The processors that they share, if known, and their number.
+    cpus: Option<&'a str>,
     processors: Option<usize>,
     /// Whether a thread ran as much before the load as in it. Its time is left out, because it does not work for the load.
     ran_before: bool,
@@ -157,6 +158,7 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
             process: 0.0,
             together: 0.0,
             waited: 0.0,
+            cpus: program.cpus.as_deref(),
             processors,
             ran_before: false,
             may_wait: false,
@@ -188,9 +190,10 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
 
 /// How the processors that a target may use were used; none if they are unknown.
 pub(super) fn processors_of(observed: &Observed<'_>, work: &Work<'_>) -> Option<Processors> {
-    let (host, program) = target_programs(observed)
-        .into_iter()
-        .find(|(host, program)| host.host == work.host && program.name == work.program)?;
+    let is_it = |(host, program): &Process<'_>| {
+        (&*host.host, &*program.name, program.cpus.as_deref()) == (work.host, work.program, work.cpus)
+    };
+    let (host, program) = target_programs(observed).into_iter().find(is_it)?;
     let machine = host.machine.as_ref().unwrap_or(&observed.counters.machine);
     let online = machine.online_cpus();
     let allowed: BTreeSet<u32> = match &program.cpus {
@@ -209,37 +212,42 @@ pub(super) fn processors_of(observed: &Observed<'_>, work: &Work<'_>) -> Option<
     Some(Processors { idle, generator, others: (1.0 - idle - generator - target).max(0.0) })
 }
 
-/// Where the requests were, with regard to the busiest target.
+/// Whether the requests were in the busiest program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Busy {
-    /// Not seen in it.
+pub(crate) enum RequestsAt<'a> {
+    /// They were not seen there.
     Elsewhere,
-    /// In it.
-    Here,
-    /// In it, and its threads together filled their processors, so that those who slept waited for those who ran.
-    InTurns,
+    /// They were in this program, the host first. It receives them itself.
+    Program(&'a str, &'a str),
+    /// They were in it, and its threads together filled their processors, so that those who slept waited for those who ran.
+    Turns(&'a str, &'a str),
+    /// Other programs asked it, and waited for it.
+    Behind,
 }
 
-/// The share of the trial for which the busiest target worked, or waited for a processor, and where the requests were.
-pub(crate) fn busy_share(observed: &Observed<'_>, cause: Cause) -> (f64, Busy) {
-    let Some(work) = busiest_target(observed) else { return (1.0, Busy::Elsewhere) };
+/// The share of the trial for which the busiest target worked, or waited for a processor, and whether the requests were there.
+pub(crate) fn busy_share<'a>(observed: &'a Observed<'_>, cause: Cause) -> (f64, RequestsAt<'a>) {
+    let Some(work) = busiest_target(observed) else { return (1.0, RequestsAt::Elsewhere) };
     let share = match cause {
         Cause::LacksProcessor if work.may_wait => {
             processors_of(observed, &work).map_or(work.waited, |processors| processors.others)
         }
         Cause::LacksProcessor => work.waited,
         // A core that is busy with the network's interrupts is not the program's work.
-        _ if !work.is_hot() => return (1.0, Busy::Elsewhere),
+        _ if !work.is_hot() => return (1.0, RequestsAt::Elsewhere),
         _ => work.fullness(),
     };
-    let busy = match work.is_on_path {
-        true if work.of_processors() >= HOT_SHARE && work.thread.unwrap_or(0.0) < work.together / 2.0 => {
-            Busy::InTurns
-        }
-        true => Busy::Here,
-        false => Busy::Elsewhere,
+    let is_receiver = asked_programs(observed)
+        .iter()
+        .any(|(host, one)| (&*host.host, &*one.name) == (work.host, work.program));
+    let takes_turns = work.of_processors() >= HOT_SHARE && work.thread.unwrap_or(0.0) < work.together / 2.0;
+    let at = match (work.is_on_path, is_receiver) {
+        (false, _) => RequestsAt::Elsewhere,
+        (true, false) => RequestsAt::Behind,
+        (true, true) if takes_turns => RequestsAt::Turns(work.host, work.program),
+        (true, true) => RequestsAt::Program(work.host, work.program),
     };
-    (share, busy)
+    (share, at)
 }
 
 /// The group of target processes that had the least time left; none if proofload saw no process.

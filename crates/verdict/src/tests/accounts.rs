@@ -48,6 +48,7 @@ fn users_without_an_answer_are_not_carried() {
         most_waiting: 12,
         samples: 12,
         samples_waiting: 10,
+        sum_waiting: 120,
         ..Default::default()
     };
     case.counters.hosts[1].listeners.insert("10.0.0.2:80".to_owned(), queue);

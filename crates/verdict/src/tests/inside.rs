@@ -138,6 +138,7 @@ fn connections_that_wait_to_be_accepted_are_not_inside() {
         most_waiting: 12,
         samples: 12,
         samples_waiting: 10,
+        sum_waiting: 120,
         ..Default::default()
     };
     case.counters.hosts[1].listeners.insert("10.0.0.2:80".to_owned(), queue);
@@ -174,7 +175,7 @@ fn a_program_that_nobody_is_connected_to_is_not_the_target() {
     other.listens = vec!["0.0.0.0:9000".to_owned()];
     case.counters.hosts[1].programs.push(other);
     let mut queue = ListenerUse { most_connections: 3, ..Default::default() };
-    case.counters.hosts[1].listeners.insert("0.0.0.0:9000".to_owned(), queue);
+    case.counters.hosts[1].listeners.insert("0.0.0.0:9000".to_owned(), queue.clone());
     assert_eq!(first(&case), Some(Cause::HotCore), "it may be asked");
     queue.most_connections = 0;
     case.counters.hosts[1].listeners.insert("0.0.0.0:9000".to_owned(), queue);
@@ -196,4 +197,64 @@ fn lost_packets_take_no_more_than_the_longest_answers() {
     assert_eq!(first(&case), Some(Cause::PacketLoss));
     case.count(0, "TcpExt.TCPSynRetrans", 370);
     assert_eq!(first(&case), Some(Cause::SlowHandler));
+}
+
+#[test]
+fn a_quota_stops_requests_and_not_the_idle_threads_of_a_pool() {
+    let mut case = inside(200, [0.01, 0.0, 0.0]);
+    case.count(1, "cgroup.throttled_us", 800_000);
+    assert_eq!(share(&case, TimeState::Throttled), 8.0, "{:?}", case.verdict().account);
+    assert_eq!(first(&case), Some(Cause::SlowHandler));
+}
+
+#[test]
+fn one_thread_that_writes_for_all_waits_for_the_disk() {
+    let mut case = inside(16, [0.05, 0.0, 0.0]);
+    case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 9_500_000);
+    assert_eq!(first(&case), Some(Cause::SlowHandler), "another program waits");
+    (case.web().samples, case.web().samples_blocked) = (100, 94);
+    assert_eq!(first(&case), Some(Cause::Disk));
+}
+
+#[test]
+fn a_full_program_behind_a_small_pool_is_waited_for() {
+    let mut case = inside(1, [1.0, 0.0, 0.0]);
+    case.web().asked = [("10.0.0.3:90".to_owned(), 1.0)].into();
+    let mut behind = host("behind");
+    behind.listeners = [("10.0.0.3:90".to_owned(), ListenerUse::default())].into();
+    let working = WorkingThreads { count: 1, running_s: 9.5, ..WorkingThreads::default() };
+    behind.programs = vec![ProgramUse {
+        pid: 9,
+        name: "store".to_owned(),
+        listens: vec!["10.0.0.3:90".to_owned()],
+        working: Some(working),
+        running_s: 9.5,
+        busiest_thread_s: Some(9.5),
+        ..ProgramUse::default()
+    }];
+    case.counters.hosts.push(behind);
+    case.roles.push(Role::Target);
+    assert_eq!(first(&case), Some(Cause::HotCore), "{:?}", case.verdict());
+}
+
+#[test]
+fn replicas_that_listen_at_all_addresses_are_told_apart_by_where_they_were_reached() {
+    let mut case = inside(1, [0.0, 0.0, 0.0]);
+    for (number, running_s) in [(3, 10.0), (4, 0.0)] {
+        let mut replica = host(&format!("replica{number}"));
+        let queue = ListenerUse { reached_at: [format!("10.0.0.{number}")].into(), ..Default::default() };
+        replica.listeners = [("0.0.0.0:90".to_owned(), queue)].into();
+        replica.programs = vec![ProgramUse {
+            pid: 9,
+            name: format!("store{number}"),
+            listens: vec!["0.0.0.0:90".to_owned()],
+            working: Some(WorkingThreads { count: 1, running_s, ..WorkingThreads::default() }),
+            ..ProgramUse::default()
+        }];
+        case.web().asked.insert(format!("10.0.0.{number}:90"), 8.0);
+        case.counters.hosts.push(replica);
+        case.roles.push(Role::Target);
+    }
+    let parts = [(TimeState::Running, "store3"), (TimeState::Asleep, "store4")];
+    assert_eq!(parts.map(|(state, name)| share_in(&case, state, name)), [50.0, 50.0], "{:?}", case.verdict());
 }
