@@ -27,6 +27,8 @@ pub(crate) const INSIDE: [TimeState; 7] = [
     TimeState::Asleep,
     TimeState::Unknown,
 ];
+/// Smaller parts are left out.
+const MENTIONED: f64 = 0.000_5;
 /// Parts that need no program of their own.
 const LITTLE: f64 = 0.005;
 
@@ -87,7 +89,8 @@ impl Parts {
             parts.add(state, at, share);
         }
         let part = |((state, place, program), share)| TimePart { state, program, place, share };
-        let mut all: Vec<_> = parts.0.into_iter().filter(|(_, share)| *share > 0.0).map(part).collect();
+        let mut all: Vec<_> =
+            parts.0.into_iter().filter(|(_, share)| *share >= MENTIONED).map(part).collect();
         all.sort_by(|a, b| b.share.total_cmp(&a.share));
         all
     }
@@ -208,18 +211,20 @@ impl Threads {
         }
         let is_unseen = self.ended > 0.0 && self.ended >= ENDED_SHARE * (self.running + self.ended);
         let serving = if is_unseen { requests } else { requests.min(self.number) };
+        // Threads that end with the load were seen last a moment before: they went on as before.
+        let seen = if is_unseen || self.running == 0.0 { 1.0 } else { 1.0 + self.ended / self.running };
         // A quota or a signal stops all at once, those who serve no request as well.
         let of_serving = |number: f64| number / self.number.max(1.0) * serving;
         let (throttled, stopped) = (of_serving(self.throttled), of_serving(self.stopped));
         // Before Linux 6.18, a throttled thread also counts as one that waits for a processor.
-        let ready = (self.ready - throttled).max(0.0);
-        let running = self.running + self.ended;
-        let busy = running + ready + self.blocked + throttled + stopped;
+        let ready = (self.ready * seen - throttled).max(0.0);
+        let (running, blocked) = (self.running + self.ended, self.blocked * seen);
+        let busy = running + ready + blocked + throttled + stopped;
         let rest = if is_unseen || self.is_cut { TimeState::Unknown } else { TimeState::Asleep };
         for (state, number) in [
             (TimeState::Running, running),
             (TimeState::Ready, ready),
-            (TimeState::Blocked, self.blocked),
+            (TimeState::Blocked, blocked),
             (TimeState::Throttled, throttled),
             (TimeState::Stopped, stopped),
             (rest, (serving - busy).max(0.0)),

@@ -6,7 +6,7 @@
 mod bottlenecks;
 mod healthy;
 mod languages;
-mod stage;
+pub(super) mod stage;
 mod strangers;
 
 use anyhow::{Context, Result};
@@ -136,7 +136,7 @@ struct Sums {
 fn run(scale: Scale) -> Result<Outcome> {
     let (mut outcome, mut sums) = (Outcome::default(), Sums::default());
     let rows = [strangers::ROWS, bottlenecks::ROWS, languages::ROWS, healthy::ROWS].concat_rows();
-    let draws = scale.pick(1, draws());
+    let draws = scale.pick(1, draws(DRAWS));
     for (number, row) in rows.enumerate() {
         if is_wanted(row.name) && (scale == Scale::Full || SAMPLE.contains(&row.name)) {
             let (mut right, mut void) = (0, 0);
@@ -164,9 +164,9 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The number of trials of each row; the environment may ask for fewer, to look at all rows quickly.
-fn draws() -> u64 {
-    std::env::var("PROVE_DRAWS").ok().and_then(|draws| draws.parse().ok()).unwrap_or(DRAWS)
+/// The number of draws; the environment may ask for fewer, to look at all rows quickly.
+pub(super) fn draws(all: u64) -> u64 {
+    std::env::var("PROVE_DRAWS").ok().and_then(|draws| draws.parse().ok()).unwrap_or(all)
 }
 
 trait Rows {

@@ -18,6 +18,7 @@ mod balance_cost;
 mod balance_disruption;
 mod balance_spread;
 mod balance_vm;
+mod cause_account;
 mod cause_table;
 mod command_figures;
 mod compare_beside_hog;
@@ -110,6 +111,7 @@ pub const ALL: &[Bar] = &[
     void_rules::BAR,
     verdict_table::BAR,
     cause_table::BAR,
+    cause_account::BAR,
     verdict_conntrack::BAR,
     verdict_proof::BAR,
     verdict_rivals::BAR,

@@ -2,15 +2,18 @@
 //!
 //! Once a second it prints what it counted, as a witness that the bottleneck was there: connections accepted, requests answered and
 //! refused, and the seconds for which requests were with it. It ends by itself after two minutes.
+//!
+//! With `--log-s`, it also keeps a log of what its requests did, which is the truth for a report of where users' time went. A request is
+//! inside from when the kernel received it to when its answer is written. Whatever it does not sleep there, it computes, or would like to.
 
 use std::{
     hint::black_box,
-    io::{Read, Write},
+    io::{IoSliceMut, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::fd::OwnedFd,
+    os::fd::{AsRawFd, OwnedFd},
     process,
     sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
+        Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -19,6 +22,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use nix::sys::{
+    socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt::ReceiveTimestampns},
+    time::TimeSpec,
+};
 use proofload_tests::random::Random;
 use rustix::{
     net::{self, AddressFamily, SocketType, sockopt},
@@ -69,6 +76,9 @@ struct Arguments {
     /// A background thread that pauses and computes in turn, for so many milliseconds each.
     #[arg(long, global = true, num_args = 2)]
     bgburn_ms: Option<Vec<f64>>,
+    /// Keeps a log of what its requests do for so long, from the first connection.
+    #[arg(long, global = true)]
+    log_s: Option<f64>,
 }
 
 /// What an answer costs.
@@ -94,6 +104,8 @@ enum Work {
     Spin { ms: f64 },
     /// The answer of another service.
     Proxy { to: SocketAddr },
+    /// A sleep, then a sleep with the only lock, then processor time. Sections of zero are left out.
+    Mix { sleep_ms: f64, lock_ms: f64, burn_us: u64 },
 }
 
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
@@ -102,6 +114,7 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 static HELD_US: AtomicU64 = AtomicU64::new(0);
 /// Requests for which it was drawn whether they are slow.
 static DRAWN: AtomicU64 = AtomicU64::new(0);
+static LOG: LazyLock<Log> = LazyLock::new(Log::default);
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
@@ -151,6 +164,10 @@ fn main() -> Result<()> {
 fn listener(arguments: &Arguments) -> Result<TcpListener> {
     let socket: OwnedFd = net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    if arguments.log_s.is_some() {
+        // Connections inherit this option, so that their first segments have a time stamp, too.
+        setsockopt(&socket, ReceiveTimestampns, &true)?;
+    }
     if let Some(bytes) = arguments.rcvbuf {
         sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
     }
@@ -165,8 +182,9 @@ fn report() {
         let [accepted, answered, refused, held_us] =
             [&ACCEPTED, &ANSWERED, &REFUSED, &HELD_US].map(|counter| counter.load(Relaxed));
         println!(
-            "accepted {accepted} answered {answered} refused {refused} held_s {:.2}",
-            held_us as f64 / 1e6
+            "accepted {accepted} answered {answered} refused {refused} held_s {:.2}{}",
+            held_us as f64 / 1e6,
+            LOG.shown()
         );
         thread::sleep(Duration::from_secs(1));
     }
@@ -178,7 +196,8 @@ struct Service {
     answer: Vec<u8>,
     refusal: Vec<u8>,
     began: Instant,
-    lock: Mutex<()>,
+    /// The only lock, and when it was released last.
+    lock: Mutex<Instant>,
     /// Slots that are taken.
     taken: Mutex<usize>,
     given_back: Condvar,
@@ -200,7 +219,7 @@ impl Service {
             refusal: with("429 Too Many Requests", 0),
             arguments,
             began: Instant::now(),
-            lock: Mutex::default(),
+            lock: Mutex::new(Instant::now()),
             taken: Mutex::default(),
             given_back: Condvar::new(),
             window: Mutex::default(),
@@ -218,6 +237,9 @@ impl Service {
             return None;
         };
         ACCEPTED.fetch_add(1, Relaxed);
+        if let Some(log_s) = self.arguments.log_s {
+            LOG.until.get_or_init(|| Instant::now() + Duration::from_secs_f64(log_s));
+        }
         // With one write for each answer, the algorithm would only hold back the end of large ones.
         let _ = stream.set_nodelay(!self.arguments.two_writes);
         Some(stream)
@@ -225,14 +247,15 @@ impl Service {
 
     /// Answers requests until the connection ends.
     fn serve(&self, mut stream: TcpStream) {
-        let (mut bytes, mut behind) = (Vec::new(), None);
-        while take_request(&mut stream, &mut bytes).is_some() {
+        let (mut bytes, mut behind, accepted) = (Vec::new(), None, Instant::now());
+        while let Some(arrived) = take_request(&mut stream, &mut bytes) {
             let received = Instant::now();
             let is_refused = self.is_too_much();
             let sent = match is_refused {
                 true => stream.write_all(&self.refusal),
                 false => {
                     self.work(&mut behind);
+                    LOG.answer(arrived.max(accepted));
                     self.write_answer(&mut stream)
                 }
             };
@@ -278,6 +301,31 @@ impl Service {
                     *behind = None;
                 }
             }
+            Work::Mix { sleep_ms, lock_ms, burn_us } => self.mix(ms(sleep_ms), ms(lock_ms), burn_us),
+        }
+    }
+
+    fn mix(&self, sleep: Duration, lock: Duration, burn_us: u64) {
+        let began = Instant::now();
+        if !sleep.is_zero() {
+            LOG.sleep(sleep);
+            LOG.sleep_ns.add(began, Instant::now());
+        }
+        let began = Instant::now();
+        if !lock.is_zero() {
+            let mut released = held(&self.lock);
+            // From then on, nothing but a lack of a processor kept this thread from taking it.
+            LOG.asleep_ns.add(began, *released);
+            LOG.sleep(lock);
+            *released = Instant::now();
+            drop(released);
+            LOG.lock_ns.add(began, Instant::now());
+        }
+        if burn_us > 0 {
+            let (began, used) = (Instant::now(), thread_time());
+            burn(Duration::from_micros(burn_us));
+            LOG.compute_ns.add(began, Instant::now());
+            LOG.processor_ns.add(began, began + (thread_time() - used));
         }
     }
 
@@ -344,22 +392,102 @@ impl Service {
     }
 }
 
-/// Reads to the end of a request with its body; none if the connection ends.
-fn take_request(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<()> {
-    let mut piece = [0; 64 << 10];
+/// What requests did until a certain time.
+#[derive(Default)]
+struct Log {
+    until: OnceLock<Instant>,
+    /// Answers that were written.
+    answered: AtomicU64,
+    /// All time inside.
+    inside_ns: Sum,
+    /// The part of it that a request would have slept on any machine: sleeps as long as planned, and waits for the lock.
+    asleep_ns: Sum,
+    /// The part of it in which another service was asked.
+    asked_ns: Sum,
+    /// The sections of a mix as the wall clock shows them, and the processor time of the last of them.
+    sleep_ns: Sum,
+    lock_ns: Sum,
+    compute_ns: Sum,
+    processor_ns: Sum,
+}
+
+impl Log {
+    /// Sleeps. What it oversleeps is no sleep, but a wait for the processor.
+    fn sleep(&self, time: Duration) {
+        let began = Instant::now();
+        thread::sleep(time);
+        self.asleep_ns.add(began, began + time);
+    }
+
+    /// A request that was inside since then is about to be answered.
+    fn answer(&self, since: Instant) {
+        let now = Instant::now();
+        self.inside_ns.add(since, now);
+        if self.until.get().is_some_and(|&until| now < until) {
+            self.answered.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Names and values, if there is a log.
+    fn shown(&self) -> String {
+        if self.until.get().is_none() {
+            return String::new();
+        }
+        let sums = [
+            ("inside_s", &self.inside_ns),
+            ("asleep_s", &self.asleep_ns),
+            ("asked_s", &self.asked_ns),
+            ("sleep_s", &self.sleep_ns),
+            ("lock_s", &self.lock_ns),
+            ("compute_s", &self.compute_ns),
+            ("processor_s", &self.processor_ns),
+        ];
+        let shown = sums.map(|(name, sum)| format!(" {name} {:.3}", sum.0.load(Relaxed) as f64 / 1e9));
+        format!(" in_time {}{}", self.answered.load(Relaxed), shown.concat())
+    }
+}
+
+/// A sum of times, each as far as there is a log.
+#[derive(Default)]
+struct Sum(AtomicU64);
+
+impl Sum {
+    fn add(&self, from: Instant, to: Instant) {
+        if let Some(&until) = LOG.until.get() {
+            self.0.fetch_add(to.min(until).saturating_duration_since(from).as_nanos() as u64, Relaxed);
+        }
+    }
+}
+
+/// Reads to the end of a request with its body, and returns when its last bytes arrived; none if the connection ends.
+fn take_request(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Instant> {
+    let (mut piece, mut arrived) = ([0; 64 << 10], Instant::now());
     loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
             let all = end + 4 + body_length(&bytes[..end]);
             while bytes.len() < all {
-                let read = stream.read(&mut piece).ok().filter(|&read| read > 0)?;
-                bytes.extend_from_slice(&piece[..read]);
+                bytes.extend_from_slice(read_piece(stream, &mut piece, &mut arrived)?);
             }
             bytes.drain(..all);
-            return Some(());
+            return Some(arrived);
         }
-        let read = stream.read(&mut piece).ok().filter(|&read| read > 0)?;
-        bytes.extend_from_slice(&piece[..read]);
+        bytes.extend_from_slice(read_piece(stream, &mut piece, &mut arrived)?);
     }
+}
+
+/// Reads some bytes, and tells when the kernel received them, or when they were read if it does not say. None if the connection ends.
+fn read_piece<'a>(stream: &TcpStream, piece: &'a mut [u8], arrived: &mut Instant) -> Option<&'a [u8]> {
+    let mut control = nix::cmsg_space!(TimeSpec);
+    let mut parts = [IoSliceMut::new(piece)];
+    let message =
+        recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut control), MsgFlags::empty()).ok()?;
+    let stamp = message.cmsgs().into_iter().flatten().find_map(|control| match control {
+        ControlMessageOwned::ScmTimestampns(at) => Some(Duration::from(at)),
+        _ => None,
+    });
+    *arrived = Instant::now() - stamp.map_or(Duration::ZERO, |at| of(ClockId::Realtime).saturating_sub(at));
+    let read = message.bytes;
+    (read > 0).then_some(&piece[..read])
 }
 
 fn body_length(head: &[u8]) -> usize {
@@ -374,11 +502,13 @@ fn ask(behind: &mut Option<TcpStream>, to: SocketAddr) -> Option<()> {
     if behind.is_none() {
         let stream = TcpStream::connect(to).ok()?;
         stream.set_nodelay(true).ok()?;
+        setsockopt(&stream, ReceiveTimestampns, &LOG.until.get().is_some()).ok()?;
         *behind = Some(stream);
     }
-    let stream = behind.as_mut()?;
+    let (stream, sent) = (behind.as_mut()?, Instant::now());
     stream.write_all(b"GET / HTTP/1.1\r\nHost: behind\r\n\r\n").ok()?;
-    take_request(stream, &mut Vec::new())
+    LOG.asked_ns.add(sent, take_request(stream, &mut Vec::new())?);
+    Some(())
 }
 
 fn count(received: Instant, is_refused: bool) {
@@ -389,14 +519,20 @@ fn count(received: Instant, is_refused: bool) {
 
 /// Uses so much processor time of this thread, however long that takes.
 fn burn(time: Duration) {
-    let used = || {
-        let now = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-    };
-    let until = used() + time;
-    while used() < until {
+    let until = thread_time() + time;
+    while thread_time() < until {
         compute();
     }
+}
+
+/// Processor time of this thread.
+fn thread_time() -> Duration {
+    of(ClockId::ThreadCPUTime)
+}
+
+fn of(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// A few microseconds of work.

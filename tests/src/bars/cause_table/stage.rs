@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// What a row sends to its target.
-pub(super) enum Load {
+pub(in crate::bars) enum Load {
     /// `proofload http` with this URL and these words, pinned to the generator's processor.
     Http(String, String),
     /// The same, wherever the kernel runs it, or where the words say.
@@ -36,16 +36,16 @@ pub(super) enum Load {
 }
 
 /// Everything that runs for a row. It ends when dropped, the youngest first.
-pub(super) struct Stage {
+pub(in crate::bars) struct Stage {
     pub(super) random: Random,
-    pub(super) cores: Cores,
+    pub(in crate::bars) cores: Cores,
     folder: TemporaryFolder,
     processes: Vec<Process>,
     groups: Vec<Group>,
 }
 
 impl Stage {
-    pub(super) fn new(seed: u64) -> Result<Self> {
+    pub(in crate::bars) fn new(seed: u64) -> Result<Self> {
         Ok(Self {
             random: Random::new(seed),
             cores: Cores::of_this_process()?,
@@ -56,7 +56,7 @@ impl Stage {
     }
 
     /// A number from `least` to `most`.
-    pub(super) fn draw(&mut self, least: u64, most: u64) -> u64 {
+    pub(in crate::bars) fn draw(&mut self, least: u64, most: u64) -> u64 {
         least + self.random.below(most - least + 1)
     }
 
@@ -66,7 +66,7 @@ impl Stage {
     }
 
     /// Starts a `slow_target` with these words on the server's processor, and returns its address.
-    pub(super) fn target(&mut self, words: &str) -> Result<SocketAddr> {
+    pub(in crate::bars) fn target(&mut self, words: &str) -> Result<SocketAddr> {
         let address = free_address()?;
         let core = self.cores.server;
         self.target_at(address, words, |launch| launch.on_core(core))?;
@@ -105,7 +105,7 @@ impl Stage {
     }
 
     /// Starts an nginx of one worker, with these lines in its `server` (and these in `http`). Its folder has the pages `/1k` and `/100k`.
-    pub(super) fn nginx(&mut self, server: &str, http: &str) -> Result<SocketAddr> {
+    pub(in crate::bars) fn nginx(&mut self, server: &str, http: &str) -> Result<SocketAddr> {
         let address = free_address()?;
         let folder = self.folder.path().join(format!("nginx-{}", address.port()));
         fs::create_dir(&folder)?;
@@ -199,7 +199,7 @@ impl Stage {
     }
 
     /// Runs the load. Returns its trial.
-    pub(super) fn run(&mut self, load: &Load, scale: Scale) -> Result<Trial> {
+    pub(in crate::bars) fn run(&mut self, load: &Load, scale: Scale) -> Result<Trial> {
         let shorter = |text: &str| text.replace("4s", scale.pick("3s", "4s"));
         match load {
             Load::Http(url, words) => {
@@ -227,7 +227,7 @@ impl Stage {
     }
 
     /// What the programs counted themselves: the last line of each that prints some.
-    pub(super) fn witnessed(&self) -> String {
+    pub(in crate::bars) fn witnessed(&self) -> String {
         let last = |process: &Process| {
             process.stdout().lines().rev().find(|line| line.starts_with("accepted")).map(str::to_owned)
         };
