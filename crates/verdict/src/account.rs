@@ -243,11 +243,11 @@ impl Account<'_> {
                 took(state(TimeState::Blocked).max(written), rules::disk_share(observed))
             }
             Cause::PacketLoss | Cause::PacketQueue | Cause::LinkQueue => self.lost(rules::lost(observed)),
+            Cause::CongestionWindow => served * rules::window_share(observed),
             Cause::LinkRate
             | Cause::ReceiveWindow
             | Cause::SendBuffer
             | Cause::SshWindow
-            | Cause::CongestionWindow
             // What no other cause explains.
             | Cause::SlowHandler => served,
         };

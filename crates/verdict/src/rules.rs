@@ -13,7 +13,7 @@ use record::{Cause, Certainty, Counters, HostCounters, ListenerUse};
 use crate::{Finding, Observed, Role};
 
 pub(crate) use load::carried;
-pub(crate) use network::lost;
+pub(crate) use network::{lost, window_share};
 pub(crate) use programs::{DEEPEST, Process, asked_programs, id, programs_at, target_programs};
 pub(crate) use target::{
     blocked_share, delayed_ack_share, disk_share, fails_to_connect, mean_waiting, stopped_share,

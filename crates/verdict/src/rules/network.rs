@@ -223,6 +223,16 @@ fn sender<'a>(observed: &'a Observed<'_>) -> Result<(&'a str, SenderUse), Findin
     Err(Finding::Unknown(format!("the target's connections could not be examined ({why})")))
 }
 
+/// The share of the time of requests and answers that their bytes needed at one window for each round trip.
+pub(crate) fn window_share(observed: &Observed<'_>) -> f64 {
+    let (Some(http), Ok((_, senders))) = (observed.trial.http(), sender(observed)) else { return 1.0 };
+    let users = &http.users_time;
+    let bytes = (http.counts.sent_bytes + http.counts.received_bytes) as f64;
+    // Both are sums over the same samples.
+    let s = bytes * senders.rtt_us as f64 / 1e6 / senders.in_flight_bytes.max(1) as f64;
+    (s / (users.sending_s + users.waiting_s + users.receiving_s).max(f64::MIN_POSITIVE)).min(1.0)
+}
+
 /// How many answers lost packets may have delayed; none if they delayed all, because what was on the way filled the congestion window.
 pub(crate) fn lost(observed: &Observed<'_>) -> Option<u64> {
     if sender(observed).is_ok_and(|(_, senders)| filled_share(&senders) >= FILLED_WINDOW_SHARE) {

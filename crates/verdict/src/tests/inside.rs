@@ -258,3 +258,24 @@ fn replicas_that_listen_at_all_addresses_are_told_apart_by_where_they_were_reach
     let parts = [(TimeState::Running, "store3"), (TimeState::Asleep, "store4")];
     assert_eq!(parts.map(|(state, name)| share_in(&case, state, name)), [50.0, 50.0], "{:?}", case.verdict());
 }
+
+#[test]
+fn a_full_window_costs_no_more_than_its_round_trips() {
+    let mut case = inside(1, [9.7, 0.0, 0.0]);
+    let senders = |rtt_us| record::SenderUse {
+        samples: 10,
+        samples_sending: 10,
+        in_flight_bytes: 8_000_000,
+        congestion_window_bytes: 10_000_000,
+        rtt_us,
+        ..Default::default()
+    };
+    case.http().counts.received_bytes = 16_000_000_000;
+    // 800 kB for each round trip of 100 us: 20,000 round trips, which took 2 of 160 s.
+    case.counters.hosts[1].senders = senders(1_000);
+    let first = |case: &Case| case.verdict().first_cause();
+    assert_eq!(first(&case), Some(Cause::HotCore));
+    case.counters.hosts[1].senders = senders(80_000);
+    case.works(1.0);
+    assert_eq!(first(&case), Some(Cause::CongestionWindow));
+}
