@@ -6,11 +6,12 @@
 //! round.
 
 mod account;
+mod cost;
 mod independence;
-mod inside;
 mod rules;
 
-use account::{Account, Cost, MIN_SHARE};
+use account::{Account, MIN_SHARE};
+use cost::Cost;
 pub use independence::is_disturbed_by_others;
 use record::{Bottleneck, Cause, Certainty, Excluded, Trial, TrialCounters, Verdict};
 
@@ -85,7 +86,7 @@ const COUNTED: [Cause; 5] =
 
 /// Finds the bottleneck of a trial.
 pub fn judge(observed: &Observed<'_>) -> Verdict {
-    let mut verdict = Verdict { account: inside::account(observed), ..Verdict::default() };
+    let mut verdict = Verdict { account: rules::parts(observed), ..Verdict::default() };
     let lost = observed.counters.hosts.iter().filter_map(|host| Some((&host.host, rules::is_lost(host)?)));
     verdict.missing.extend(lost.map(|(host, why)| format!("{host}: {why}")));
     let is_short = observed.counters.elapsed_s < MIN_ELAPSED_S;
@@ -135,7 +136,7 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
 /// named only if that is more than any of them took.
 fn rank(observed: &Observed<'_>, verdict: &mut Verdict) {
     let is_service = |named: &Bottleneck| named.cause == Cause::SlowHandler;
-    let costs = account::costs(observed, verdict);
+    let costs = cost::costs(observed, verdict);
     let named: Vec<(Cost, Bottleneck)> = costs.into_iter().zip(verdict.bottlenecks.drain(..)).collect();
     let others: Vec<Cost> = named.iter().filter(|one| !is_service(&one.1)).map(|one| one.0).collect();
     let most = others.iter().map(|cost| cost.all).fold(0.0, f64::max);
@@ -166,6 +167,11 @@ fn rank(observed: &Observed<'_>, verdict: &mut Verdict) {
         let evidence = format!("{}{}; {why}", at(&named.place), named.evidence);
         verdict.excluded.push(Excluded { cause: named.cause, evidence });
     }
+}
+
+/// A share in words, such as `8.5 %`.
+fn percent(share: f64) -> String {
+    format!("{:.*} %", usize::from(share < 0.1), share * 100.0)
 }
 
 fn at(place: &str) -> String {

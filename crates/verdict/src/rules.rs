@@ -1,5 +1,6 @@
 //! The rules, in the order in which causes hide each other.
 
+mod inside;
 mod load;
 mod network;
 mod programs;
@@ -10,11 +11,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use record::{Cause, Certainty, Counters, HostCounters, ListenerUse};
 
-use crate::{Finding, Observed, Role};
+use crate::{Finding, Observed, Role, percent};
 
+pub(crate) use inside::{INSIDE, parts};
 pub(crate) use load::carried;
 pub(crate) use network::{lost, window_share};
-pub(crate) use programs::{DEEPEST, Process, asked_programs, id, programs_at, target_programs};
+pub(crate) use programs::target_programs;
 pub(crate) use target::{
     blocked_share, delayed_ack_share, disk_share, fails_to_connect, mean_waiting, stopped_share,
     throttled_share,
@@ -105,10 +107,6 @@ fn share_of_trial(observed: &Observed<'_>, time_s: f64) -> f64 {
 /// A time as a share of the trial at a host, whose counters may cover another period.
 fn share_at(observed: &Observed<'_>, host: &str, time_s: f64) -> f64 {
     time_s / observed.counters.elapsed_s_at(host)
-}
-
-pub(crate) fn percent(share: f64) -> String {
-    format!("{:.*} %", usize::from(share < 0.1), share * 100.0)
 }
 
 /// Why a host has no counters although proofload should have watched it; none if it has some.

@@ -6,8 +6,8 @@ use record::{
 };
 
 use super::{
-    busiest_target, core_full_of_interrupts, counted, have_time, hidden_programs, in_flight, is_asked,
-    likely, listeners,
+    busiest_target, core_full_of_interrupts, counted, have_time, hidden_programs, in_flight, inside,
+    is_asked, likely, listeners,
     load::{MIN_REQUESTS_PER_FAILURE, at_host, carried},
     machines,
     network::is_a_link_full,
@@ -17,7 +17,6 @@ use super::{
 use crate::{
     Finding, Observed, Role,
     account::{Account, LITTLE_SHARE},
-    inside,
 };
 
 /// A quota matters only if it stops its group for at least this share of the trial.

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use record::{TimePart, TimeState};
 
-use crate::{
-    Observed,
-    account::Account,
-    rules::{DEEPEST, Process, asked_programs, id, mean_waiting, programs_at},
+use super::{
+    programs::{DEEPEST, Process, asked_programs, id, programs_at},
+    target::mean_waiting,
 };
+use crate::{Observed, account::Account};
 
 /// If threads and children that ended took at least this part of a program's processor time, its sleep was not seen.
 const ENDED_SHARE: f64 = 0.2;
@@ -33,7 +33,7 @@ const MENTIONED: f64 = 0.000_5;
 const LITTLE: f64 = 0.005;
 
 /// The parts of the users' time; empty if the trial has no account.
-pub(crate) fn account(observed: &Observed<'_>) -> Vec<TimePart> {
+pub(crate) fn parts(observed: &Observed<'_>) -> Vec<TimePart> {
     let (Some(account), Some(http)) = (Account::of(observed), observed.trial.http()) else {
         return Vec::new();
     };
@@ -64,8 +64,8 @@ pub(crate) fn account(observed: &Observed<'_>) -> Vec<TimePart> {
 }
 
 /// Whether the requests inside slept for most of their time.
-pub(crate) fn is_asleep(observed: &Observed<'_>) -> bool {
-    let parts = account(observed);
+pub(super) fn is_asleep(observed: &Observed<'_>) -> bool {
+    let parts = parts(observed);
     let of = |states: &[TimeState]| -> f64 {
         parts.iter().filter(|part| states.contains(&part.state)).map(|part| part.share).sum()
     };
