@@ -279,7 +279,8 @@ mod tests {
         let ends = instance.clone();
         let ending = thread::spawn(move || {
             thread::sleep(Duration::from_millis(100));
-            fs::remove_dir_all(&ends.folder).unwrap();
+            // As the daemon that ends: what the next one has made in the folder meanwhile may keep it.
+            let _ = fs::remove_dir_all(&ends.folder);
             drop(former);
         });
         let _lock = instance.lock_within(testing::PATIENCE).unwrap();
