@@ -309,6 +309,18 @@ pub struct WorkingThreads {
     pub blocked_s: f64,
 }
 
+impl WorkingThreads {
+    /// Whether a thread that ran for `share` of the trial does not work for the load, because it ran as much before: for `before_share` of the
+    /// time then.
+    pub fn ran_before(before_share: f64, share: f64) -> bool {
+        /// Of a thread that ran for less than this part of the trial, nothing can be said.
+        const NOTEWORTHY_SHARE: f64 = 0.1;
+        /// It ran as much if it ran for this part of its share in the load.
+        const BUSY_BEFORE: f64 = 0.8;
+        share >= NOTEWORTHY_SHARE && before_share >= BUSY_BEFORE * share
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

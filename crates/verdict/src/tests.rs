@@ -95,10 +95,11 @@ impl Case {
     }
 }
 
-/// Lets three connections wait to be accepted in so many samples.
-fn wait(case: &mut Case, samples: u32) {
+/// Lets so many connections wait to be accepted in so many samples.
+fn wait(case: &mut Case, waiting: u32, samples: u32) {
     let queue = case.counters.hosts[1].listeners.get_mut("10.0.0.2:80").unwrap();
-    (queue.samples_waiting, queue.sum_waiting) = (samples, 3 * u64::from(samples));
+    (queue.samples_waiting, queue.most_waiting) = (samples, waiting);
+    queue.sum_waiting = u64::from(waiting * samples);
 }
 
 fn host(name: &str) -> HostCounters {
@@ -197,7 +198,7 @@ fn each_cause_is_named_where_it_is() {
         }),
         (Cause::ConnectionLimit, "web", |case| {
             case.works(1.0);
-            wait(case, 11);
+            wait(case, 3, 11);
         }),
         (Cause::LinkRate, "link sea a to b", |case| case.links[0].carried_bits_per_s = 9.7e6),
         (Cause::LinkQueue, "link sea a to b", |case| case.links[0].dropped_packets = 900),

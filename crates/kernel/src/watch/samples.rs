@@ -33,10 +33,6 @@ type Before = (Instant, BTreeMap<(u32, u64), BTreeMap<u32, ThreadTimes>>);
 
 /// The busiest threads of a process do its work that ran for this part of its time.
 const WORKING_SHARE: f64 = 0.95;
-/// A thread that ran for less than this part of the trial may do its work although it ran as much before.
-const NOTEWORTHY_SHARE: f64 = 0.1;
-/// A thread that ran before the load for this part of its share in the load does not work for the load.
-const BUSY_BEFORE: f64 = 0.8;
 
 /// The samples of all hosts of one machine.
 pub(super) struct Samples<S> {
@@ -428,8 +424,8 @@ impl ProgramSamples {
     fn working(&self, threads: &[(u64, u64, u32)], elapsed_s: f64, looks: u32) -> Option<WorkingThreads> {
         let works_for_load = |&&(ran_ns, _, thread): &&(u64, u64, u32)| {
             let (before, share) = (self.busy_before.get(&thread), ran_ns as f64 / 1e9 / elapsed_s);
-            let ran_before = before.is_some_and(|before| *before >= BUSY_BEFORE * share);
-            ran_ns > 0 && (share < NOTEWORTHY_SHARE || !ran_before)
+            let ran_before = before.is_some_and(|before| WorkingThreads::ran_before(*before, share));
+            ran_ns > 0 && !ran_before
         };
         let mut for_load: Vec<_> = threads.iter().filter(works_for_load).collect();
         for_load.sort_unstable_by(|a, b| b.cmp(a));

@@ -21,6 +21,21 @@ pub struct InFlight {
     pub own_service_ns: u64,
 }
 
+impl InFlight {
+    /// A request that has just been assigned to a connection. `own_ns` and `own_queue_ns`: the generator's shares.
+    pub(crate) fn assigned(intended_ns: u64, now_ns: u64, own_ns: u64, own_queue_ns: u64) -> Self {
+        Self {
+            intended_ns,
+            started_ns: now_ns,
+            sent_ns: 0,
+            sent_whole_ns: 0,
+            own_ns,
+            own_queue_ns,
+            own_service_ns: 0,
+        }
+    }
+}
+
 /// When an answer was received.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiveTime {

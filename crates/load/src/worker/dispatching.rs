@@ -191,15 +191,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         if X::HAS_STEPS {
             self.exchange.prepare(id, now_ns);
         }
-        slot.requests.push_back(InFlight {
-            intended_ns,
-            started_ns: now_ns,
-            sent_ns: 0,
-            sent_whole_ns: 0,
-            own_ns,
-            own_queue_ns,
-            own_service_ns: 0,
-        });
+        slot.requests.push_back(InFlight::assigned(intended_ns, now_ns, own_ns, own_queue_ns));
         slot.unsent += 1;
         self.assigned += 1;
     }

@@ -48,16 +48,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             late_ns.max(delay_ns)
         };
         let own_queue_ns = delay_ns.saturating_sub(late_ns);
-        let request = InFlight {
-            intended_ns,
-            started_ns: now_ns,
-            sent_ns: 0,
-            sent_whole_ns: 0,
-            own_ns,
-            own_queue_ns,
-            own_service_ns: 0,
-        };
-        slot.requests.push_back(request);
+        slot.requests.push_back(InFlight::assigned(intended_ns, now_ns, own_ns, own_queue_ns));
         slot.unsent += 1;
         self.send(id);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::{Cause, units::parse_cpus};
+use record::{Cause, WorkingThreads, units::parse_cpus};
 
 use super::{
     FULL_CORE_SHARE, percent,
@@ -15,8 +15,6 @@ use crate::Observed;
 const HOT_SHARE: f64 = 0.9;
 /// A program that works or waits for a processor for less than this share of the trial has time to spare.
 const IDLE_SHARE: f64 = 0.5;
-/// A thread that ran before the load for this part of its share in the load does not work for the load.
-const BUSY_BEFORE: f64 = 0.8;
 /// A smaller share needs no mention.
 const NOTEWORTHY_SHARE: f64 = 0.1;
 
@@ -132,7 +130,7 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
         let (mut thread, mut running) = (program.busiest_thread_s.map(share), share(program.running_s));
         let ran_before = thread
             .zip(program.busy_before_share)
-            .is_some_and(|(thread, before)| thread >= NOTEWORTHY_SHARE && before >= BUSY_BEFORE * thread);
+            .is_some_and(|(thread, before)| WorkingThreads::ran_before(before, thread));
         if ran_before {
             running -= thread.replace(0.0).unwrap_or(0.0);
         }

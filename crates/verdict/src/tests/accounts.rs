@@ -43,15 +43,8 @@ fn users_without_an_answer_are_not_carried() {
     assert_ne!(first(&case), Some(Cause::OfferedLoad));
     // They were never accepted, and the target is 60 % busy with the others.
     case.works(6.0);
-    let queue = ListenerUse {
-        backlog: 128,
-        most_waiting: 12,
-        samples: 12,
-        samples_waiting: 10,
-        sum_waiting: 120,
-        ..Default::default()
-    };
-    case.counters.hosts[1].listeners.insert("10.0.0.2:80".to_owned(), queue);
+    wait(&mut case, 12, 10);
+    case.counters.hosts[1].listeners.get_mut("10.0.0.2:80").unwrap().samples = 12;
     assert_eq!(first(&case), Some(Cause::ConnectionLimit));
 }
 

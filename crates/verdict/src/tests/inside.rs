@@ -18,7 +18,7 @@ fn inside(count: u32, [running_s, waiting_s, blocked_s]: [f64; 3]) -> Case {
         waiting_s: all(waiting_s),
         blocked_s: all(blocked_s),
     });
-    case.counters.hosts[1].listeners.insert("10.0.0.2:80".to_owned(), ListenerUse::default());
+    wait(&mut case, 0, 0);
     (case.web().running_s, case.web().busiest_thread_s) = (all(running_s), Some(running_s));
     case.web().busiest_thread_waiting_s = Some(waiting_s);
     case
@@ -133,15 +133,8 @@ fn requests_that_were_passed_on_are_in_the_program_behind() {
 #[test]
 fn connections_that_wait_to_be_accepted_are_not_inside() {
     let mut case = inside(4, [0.1, 0.0, 0.0]);
-    let queue = ListenerUse {
-        backlog: 128,
-        most_waiting: 12,
-        samples: 12,
-        samples_waiting: 10,
-        sum_waiting: 120,
-        ..Default::default()
-    };
-    case.counters.hosts[1].listeners.insert("10.0.0.2:80".to_owned(), queue);
+    wait(&mut case, 12, 10);
+    case.counters.hosts[1].listeners.get_mut("10.0.0.2:80").unwrap().samples = 12;
     assert_eq!(share_in(&case, TimeState::AcceptQueue, ""), 75.0, "{:?}", case.verdict().account);
     assert_eq!(first(&case), Some(Cause::ConnectionLimit));
     // If new connections are dropped meanwhile, the limit keeps them out, too.

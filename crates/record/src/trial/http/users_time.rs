@@ -45,18 +45,13 @@ impl UsersTime {
         ]
     }
 
-    /// The states that took at least a hundredth of the time, the longest first, with their shares (0 to 1).
-    pub fn shares(&self) -> Vec<(&'static str, f64)> {
+    /// The states that took at least a hundredth of the time: `97 % waiting, 2 % receiving`; nothing if there was none.
+    pub fn in_words(&self) -> String {
         let total_s = self.total_s().max(f64::MIN_POSITIVE);
         let shares = self.states().into_iter().map(|(state, s)| (state, s / total_s));
         let mut shares: Vec<_> = shares.filter(|(_, share)| *share >= 0.01).collect();
         shares.sort_by(|a, b| b.1.total_cmp(&a.1));
-        shares
-    }
-
-    /// The states that took at least a hundredth of the time: `97 % waiting, 2 % receiving`; nothing if there was none.
-    pub fn in_words(&self) -> String {
-        let words = self.shares().into_iter().map(|(state, share)| format!("{:.0} % {state}", share * 100.0));
+        let words = shares.into_iter().map(|(state, share)| format!("{:.0} % {state}", share * 100.0));
         words.collect::<Vec<_>>().join(", ")
     }
 
